@@ -221,7 +221,7 @@ def findings_text(findings: Sequence[Finding]) -> Text:
 
 def _lines(finding: Finding) -> Iterator[Text]:
     mark, colour = MARKS[finding.severity]
-    subject = shown(f"{finding.check} {finding.subject}: ")
+    subject = shown(f"{finding.place}: ")
     subject.stylize("bold")
     yield Text.assemble((mark.ljust(_MARK_WIDTH), colour), " ", subject, shown(finding.message))
     if finding.remedy:

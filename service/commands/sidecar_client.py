@@ -109,7 +109,9 @@ class SidecarClient:
         """Return the columns of a key; raises SidelookError, also if they are unknown yet."""
         described = await self.request("GET", dimension_path(dimension))
         if described["key"] is None:
-            raise problem(HTTPStatus.SERVICE_UNAVAILABLE, described["unavailable"])
+            fault = described["unavailable"]
+            named = {**fault, "detail": f'dimension "{dimension}": {fault["detail"]}'}
+            raise problem(HTTPStatus.SERVICE_UNAVAILABLE, named)
         return [KeyField(field["name"], field["type"]) for field in described["key"]]
 
 

@@ -135,7 +135,10 @@ class _Group:
 
     def _unfinished(self, check: Check, limit_s: float, *, has_started: bool) -> Finding:
         if not has_started:
-            return check.subject.skipped("was not checked", "see the finding of its database")
+            return check.subject.skipped(
+                "was not checked, because its database does not answer",
+                "see the finding of its database",
+            )
         # At the time limit the processes are killed by this one.
         if self.process.exitcode in {None, -signal.SIGKILL}:
             return _timeout_finding(check, limit_s)

@@ -18,6 +18,9 @@ class Severity(StrEnum):
     SKIPPED = "skipped"  # cannot be checked from here
 
 
+_OF_DIMENSIONS = frozenset({"table", "index", "key", "privileges", "listen"})  # checks
+
+
 @dataclass(frozen=True, slots=True)
 class Finding:
     """Result of a check for one subject; only an `ok` finding has no remedy."""
@@ -27,6 +30,15 @@ class Finding:
     severity: Severity
     message: str
     remedy: str = ""
+
+    @property
+    def place(self) -> str:
+        """Check and subject, for people."""
+        if self.check in _OF_DIMENSIONS:
+            return f'{self.check} of dimension "{self.subject}"'
+        if self.subject.startswith(f"the {self.check} "):
+            return self.subject
+        return f"{self.check} {self.subject}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,13 +87,35 @@ class Report:
         return {"findings": [asdict(each) for each in self.findings], "summary": self.summary}
 
 
+_OF_BACKENDS = frozenset({"database", "table", "index", "listen", "kafka"})
+_FAULTS = frozenset({Severity.WARNING, Severity.ERROR})
+
+
+def without_repeats(findings: Sequence[Finding]) -> list[Finding]:
+    """The findings; a sidecar's are skipped if a check of its backends found the same fault."""
+    roots = [each for each in findings if each.check in _OF_BACKENDS and each.severity in _FAULTS]
+    return [_skipped_if_repeated(finding, roots) for finding in findings]
+
+
+def _skipped_if_repeated(finding: Finding, roots: Sequence[Finding]) -> Finding:
+    if finding.check != "sidecar" or finding.severity not in _FAULTS:
+        return finding
+    for root in roots:
+        is_its_own = root.check == "database" or root.subject.partition(": ")[0] == finding.subject
+        if is_its_own and root.message in finding.message:
+            reason = f"was not checked further, because of the fault of {root.place}"
+            return Subject(finding.check, finding.subject).skipped(reason, "see its finding")
+    return finding
+
+
 _REMEDIES = {
     ErrorCode.BACKEND_UNAVAILABLE: "check that it runs; check its address, TLS and firewalls",
     ErrorCode.CONNECTION_LOST: "check that it runs, and that no proxy or firewall cuts connections",
     ErrorCode.TIMEOUT: "check the server for overload, and the table for locks",
     ErrorCode.BACKEND_AUTH: "correct user and password in the secret, or the server's access rules",
     ErrorCode.FORBIDDEN: "grant the sidecar's user the right to read it",
-    ErrorCode.TABLE_UNAVAILABLE: "correct the name in the configuration, or create the table",
+    ErrorCode.TABLE_UNAVAILABLE: "correct the configuration, or what it names",
+    ErrorCode.SCHEMA_CHANGED: "run the doctor again; a sidecar reads the schema again by itself",
 }
 _HIDDEN_ROWS = "row-level security"  # part of the connector's message
 # The service refuses such tables for every policy: a hidden row would be reported as missing.
@@ -96,6 +130,8 @@ _OTHER_REMEDY = "see the log of the backend"
 def error_finding(subject: Subject, error: BackendError, *, remedy: str = "") -> Finding:
     """Return the error as a finding; text after a semicolon in the error is its remedy."""
     reason, _, own = error.detail.partition("; ")
+    if own.startswith("available: "):
+        reason, own = error.detail, "correct the name in the configuration"
     if _HIDDEN_ROWS in reason:
         remedy = own or _HIDDEN_ROWS_REMEDY  # a grant does not show hidden rows
     return subject.error(reason, remedy or own or _REMEDIES.get(error.code, _OTHER_REMEDY))

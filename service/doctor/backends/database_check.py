@@ -9,7 +9,7 @@ from service.connectors.postgres.table import quoted
 from service.doctor.backends.postgres_server import ConnectionDemand, Database, PostgresServer
 from service.doctor.check_runner import CheckResult
 from service.doctor.clock_skew import clock_findings
-from service.doctor.finding import Finding, Subject, error_finding
+from service.doctor.finding import Finding, Subject, error_finding, without_repeats
 
 OLDEST_VERSION = 130000
 _WARNING_SHARE = 0.8  # of the free connections
@@ -21,7 +21,8 @@ async def check_database(subject: Subject, database: Database) -> AsyncGenerator
     try:
         server = await database.read_server()
     except BackendError as error:
-        yield error_finding(subject, error)
+        reason = error.detail.removeprefix(f"{database.settings.table}: ")  # of one dimension
+        yield error_finding(subject, BackendError(error.code, reason))
         return
     for finding in server_findings(
         subject, server, is_pooler_configured=database.settings.pgbouncer, listens=listens
@@ -95,10 +96,10 @@ def _pooler_findings(
 
 
 def combined_findings(results: Sequence[CheckResult], executors: int | None) -> list[Finding]:
-    """Return the findings, followed by one finding per server on all its connection demands."""
+    """Return each fault once, followed by one finding per server on all connection demands."""
     findings = [each for each in results if isinstance(each, Finding)]
     demands = [each for each in results if isinstance(each, ConnectionDemand)]
-    return [*findings, *connection_findings(demands, executors)]
+    return [*without_repeats(findings), *connection_findings(demands, executors)]
 
 
 def connection_findings(

@@ -2,7 +2,9 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, Iterator, Sequence
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -32,17 +34,32 @@ from service.connectors.postgres.queries import (
 from service.connectors.postgres.settings import PostgresSettings
 from service.connectors.postgres.snapshot_queries import SIZE
 from service.connectors.postgres.table import PostgresTable, quoted
+from service.doctor.backends.missing_privileges import missing_grants
 from service.doctor.backends.postgres_server import Database, PostgresServer
 from service.doctor.finding import Finding, Subject, error_finding
 
 _MEBIBYTE = 2**20
 _HEARTBEAT_TIMEOUT_S = 2.0
 _QUERY_TIMEOUT_S = 3.0
+# A key is known to be unique or not in a table without heirs, and in a partitioned one whose
+# unique indexes can have the key's columns only.
 _RIGHTS = """
 SELECT ARRAY(SELECT p FROM pg_catalog.unnest(ARRAY['INSERT', 'UPDATE', 'DELETE', 'TRUNCATE']) p
              WHERE pg_catalog.has_table_privilege(c.oid, p)) AS rights,
-       pg_catalog.pg_has_role(c.relowner, 'USAGE') AS is_owner
-FROM pg_catalog.pg_class c WHERE c.oid = $1::oid
+       pg_catalog.pg_has_role(c.relowner, 'USAGE') AS is_owner,
+       CASE WHEN c.relkind IN ('r', 'm') AND NOT c.relhassubclass OR c.relkind = 'p'
+                 AND (SELECT p.partattrs::int2[] FROM pg_catalog.pg_partitioned_table p
+                      WHERE p.partrelid = c.oid) <@ k.numbers
+            THEN EXISTS (SELECT FROM pg_catalog.pg_index i
+                         WHERE i.indrelid = c.oid AND i.indisunique AND i.indisvalid
+                         AND i.indpred IS NULL
+                         AND (i.indkey::int2[])[0:i.indnkeyatts - 1] <@ k.numbers)
+       END AS has_unique_key
+FROM pg_catalog.pg_class c
+CROSS JOIN LATERAL (SELECT ARRAY(SELECT a.attnum FROM pg_catalog.pg_attribute a
+                                 WHERE a.attrelid = c.oid AND a.attname = ANY ($2::text[]))
+                           AS numbers) AS k
+WHERE c.oid = $1::oid
 """
 
 
@@ -70,45 +87,50 @@ class TableCheck:
 
     async def inspect(self, subject: Subject) -> AsyncGenerator[Finding, None]:
         """Yield the faults that affect lookups and notifications; the subject is a dimension."""
-        config, server = self.database.dimensions[subject.name], self.database.server
-        assert isinstance(config.source, PostgresSource)  # ensured by the plan
+        server = self.database.server
         if server is None:
-            yield subject.skipped("its database does not answer", "see the finding of its database")
+            reason = "was not checked, because its database does not answer"
+            yield subject.skipped(reason, "see the finding of its database")
             return
+        config = self.database.dimensions[subject.name]
+        assert isinstance(config.source, PostgresSource)  # ensured by the plan
+        settings = postgres_settings(config, config.source)
+        # One connection: the doctor must work on an almost full server.
+        is_pooled = settings.pgbouncer or server.is_pooled
+        settings = replace(settings, max_connections=1, pgbouncer=is_pooled)
         async with self.slots:
             try:
-                async for finding in self._table_findings(subject, config.source, server):
+                async for finding in self._table_findings(subject, settings, server):
                     yield finding
             except BackendError as error:
-                is_forbidden = error.code is ErrorCode.FORBIDDEN
-                remedy = _grant(config.source, quoted(server.role)) if is_forbidden else ""
+                remedy = ""
+                if error.code is ErrorCode.FORBIDDEN:
+                    remedy = await _grants(settings, role=server.role, refusal=error)
                 yield error_finding(subject, error, remedy=remedy)
 
     async def _table_findings(
-        self, subject: Subject, source: PostgresSource, server: PostgresServer
+        self, subject: Subject, settings: PostgresSettings, server: PostgresServer
     ) -> AsyncGenerator[Finding, None]:
         name = subject.name
         config = self.database.dimensions[name]
-        table, facts = await _read_table(postgres_settings(config, source), server)
+        table, facts = await _read_table(settings)
         yield table_finding(subject, table)
-        yield index_finding(Subject("index", name), table, facts, is_required=source.require_index)
+        is_required = settings.require_index
+        yield index_finding(Subject("index", name), table, facts, is_required=is_required)
+        if facts.has_unique_key is not None and not settings.has_several_rows:
+            yield key_finding(Subject("key", name), table, facts)
         yield rights_finding(Subject("privileges", name), table, facts, server=server)
         for finding in size_findings(subject, facts, config.cache, scale=self.cache_scale):
             yield finding
         if config.default is not None:
             default_row(config.default, table.schema.columns)
         if config.refresh.listen is not None:
+            assert isinstance(config.source, PostgresSource)  # ensured by the plan
             script = trigger_script(name, self.file)
-            settings = notifications_settings(name, source, config.refresh.listen, script=script)
-            yield await try_notifications(Subject("listen", name), settings, table)
-
-
-def _grant(source: PostgresSource, role: str) -> str:
-    table = source.table
-    if table is None:
-        return f"GRANT SELECT on the tables of the query to {role}, and USAGE on their schemas"
-    schema = table.rpartition(".")[0] or "public"
-    return f"GRANT USAGE ON SCHEMA {schema} TO {role}; GRANT SELECT ON {table} TO {role}"
+            listen = notifications_settings(
+                name, config.source, config.refresh.listen, script=script
+            )
+            yield await try_notifications(Subject("listen", name), listen, table)
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,36 +141,53 @@ class TableFacts:
     rights: tuple[str, ...] = ()  # beyond SELECT: INSERT, UPDATE, …
     is_owner: bool = False
     size_bytes: int = 0  # on disk, without indexes
+    has_unique_key: bool | None = None  # None: not known
 
 
-async def _read_table(
-    settings: PostgresSettings, server: PostgresServer
-) -> tuple[PostgresTable, TableFacts]:
-    # One connection: the doctor must work on an almost full server.
-    trial = replace(settings, max_connections=1, pgbouncer=settings.pgbouncer or server.is_pooled)
-    connections = PostgresConnections(trial)
-
-    async def run(query: str, arguments: Sequence[Any]) -> Records:
-        return (await connections.run(query, arguments, timeout_s=_QUERY_TIMEOUT_S)).records
-
+@asynccontextmanager
+async def _connected(settings: PostgresSettings) -> AsyncGenerator[PostgresConnections, None]:
+    connections = PostgresConnections(settings)
     await connections.open()
     try:
-        table = await read_table(run, trial)
+        yield connections
+    finally:
+        await connections.close()
+
+
+async def _fetch(connections: PostgresConnections, query: str, arguments: Sequence[Any]) -> Records:
+    return (await connections.run(query, arguments, timeout_s=_QUERY_TIMEOUT_S)).records
+
+
+async def _grants(settings: PostgresSettings, *, role: str, refusal: BackendError) -> str:
+    async with _connected(settings) as connections:
+        run = partial(_fetch, connections)
+        with suppress(BackendError):  # the refusal itself is reported
+            return await missing_grants(run, settings, role=role, refusal=refusal)
+    return ""
+
+
+async def _read_table(settings: PostgresSettings) -> tuple[PostgresTable, TableFacts]:
+    async with _connected(settings) as connections:
+        run = partial(_fetch, connections)
+        table = await read_table(run, settings)
         key = table.schema.key
         no_keys = key_arguments(pa.RecordBatch.from_pylist([], key), key)
-        query = lookup_query(table, is_ordered=trial.has_several_rows)
+        query = lookup_query(table, is_ordered=settings.has_several_rows)
         plan = await connections.plan(
             query, no_keys, timeout_s=_QUERY_TIMEOUT_S, trial=trial_query(table)
         )
-        rights = await run(_RIGHTS, [table.table_id])  # none on a query
+        rights = await run(_RIGHTS, [table.table_id, key.names])  # none on a query
         (size,) = await run(SIZE, [table.table_id])
-    finally:
-        await connections.close()
+    # Without an index, the rows of foreign partitions, or those of a filter, may be unique.
+    may_be_unique = table.has_foreign_parts or settings.where is not None
+    is_unique = any(each["has_unique_key"] for each in rights)
+    is_known = bool(rights) and rights[0]["has_unique_key"] is not None
     facts = TableFacts(
         plan.uses_index(),
         rights=tuple(right for each in rights for right in each["rights"]),
         is_owner=any(each["is_owner"] for each in rights),
         size_bytes=size["table_bytes"] or 0,
+        has_unique_key=is_unique if is_unique or (is_known and not may_be_unique) else None,
     )
     return table, facts
 
@@ -168,11 +207,22 @@ def index_finding(
         text = "the plan shows no index: a foreign server finds the rows, or there is no partition"
         remedy = "create an index there, and leave require_index out"
         return subject.error(text, remedy) if is_required else subject.skipped(text, remedy)
-    text = "there is no index on the key: each query reads the whole table"
-    remedy = index_remedy(table)
+    text, remedy = "no index leads from the key to its rows", index_remedy(table)
     if is_required:
-        return subject.error(f"{text}, which require_index refuses", remedy)
-    return subject.warning(text, remedy)
+        return subject.error(text, f"{remedy}; or leave require_index out")
+    return subject.warning(f"{text}: each query reads the whole table", remedy)
+
+
+def key_finding(subject: Subject, table: PostgresTable, facts: TableFacts) -> Finding:
+    """Return whether an index ensures that a key has one row."""
+    if facts.has_unique_key:
+        return subject.ok("a key has at most one row")
+    unique = index_remedy(table).replace("INDEX", "UNIQUE INDEX", 1)
+    return subject.warning(
+        "no unique index ensures one row for each key: a key with several rows is an error "
+        f"({ErrorCode.AMBIGUOUS})",
+        f"{unique}; or, if keys have several rows, set match or versions",
+    )
 
 
 def rights_finding(

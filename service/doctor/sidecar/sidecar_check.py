@@ -5,7 +5,15 @@ The HTTP client is given as a function; this module interprets the responses.
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterator, Mapping
+from collections.abc import (
+    AsyncGenerator,
+    Awaitable,
+    Callable,
+    Collection,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from typing import Any
@@ -23,10 +31,12 @@ _CLIENT_HINT = "is it running there"  # start of the client's own remedy
 _START = "start it, or name it with --endpoint; without a sidecar, give --without-sidecar"
 _NO_SIDECAR = "check that a sidecar listens there"
 _REMEDIES = {  # by the code of a health reason
-    "unavailable": "apply the remedies of its table and database",
+    "unavailable": "see its log; with --config, the doctor checks the table, too",
     "breaker_open": "repair the backend; lookups resume without a restart",
 }
-_ENDS_WITH_REMEDY = frozenset({"feed_error", "load_error"})  # errors of the backend as they are
+# Their texts are errors of the backend, as they are.
+_ENDS_WITH_REMEDY = frozenset({"unavailable", "not_ready", "feed_error", "load_error"})
+_NOT_READY = frozenset({"unavailable", "not_ready"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +86,7 @@ async def check_sidecar(
         yield unreachable_finding(subject, error.reason)
         return
     received_s = time.time()
-    yield readiness_finding(subject, live, await get("/readyz"))
+    ready = await get("/readyz")
     document = await get("/openapi.json")
     version = document.fields.get("info", {}).get("version", "unknown")
     yield version_finding(subject, version, own_version())
@@ -88,13 +98,17 @@ async def check_sidecar(
             yield finding
     listed = await get("/v1/dimensions")
     if not listed.is_ok:
+        yield readiness_finding(subject, live, ready)
         yield list_finding(subject, listed, token_origin)
         return
     names = listed.fields.get("dimensions", [])
     for finding in name_findings(subject, names, configured):
         yield finding
     paths = [f"/v1/dimensions/{quote(name, safe='')}" for name in names]
-    for name, response in zip(names, await asyncio.gather(*map(get, paths)), strict=True):
+    responses = dict(zip(names, await asyncio.gather(*map(get, paths)), strict=True))
+    waiting = [name for name, each in responses.items() if not is_ready(each)]
+    yield readiness_finding(subject, live, ready, waiting=waiting)
+    for name, response in responses.items():
         for finding in dimension_findings(Subject("sidecar", name), response):
             yield finding
 
@@ -106,14 +120,22 @@ def unreachable_finding(subject: Subject, reason: str) -> Finding:
     return subject.error(f"does not respond: {what}", _START if has_hint_only else remedy)
 
 
-def readiness_finding(subject: Subject, live: SidecarResponse, ready: SidecarResponse) -> Finding:
-    """Return whether the sidecar is alive and ready."""
+def is_ready(response: SidecarResponse) -> bool:
+    """Whether a dimension does not keep its sidecar from being ready."""
+    return _NOT_READY.isdisjoint(each["code"] for each in response.fields.get("health", []))
+
+
+def readiness_finding(
+    subject: Subject, live: SidecarResponse, ready: SidecarResponse, *, waiting: Sequence[str] = ()
+) -> Finding:
+    """Return whether the sidecar is alive and ready; `waiting` are dimensions with own findings."""
     if not live.is_ok:
         return subject.error(f"/livez returns {live.refusal}", _NO_SIDECAR)
+    if not ready.is_ok and waiting and ready.fields.get("code") != ErrorCode.DRAINING:
+        reason = f"is not ready, because of {', '.join(waiting)}"
+        return subject.skipped(reason, "see the findings of its dimensions")
     if not ready.is_ok:
-        return subject.error(
-            f"is not ready: {ready.refusal}", "apply the remedies of its dimensions"
-        )
+        return subject.error(f"is not ready: {ready.refusal}", "see the log of the sidecar")
     return subject.ok("is alive and ready")
 
 
@@ -158,7 +180,7 @@ def dimension_findings(subject: Subject, response: SidecarResponse) -> Iterator[
     reasons = response.fields.get("health", [])
     for reason in reasons:
         code, text = reason["code"], reason["text"]
-        found = subject.error if code == "unavailable" else subject.warning
+        found = subject.error if code in _NOT_READY else subject.warning
         what, _, remedy = text.partition("; ") if code in _ENDS_WITH_REMEDY else (text, "", "")
         yield found(what, remedy or _REMEDIES.get(code, "see the findings of its backend"))
     if not reasons:

@@ -46,7 +46,8 @@ def reader_of(shop: Database) -> str:
 def settings_of(dsn: str, *, source: dict[str, Any] | None = None, **more: object) -> Settings:
     """The configuration of one dimension of the table."""
     table = {"kind": "postgres", "dsn": dsn, "table": "public.customers", **(source or {})}
-    return Settings({"dimensions": {"customers": {"source": table, "key": ["id"], **more}}})
+    dimension = {"source": table, "key": ["id"], **more}
+    return Settings({"dimensions": {"customers": dimension}})
 
 
 async def findings(settings: Settings, executors: int | None = None) -> list[Finding]:
@@ -86,8 +87,22 @@ class Case:
 
 
 CASES = {
-    "no index": Case(DROP_KEY, "index", Severity.WARNING, "CREATE INDEX"),
-    "no privilege": Case("REVOKE ALL ON customers FROM {}", "table", Severity.ERROR, "GRANT"),
+    "no index": Case(DROP_KEY, "index", Severity.WARNING, "CREATE INDEX", {"match": "first"}),
+    "no unique key": Case(
+        f"{DROP_KEY}; CREATE INDEX ON customers (id)",
+        *("key", Severity.WARNING, "CREATE UNIQUE INDEX", {}),
+        "CREATE UNIQUE INDEX ON customers (id)",
+    ),
+    "no privilege": Case(
+        "REVOKE ALL ON customers FROM {0}", "table", Severity.ERROR, "GRANT SELECT ON public.cust"
+    ),
+    "no column privilege": Case(
+        "REVOKE ALL ON customers FROM {0}; GRANT SELECT (id) ON customers TO {0}",
+        *("table", Severity.ERROR, "GRANT SELECT (name) ON public.customers"),
+    ),
+    "no schema privilege": Case(
+        "REVOKE USAGE ON SCHEMA public FROM public", "table", Severity.ERROR, "GRANT USAGE ON"
+    ),
     "rights to write": Case(
         "GRANT INSERT, DELETE ON customers TO {}", "privileges", Severity.WARNING, "REVOKE"
     ),
@@ -134,7 +149,11 @@ async def test_trouble_is_mended_by_its_remedy(shop: Database, name: str) -> Non
     ("statement", "options", "check", "remedy"),
     [
         ("SELECT", {"source": {"table": "public.customer"}}, "table", "public.customers"),
-        (DROP_KEY, {"source": {"require_index": True}}, "index", "CREATE INDEX"),
+        (
+            DROP_KEY,
+            {"source": {"require_index": True}, "match": "first"},
+            *("index", "CREATE INDEX"),
+        ),
         (
             "CREATE VIEW recent AS TABLE customers",
             {"source": {"table": "recent"}, "refresh": {"listen": {}}},
@@ -170,7 +189,7 @@ async def test_missing_database_has_its_remedy(shop: Database) -> None:
 
     assert {(each.message, each.remedy) for each in found if each.check == "database"} == {
         (
-            "public.customers: the database 'nowhere' of the DSN does not exist",
+            "the database 'nowhere' of the DSN does not exist",
             "create it (createdb nowhere), or correct the name in the DSN",
         )
     }
@@ -195,10 +214,76 @@ async def test_other_relations_are_checked(shop: Database) -> None:
         *(await faults(settings_of(reader_of(shop), source={"table": "parted"}))),
     ]
 
-    counted, parted = found
-    assert [each.check for each in found] == ["index", "index"]
+    counted, parted, key = found
+    assert [each.check for each in found] == ["index", "index", "key"]
     assert counted.remedy.startswith("create an index on the table column")
     assert parted.remedy == 'CREATE INDEX ON "public"."parted" ("id")'
+    assert key.remedy.startswith('CREATE UNIQUE INDEX ON "public"."parted" ("id"); or')
+
+
+@pytest.mark.parametrize(
+    ("key", "check"),
+    [
+        (("a", "b", "c"), "ok"),
+        (("a",), "warning"),
+        (("c",), "warning"),  # unique in a part of the table
+        (("d",), "warning"),  # an expression of it is unique
+    ],
+)
+async def test_key_is_covered_by_a_unique_index(
+    shop: Database, key: tuple[str, ...], check: str
+) -> None:
+    """A key is unique if a whole unique index has no other columns, included ones excepted."""
+    shop.execute(
+        "CREATE TABLE items (a int, b int, c int, d text, name text)",
+        "CREATE UNIQUE INDEX ON items (b, a) INCLUDE (name)",
+        "CREATE UNIQUE INDEX ON items (c) WHERE c > 0",
+        "CREATE UNIQUE INDEX ON items (lower(d))",
+        f"GRANT SELECT ON items TO reader_of_{shop.name}",
+    )
+    settings = settings_of(reader_of(shop), source={"table": "items"}, key=key)
+
+    (found,) = [each for each in await findings(settings) if each.check == "key"]
+
+    assert found.severity == check
+
+
+@pytest.mark.parametrize(
+    ("statement", "options"),
+    [
+        ("CREATE VIEW items AS TABLE customers", {}),
+        ("CREATE TABLE items (LIKE customers)", {"match": "all"}),
+        ("CREATE TABLE items (LIKE customers)", {"source": {"table": "items", "where": "id > 0"}}),
+        ("CREATE TABLE items (LIKE customers) PARTITION BY LIST (name)", {}),
+        ("CREATE TABLE items (LIKE customers); CREATE TABLE heir () INHERITS (items)", {}),
+    ],
+    ids=["view", "several rows", "filter", "other partitions", "heirs"],
+)
+async def test_unknown_uniqueness_is_no_finding(
+    shop: Database, statement: str, options: dict[str, Any]
+) -> None:
+    """Nothing is reported of keys that may be unique without an index, or need not be."""
+    shop.execute(statement, f"GRANT SELECT ON items TO reader_of_{shop.name}")
+    settings = settings_of(reader_of(shop), **{"source": {"table": "items"}, **options})
+
+    found = {each.check: each.severity for each in await findings(settings)}
+
+    assert (found["table"], "key" in found) == (Severity.OK, False)
+
+
+async def test_right_of_an_owner_is_named(shop: Database) -> None:
+    """A view whose owner may not read its table has the grant for the owner."""
+    owner = f"owner_of_{shop.name}"
+    shop.execute(
+        f"CREATE ROLE {owner}",
+        "CREATE VIEW shown AS TABLE customers",
+        f"ALTER VIEW shown OWNER TO {owner}",
+        f"GRANT SELECT ON shown TO reader_of_{shop.name}",
+    )
+
+    (finding,) = await faults(settings_of(reader_of(shop), source={"table": "shown"}))
+
+    assert finding.remedy.startswith('GRANT SELECT ON "customers" TO the owner of public.shown')
 
 
 async def test_partition_without_triggers_is_named(shop: Database) -> None:

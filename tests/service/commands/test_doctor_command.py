@@ -132,10 +132,10 @@ def test_findings_are_grouped_by_check() -> None:
     found = [TABLE.ok("is well"), DATABASE.error("is away", "start it"), TABLE.warning("b", "c")]
 
     assert findings_text([*found, TABLE.skipped("is unknown", "look")]).plain.splitlines() == [
-        "✓ ok      table a: is well",
-        "! warning table a: b",
+        '✓ ok      table of dimension "a": is well',
+        '! warning table of dimension "a": b',
         "  → c",
-        "- skipped table a: is unknown",
+        '- skipped table of dimension "a": is unknown',
         "  → look",
         "✗ error   database h: is away",
         "  → start it",
@@ -155,7 +155,7 @@ def test_findings_can_be_copied(monkeypatch: pytest.MonkeyPatch, capsys: Printed
     assert capsys.readouterr().out.splitlines()[:-1] == [
         f"✗ error   configuration {subject}: is wrong",
         f"  → {command}",
-        "✗ error   table a: [red]\\x1b[2J",
+        '✗ error   table of dimension "a": [red]\\x1b[2J',
         "  → \\x07",
     ]
 

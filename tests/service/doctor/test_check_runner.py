@@ -8,6 +8,8 @@ from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 from pathlib import Path
 
+import pytest
+
 from service.config.settings import Settings
 from service.doctor.backends.database_check import combined_findings
 from service.doctor.backends.postgres_server import (
@@ -119,10 +121,35 @@ def test_groups_do_not_hold_each_other_up() -> None:
     assert short(seen) == [
         ("a", "ok", "seen"),
         ("a", "error", "no answer within 2 s"),
-        ("b", "skipped", "was not checked"),
+        ("b", "skipped", "was not checked, because its database does not answer"),
         ("c", "ok", "seen"),
         ("c", "error", "the check failed: its process has ended"),
         ("d", "ok", "seen"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("root", "is_repeated"),
+    [
+        (Subject("table", "a").error("t: no such table", "create it"), True),
+        (Subject("database", "h").error("no such table", "create it"), True),
+        (Subject("kafka", "a: topic").warning("no such table", "create it"), True),
+        (Subject("table", "a").error("t: no column id", "correct it"), False),
+        (Subject("table", "b").error("t: no such table", "create it"), False),
+        (Subject("table", "a").ok("t: no such table"), False),
+        (Subject("secrets", "a").error("t: no such table", "create it"), False),
+    ],
+)
+def test_repeated_fault_is_reported_once(root: Finding, *, is_repeated: bool) -> None:
+    """A sidecar's finding is skipped if its dimension has the same fault in another check."""
+    repeated = Subject("sidecar", "a").error("table_unavailable: t: no such table", "look")
+    skipped = Subject("sidecar", "a").skipped(
+        f"was not checked further, because of the fault of {root.place}", "see its finding"
+    )
+
+    assert combined_findings([repeated, root], None) == [
+        skipped if is_repeated else repeated,
+        root,
     ]
 
 

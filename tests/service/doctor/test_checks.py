@@ -291,7 +291,7 @@ async def test_absent_stores_are_one_error_each() -> None:
     assert lines[0].startswith("error: ")
     assert (len(lines), "secret" in str(lines), database.server) == (2, False, None)
     assert await found(tables.inspect(Subject("table", "a"))) == [
-        "skipped table a: its database does not answer",
+        "skipped table a: was not checked, because its database does not answer",
         "  → see the finding of its database",
     ]
     assert texts([trial])[0] == "error: public.t: nothing listens at the address of the DSN"

@@ -30,6 +30,7 @@ from service.doctor.backends.postgres_server import (
 from service.doctor.backends.table_check import (
     TableFacts,
     index_finding,
+    key_finding,
     rights_finding,
     size_findings,
     table_finding,
@@ -98,13 +99,15 @@ def of_connections(
 def of_tables(
     subject: str, *, required: bool = False, role: str = "me", **facts: Facts
 ) -> Findings:
-    """Name, index, rights or size of a table; its cache has 64 MiB, which are halved."""
+    """Name, index, key, rights or size of a table; its cache has 64 MiB, which are halved."""
     is_superuser, mode = facts.pop("is_superuser", False), facts.pop("mode", "full")
     found = replace(TableFacts(uses_index=True), **facts)
     if subject == "name":
         return table_finding(SUBJECT, TABLE)
     if subject == "index":
         return index_finding(SUBJECT, TABLE, found, is_required=required)
+    if subject == "key":
+        return key_finding(SUBJECT, TABLE, found)
     if subject == "rights":
         server = replace(SERVER, role=role, is_superuser=is_superuser)
         return rights_finding(SUBJECT, TABLE, found, server=server)
@@ -127,12 +130,12 @@ def of_sockets(**facts: Facts) -> Findings:
     return socket_findings(SUBJECT, replace(SOCKET, **facts))
 
 
-def of_life(livez: int = 200, readyz: int = 200) -> Findings:
-    """A sidecar whose probes have these statuses."""
-    draining = {"code": "draining", "detail": "is going"}
-    return readiness_finding(
-        SUBJECT, SidecarResponse(livez, "no"), SidecarResponse(readyz, draining)
-    )
+def of_life(
+    livez: int = 200, readyz: int = 200, code: str = "timeout", waiting: Iterable[str] = ()
+) -> Findings:
+    """A sidecar whose probes have these statuses, and its dimensions that are not ready."""
+    ready = SidecarResponse(readyz, {"code": code, "detail": "is going"})
+    return readiness_finding(SUBJECT, SidecarResponse(livez, "no"), ready, waiting=[*waiting])
 
 
 def of_properties(containers: list[str] | None = None, **settings: str) -> Findings:
