@@ -37,7 +37,7 @@ class Finding:
         if self.check in _OF_DIMENSIONS:
             return f'{self.check} of dimension "{self.subject}"'
         if self.subject.startswith(f"the {self.check} "):
-            return self.subject
+            return self.subject.removeprefix("the ")
         return f"{self.check} {self.subject}"
 
 
@@ -103,7 +103,7 @@ def _skipped_if_repeated(finding: Finding, roots: Sequence[Finding]) -> Finding:
     for root in roots:
         is_its_own = root.check == "database" or root.subject.partition(": ")[0] == finding.subject
         if is_its_own and root.message in finding.message:
-            reason = f"was not checked further, because of the fault of {root.place}"
+            reason = f"was not checked further, because of the fault of the {root.place}"
             return Subject(finding.check, finding.subject).skipped(reason, "see its finding")
     return finding
 

@@ -35,6 +35,7 @@ _BREAKER_TEXTS = {
     BreakerState.OPEN: "the backend does not respond; queries are paused",
     BreakerState.HALF_OPEN: "the backend is being probed",
 }
+_NO_INDEX = "no index leads from the key to its rows: each query reads the whole table"
 _ALL_AVAILABLE = {1: "the dimension is available", 2: "both dimensions are available"}
 
 
@@ -45,10 +46,12 @@ def dimension_health(
     breaker: BreakerState,
     freshness: Freshness,
     recent_errors: Sequence[RecentError],
+    uses_index: bool | None = True,
 ) -> list[HealthReason]:
     """The reasons of one dimension, warnings first; healthy without a warning.
 
-    `not_ready` is what the dimension waits for before it counts as started.
+    `not_ready` is what the dimension waits for before it counts as started. `uses_index` is None
+    if that is not known.
     """
     reasons: list[HealthReason] = []
     if unavailable is not None:
@@ -59,7 +62,10 @@ def dimension_health(
             reasons.append(_reason("not_ready", not_ready))
         reasons += _backend_warnings(breaker, recent_errors)
         reasons += _freshness_warnings(freshness, is_ready=not_ready is None)
-    return [*reasons, *_refresh_errors(freshness, not_ready or "")]
+    reasons += _refresh_errors(freshness, not_ready or "")
+    if uses_index is False and unavailable is None:
+        reasons.append(_reason("no_index", _NO_INDEX, "info"))
+    return reasons
 
 
 def sidecar_health(dimensions: Sequence[Dimension], *, is_draining: bool) -> Health:

@@ -32,6 +32,7 @@ _START = "start it, or name it with --endpoint; without a sidecar, give --withou
 _NO_SIDECAR = "check that a sidecar listens there"
 _REMEDIES = {  # by the code of a health reason
     "unavailable": "see its log; with --config, the doctor checks the table, too",
+    "no_index": "create one; with --config, the doctor prints the statement",
     "breaker_open": "repair the backend; lookups resume without a restart",
 }
 # Their texts are errors of the backend, as they are.

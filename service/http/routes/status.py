@@ -10,6 +10,7 @@ from aiohttp import web
 from lookup_core.keys.key_casts import UUID_FIELD
 from lookup_core.protocol.recent_streams import EndedStream
 from lookup_core.protocol.server_channel import ChannelStatistics
+from lookup_core.settings import CacheMode
 from lookup_core.statistics import DimensionStatistics
 from service.engine.dimension import Dimension
 from service.engine.recent_errors import RecentErrors
@@ -99,6 +100,7 @@ def _described(dimension: Dimension, not_ready: Mapping[str, str]) -> models.Dim
         unavailable = models.Unavailable(code=fault.code.value, detail=fault.detail)
     freshness = models.Freshness.model_validate(dimension.refresh_statistics())
     errors = recent_errors(record.errors)
+    is_full = dimension.settings.cache.mode is CacheMode.FULL
     return models.Dimension(
         name=dimension.name,
         key=key,
@@ -110,6 +112,8 @@ def _described(dimension: Dimension, not_ready: Mapping[str, str]) -> models.Dim
             breaker=statistics.breaker_state,
             freshness=freshness,
             recent_errors=errors,
+            # A full table is in the cache: few queries are sent.
+            uses_index=is_full or dimension.uses_index,
         ),
         lookups={outcome.label: count for outcome, count in statistics.outcomes.items()},
         cache=_cache(dimension, statistics),

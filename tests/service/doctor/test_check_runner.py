@@ -144,7 +144,7 @@ def test_repeated_fault_is_reported_once(root: Finding, *, is_repeated: bool) ->
     """A sidecar's finding is skipped if its dimension has the same fault in another check."""
     repeated = Subject("sidecar", "a").error("table_unavailable: t: no such table", "look")
     skipped = Subject("sidecar", "a").skipped(
-        f"was not checked further, because of the fault of {root.place}", "see its finding"
+        f"was not checked further, because of the fault of the {root.place}", "see its finding"
     )
 
     assert combined_findings([repeated, root], None) == [

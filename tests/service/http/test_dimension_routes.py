@@ -69,6 +69,20 @@ async def test_dimension_shows_schema_and_figures() -> None:
     assert customers["freshness"]["staleness_s"] >= 0
 
 
+@pytest.mark.parametrize(("setting", "codes"), [(Setting(), ["no_index"]), (WHOLE, [])])
+async def test_missing_index_is_information(setting: Setting, codes: list[str]) -> None:
+    """Without an index the dimension is available, with a reason; a full table needs none."""
+    async with served(setting) as service:
+        await until_started(service)
+        service.customers.uses_index = False
+        shown = (await service.get(ONE)).json
+
+    assert [(each["code"], each["severity"]) for each in shown["health"]] == [
+        (code, "info") for code in codes
+    ]
+    assert shown["backend"]["uses_index"] is False
+
+
 @pytest.mark.parametrize("name", ["customer", "%00", "..%2F..%2Fetc", "a" * 5000])
 async def test_unknown_dimension_names_the_known(service: Served, name: str) -> None:
     """An unknown name gets a bounded error with the configured names."""

@@ -40,6 +40,7 @@ def health_of(facts: dict[str, Any]) -> list[HealthReason]:
         breaker=BreakerState[facts.get("breaker", CLOSED).upper()],
         freshness=Freshness.model_validate(refresh),
         recent_errors=errors,
+        uses_index=facts.get("uses_index"),
     )
 
 
