@@ -48,7 +48,9 @@ ALLOWED = {
         *("service.config", "service.resources.thread_limit", "service.app", "service.doctor"),
         "service.bound_sockets",  # before the rest is imported
         "service.connectors.parquet.file",  # check-config reads the schema
-        "service.connectors.postgres.triggers",  # gen-triggers prints the SQL
+        # gen-triggers describes the table, and prints the SQL
+        *("service.connectors.postgres.backend", "service.connectors.postgres.triggers"),
+        "service.connector_settings",
         "service.observability.logs",  # serve logs before the sidecar runs
         "service.version",
     ),

@@ -1,8 +1,10 @@
 """`check-config`, `schema` and `gen-triggers`: commands on a configuration file."""
 
+import asyncio
 import json
 import os
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -16,6 +18,7 @@ from lookup_core.errors import (
     named_dimension,
 )
 from service.commands.key_commands import DimensionArgument
+from service.config.dimension import DimensionConfig
 from service.config.loading import EMBEDDED, load_settings
 from service.config.refresh import Notifications
 from service.config.settings import Settings
@@ -69,10 +72,16 @@ def gen_triggers(
     *,
     config: ConfigOption = None,
     partitioned: Annotated[
-        bool, typer.Option("--partitioned", help="The table is a partitioned one.")
+        bool,
+        typer.Option(
+            "--partitioned", help="The table is partitioned; needed if no database answers."
+        ),
     ] = False,
 ) -> None:
-    """Print the SQL for triggers that publish a table's changes."""
+    """Print the SQL for triggers that publish a table's changes.
+
+    The database is queried for the kind of the table; if it does not answer, a note says so.
+    """
     # Imported here: other commands must not wait for Arrow.
     from service.connectors.postgres.triggers import trigger_sql  # noqa: PLC0415
 
@@ -87,6 +96,48 @@ def gen_triggers(
     if found.source.table is None or found.source.feed_fault is not None:
         detail = f"dimension {dimension}: triggers {found.source.feed_fault}; use cache.ttl"
         raise InvalidRequest(ErrorCode.BAD_REQUEST, detail)
+    is_partitioned = asyncio.run(_is_partitioned(dimension, found, found.source))
+    if partitioned and is_partitioned is False:
+        detail = f"{found.source.table} is not partitioned; leave --partitioned out"
+        raise InvalidRequest(ErrorCode.BAD_REQUEST, detail)
+    is_partitioned = partitioned if is_partitioned is None else is_partitioned
     channel = (found.refresh.listen or Notifications()).channel_of(dimension)
-    script = trigger_sql(found.source.table, found.key, channel=channel, is_partitioned=partitioned)
+    script = trigger_sql(
+        found.source.table, found.key, channel=channel, is_partitioned=is_partitioned
+    )
     typer.echo(script, nl=False)
+
+
+_DESCRIBE_TIMEOUT_S = 5.0
+_UNKNOWN_KIND = "a partitioned table needs --partitioned, and a view has no triggers"
+
+
+async def _is_partitioned(
+    name: str, config: DimensionConfig, source: PostgresSource
+) -> bool | None:
+    """Whether the table is partitioned; None, and a note, if the database does not answer.
+
+    Raises InvalidRequest for a table that cannot be followed by triggers.
+    """
+    from service.commands.doctor_run import quiet_libraries  # noqa: PLC0415
+    from service.connector_settings import postgres_settings  # noqa: PLC0415
+    from service.connectors.postgres.backend import PostgresBackend  # noqa: PLC0415
+
+    settings = replace(
+        postgres_settings(config, source),
+        is_followed=True,
+        has_triggers=True,
+        needs_publication=False,
+        require_index=False,
+    )
+    try:
+        with quiet_libraries():
+            async with PostgresBackend(settings) as backend:
+                schema = await backend.describe(timeout_s=_DESCRIBE_TIMEOUT_S)
+    except BackendError as error:
+        if error.is_permanent:
+            detail = f'dimension "{name}": {error.detail}'
+            raise InvalidRequest(ErrorCode.BAD_REQUEST, detail) from error
+        typer.echo(f"the table is not checked: {error.detail}; {_UNKNOWN_KIND}", err=True)
+        return None
+    return schema.origin is not None and schema.origin.is_partitioned

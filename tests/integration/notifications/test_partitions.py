@@ -1,11 +1,14 @@
 """Triggers of partitioned tables: all partitions publish, and the set of partitions is checked."""
 
+import json
 from dataclasses import replace
+from pathlib import Path
 
 import psycopg
 import pytest
 
 from lookup_core.dimension_schema import DimensionSchema
+from service.commands.application import run
 from service.connectors.postgres.backend import PostgresBackend
 from service.connectors.postgres.notifications_session import PostgresNotificationsSettings
 from service.connectors.postgres.settings import PostgresSettings
@@ -165,3 +168,40 @@ async def test_followed_partitions_are_described(parted: Database) -> None:
             origins.append((await backend.describe(timeout_s=PATIENCE_S)).origin)
 
     assert [origin and origin.is_partitioned for origin in origins] == [True, True]
+
+
+@pytest.mark.parametrize(
+    ("table", "option", "script", "note"),
+    [
+        ("t", (), "FOR EACH ROW", ""),
+        ("t", ("--partitioned",), "FOR EACH ROW", ""),
+        ("plain", (), "FOR EACH STATEMENT", ""),
+        ("plain", ("--partitioned",), None, "plain is not partitioned; leave --partitioned out"),
+        ("shown", (), None, 'dimension "shop": shown: is a view, and changes of its tables'),
+        ("low", (), None, "statements on its parent table public.t do not run its triggers; end"),
+        ("plane", (), "FOR EACH STATEMENT", "plane: no such table; did you mean public.plain?"),
+    ],
+)
+def test_command_knows_the_kind_of_the_table(
+    parted: Database,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    table: str,
+    option: tuple[str, ...],
+    *,
+    script: str | None,
+    note: str,
+) -> None:
+    """`gen-triggers` prints the triggers that fit the table, and refuses what has none."""
+    parted.execute("CREATE TABLE plain (id int, note text)", "CREATE VIEW shown AS TABLE plain")
+    source = {"kind": "postgres", "dsn": parted.dsn(), "table": table}
+    config = tmp_path / "sidelook.yaml"
+    config.write_text(json.dumps({"dimensions": {"shop": {"source": source, "key": ["id"]}}}))
+
+    code = run(["gen-triggers", "shop", "--config", str(config), *option])
+    printed = capsys.readouterr()
+
+    assert (code == 0, printed.out != "") == (script is not None, script is not None)
+    assert (script or "") in printed.out
+    assert note in printed.err
+    assert (note == "") == (printed.err == "")

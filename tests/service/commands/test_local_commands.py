@@ -36,6 +36,7 @@ OPTIONS_OF_DOCTOR = {
     *("--config", "--endpoint", "--without-sidecar", "--executors", "--kubernetes"),
     *("--pod-template", "--spark-conf", "--spark", "--network-policy", "--json"),
 }
+NOWHERE = "postgresql://127.0.0.1:1/shop"
 Printed = pytest.CaptureFixture[str]
 
 
@@ -127,21 +128,24 @@ def test_schema_is_printed(capsys: Printed) -> None:
     [("", "sidelook_orders"), (", refresh: {listen: {channel: shop}}", "shop")],
 )
 def test_triggers_are_printed(tmp_path: Path, capsys: Printed, refresh: str, channel: str) -> None:
-    """`gen-triggers` prints the script of the dimension's table, key and channel, and no more."""
+    """`gen-triggers` prints the script of table, key and channel, and that no database answers."""
     config = tmp_path / "c.yaml"
-    source = '{kind: postgres, dsn: postgresql://localhost/shop, table: "public.Orders"}'
+    source = f'{{kind: postgres, dsn: "{NOWHERE}", table: "public.Orders"}}'
     config.write_text(f"dimensions: {{orders: {{source: {source}, key: [id, Part]{refresh}}}}}")
 
     code = run(["gen-triggers", "orders", "--config", str(config)])
 
     script = trigger_sql("public.orders", ["id", "Part"], channel=channel)
-    assert (code, capsys.readouterr()) == (0, (script, ""))
+    note = "nothing listens at the address of the DSN (127.0.0.1:1); a partitioned table needs "
+    printed = capsys.readouterr()
+    assert (code, printed.out) == (0, script)
+    assert printed.err.startswith(f"the table is not checked: public.Orders: {note}--partitioned")
 
 
 def test_triggers_of_partitions_are_printed(tmp_path: Path, capsys: Printed) -> None:
     """`gen-triggers --partitioned` prints triggers of rows; a query has no triggers."""
     config = tmp_path / "c.yaml"
-    source = "{kind: postgres, dsn: postgresql://localhost/shop, table: orders}"
+    source = f'{{kind: postgres, dsn: "{NOWHERE}", table: orders}}'
     query = source.replace("table: orders", "query: TABLE orders")
     config.write_text(
         f"dimensions: {{orders: {{source: {source}, key: [id]}},"
