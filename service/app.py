@@ -81,12 +81,6 @@ async def run(
         runs += [*(each.run for each in dimensions.values()), streams.run]
         tasks = [running.create_task(each()) for each in runs]
         async with listeners(settings, parts, sockets, certificate=certificate):
-            unix, http = settings.listen.unix, settings.listen.http
-            log.info(
-                "service.listening",
-                unix=None if unix is None else str(unix),
-                http=None if http is None else str(http),
-            )
             await stopped.wait()
             log.info("service.draining")
             readiness.start_draining()

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Container, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 
+import structlog
 from aiohttp import web
 
 from lookup_core.errors import ConfigurationError
@@ -16,6 +17,8 @@ from service.http.limits import Limits
 from service.http.security import LOOPBACK_HOSTS, Access, TokenFile
 from service.http.sockets import SecureAcceptor, listener
 from service.tls.server_certificate import CertificateRotation
+
+log = structlog.get_logger()
 
 REQUESTS_END_S = 2.0  # for responses that are still being sent at the end
 
@@ -65,6 +68,8 @@ async def listeners(
             await _serve(app, limits, sockets.http, certificate=certificate, stack=stack)
         if listen.health is not None:
             await _serve(health_application(parts), limits, sockets.health, stack=stack)
+        addresses = {"unix": listen.unix, "http": listen.http}
+        log.info("service.listening", **{name: at and str(at) for name, at in addresses.items()})
         yield
 
 

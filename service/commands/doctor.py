@@ -20,41 +20,46 @@ def _file(help_text: str) -> Any:  # noqa: ANN401  # typer's option
     return typer.Option(metavar="FILE", help=help_text)
 
 
+_Endpoint = Annotated[
+    str | None,
+    typer.Option(
+        metavar="URL",
+        help="unix:///path, http://host:port or https://host:port; by default from the file.",
+    ),
+]
+_Config = Annotated[
+    Path | None, _file("The sidecar's YAML file; without it, no backend is checked.")
+]
+_WithoutSidecar = Annotated[bool, typer.Option("--without-sidecar", help="Query no sidecar.")]
+_Executors = Annotated[
+    int | None, typer.Option(metavar="N", min=1, help="Planned number of executors.")
+]
+_Kubernetes = Annotated[
+    str | None,
+    typer.Option(metavar="VERSION", help="Such as 1.31; - reads `kubectl version -o json`."),
+]
+_Spark = Annotated[
+    str | None,
+    typer.Option(metavar="VERSION", help="Such as 4.2; by default from the image's tag."),
+]
+_Policy = Annotated[Path | None, _file("NetworkPolicy that opens the port for Prometheus.")]
+
+
 def doctor(  # noqa: PLR0913  # each is an option
     *,
-    config: Annotated[
-        Path | None, _file("The sidecar's YAML file; without it, no backend is checked.")
-    ] = None,
-    endpoint: Annotated[
-        str | None,
-        typer.Option(
-            metavar="URL",
-            help="unix:///path, http://host:port or https://host:port; by default from the file.",
-        ),
-    ] = None,
+    config: _Config = None,
+    endpoint: _Endpoint = None,
     token: TokenOption = None,
     ca_file: CaFileOption = None,
     cert_file: CertFileOption = None,
     key_file: KeyFileOption = None,
-    without_sidecar: Annotated[
-        bool, typer.Option("--without-sidecar", help="Query no sidecar.")
-    ] = False,
-    executors: Annotated[
-        int | None, typer.Option(metavar="N", min=1, help="Planned number of executors.")
-    ] = None,
-    kubernetes: Annotated[
-        str | None,
-        typer.Option(metavar="VERSION", help="Such as 1.31; - reads `kubectl version -o json`."),
-    ] = None,
+    without_sidecar: _WithoutSidecar = False,
+    executors: _Executors = None,
+    kubernetes: _Kubernetes = None,
     pod_template: Annotated[Path | None, _file("Pod template of the executors.")] = None,
     spark_conf: Annotated[Path | None, _file("--properties-file of spark-submit.")] = None,
-    spark: Annotated[
-        str | None,
-        typer.Option(metavar="VERSION", help="Such as 4.2; by default from the image's tag."),
-    ] = None,
-    network_policy: Annotated[
-        Path | None, _file("NetworkPolicy that opens the port for Prometheus.")
-    ] = None,
+    spark: _Spark = None,
+    network_policy: _Policy = None,
     as_json: JsonOption = False,
 ) -> None:
     """Find faults of a sidecar and its surroundings.

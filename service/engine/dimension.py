@@ -76,16 +76,11 @@ class Dimension:
         calls = BackendCalls(backend, self._connections)
         self.record = DimensionRecord(observer, clock)
         self._clock = clock
-        sources = sources or RefreshSources()
-        self._refresher = Refresher(settings, sources, clock=clock)
+        self._refresher = Refresher(settings, sources or RefreshSources(), clock=clock)
         self._ids = map(LookupId, count(1))
         self._wake = asyncio.Event()
         self._schema = SchemaWatch(
-            settings.name,
-            calls,
-            on_described=self._begin,
-            on_unfit=self._suspend,
-            clock=clock,
+            settings.name, calls, on_described=self._begin, on_unfit=self._suspend, clock=clock
         )
         self._parts = RunnerParts(
             settings=settings,
