@@ -46,6 +46,11 @@ _QUERY_TIMEOUT_S = 3.0
 _RIGHTS = """
 SELECT ARRAY(SELECT p FROM pg_catalog.unnest(ARRAY['INSERT', 'UPDATE', 'DELETE', 'TRUNCATE']) p
              WHERE pg_catalog.has_table_privilege(c.oid, p)) AS rights,
+       ARRAY(SELECT DISTINCT coalesce(pg_catalog.quote_ident(h.rolname), 'PUBLIC')
+             FROM pg_catalog.aclexplode(c.relacl) a
+             LEFT JOIN pg_catalog.pg_roles h ON h.oid = a.grantee
+             WHERE a.privilege_type IN ('INSERT', 'UPDATE', 'DELETE', 'TRUNCATE')
+             AND (a.grantee = 0 OR pg_catalog.pg_has_role(a.grantee, 'USAGE'))) AS holders,
        pg_catalog.pg_has_role(c.relowner, 'USAGE') AS is_owner,
        CASE WHEN c.relkind IN ('r', 'm') AND NOT c.relhassubclass OR c.relkind = 'p'
                  AND (SELECT p.partattrs::int2[] FROM pg_catalog.pg_partitioned_table p
@@ -139,6 +144,7 @@ class TableFacts:
 
     uses_index: bool | None  # None: unknown
     rights: tuple[str, ...] = ()  # beyond SELECT: INSERT, UPDATE, …
+    holders: tuple[str, ...] = ()  # of these rights: the role, those that it is in, PUBLIC
     is_owner: bool = False
     size_bytes: int = 0  # on disk, without indexes
     has_unique_key: bool | None = None  # None: not known
@@ -185,6 +191,7 @@ async def _read_table(settings: PostgresSettings) -> tuple[PostgresTable, TableF
     facts = TableFacts(
         plan.uses_index(),
         rights=tuple(right for each in rights for right in each["rights"]),
+        holders=tuple(holder for each in rights for holder in each["holders"]),
         is_owner=any(each["is_owner"] for each in rights),
         size_bytes=size["table_bytes"] or 0,
         has_unique_key=is_unique if is_unique or (is_known and not may_be_unique) else None,
@@ -241,7 +248,7 @@ def rights_finding(
     if rights:
         return subject.warning(
             f"role {role} may {rights}; a sidecar needs SELECT only",
-            f"REVOKE {rights} ON {name} FROM {quoted(role)}",
+            f"REVOKE {rights} ON {name} FROM {', '.join(facts.holders) or quoted(role)}",
         )
     return subject.ok(f"role {role} may read the columns, and change nothing")
 

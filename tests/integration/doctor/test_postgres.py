@@ -106,6 +106,9 @@ CASES = {
     "rights to write": Case(
         "GRANT INSERT, DELETE ON customers TO {}", "privileges", Severity.WARNING, "REVOKE"
     ),
+    "rights of others": Case(
+        "GRANT UPDATE ON customers TO public", "privileges", Severity.WARNING, "FROM PUBLIC"
+    ),
     "no triggers": Case(
         "SELECT",
         "listen",
