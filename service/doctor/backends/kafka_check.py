@@ -46,7 +46,7 @@ async def check_kafka(subject: Subject, changelog: Changelog) -> AsyncGenerator[
         facts = await _read_topic(settings)
     except BackendError as error:
         remedy = _REMEDIES.get(error.code, "")
-        remedy = remedy.format(topic=settings.topic, user=settings.sasl_user)
+        remedy = remedy.format(topic=settings.topic, user=settings.sasl_user or "…")
         yield error_finding(subject, error, remedy=remedy)
     else:
         for finding in topic_findings(subject, facts, settings):
