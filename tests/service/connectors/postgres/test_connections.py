@@ -265,7 +265,7 @@ MALFORMED = "the DSN is malformed; write postgresql://user@host:port/database"
         ),
         (
             "postgresql://postgres@127.0.0.1:{port}/shop?sslmode=require&sslcert=/nowhere/a.crt",
-            "a file of the DSN, or of ~/.postgresql, does not exist; grant this user the file",
+            "a file of the DSN, or of ~/.postgresql, does not exist (127.0.0.1:{port}); grant",
         ),
         ("mysql://db/shop", MALFORMED),
         ("postgresql://db:port/shop", MALFORMED),
