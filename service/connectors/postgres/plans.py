@@ -1,5 +1,6 @@
 """Query plans: whether a plan finds rows by an index on the key."""
 
+import itertools
 import json
 import re
 from collections import defaultdict
@@ -58,13 +59,14 @@ class QueryPlan:
         kind, condition = node["Node Type"], node.get("Index Cond")
         if condition is not None and of in condition:
             indexes = self.indexes.get(node.get("Index Name", ""), [()])
-            is_led = any(_is_led(condition, columns, of) for columns in indexes)
-            return _Search.BY_INDEX if is_led else _Search.BY_SCAN
+            return _Search.BY_INDEX if _is_led(condition, indexes, of) else _Search.BY_SCAN
         # A foreign scan, or a partitioned table without partitions.
         if kind == "Foreign Scan" or node.get("One-Time Filter") == "false":
             return _Search.UNKNOWN
-        found = [self._search(child, of) for child in node.get("Plans", ())]
-        if found and kind in {"Append", "Merge Append"} and any(found):
+        is_union = kind in {"Append", "Merge Append"}
+        children = [each for each in node.get("Plans", ()) if not (is_union and _is_constant(each))]
+        found = [self._search(child, of) for child in children]
+        if is_union and any(found):
             is_searched = {*found} <= {_Search.BY_INDEX, _Search.UNKNOWN}
             return min(found) if is_searched else _Search.BY_SCAN
         largest = max(found, default=_Search.ELSEWHERE)
@@ -89,16 +91,39 @@ _COMPARISON = (
 )
 
 
-def _is_led(condition: str, columns: Sequence[str], of: str) -> bool:
-    """Whether the condition compares the first columns of an index, up to one with a key."""
-    operator = "=" if of else ">="
-    for column in columns:
-        # A definition has an expression in parentheses.
-        name = re.escape(column[1:-1] if column.startswith("(") else column)
-        found = re.finditer(_COMPARISON.format(column=name, operator=operator), condition)
-        values = [comparison["value"] or "" for comparison in found]
-        if any(of in value for value in values):
+def _is_led(condition: str, indexes: Sequence[Sequence[str]], of: str) -> bool:
+    """Whether the condition compares the first columns of an index, up to one with a key.
+
+    True if it has other expressions than the definitions: a view may rename the columns of a table
+    (`t AS x (a, b)`), and the planner simplifies expressions.
+    """
+    values = {
+        column: _compared(column, condition, "=" if of else ">=")
+        for column in itertools.chain(*indexes)
+    }
+    known = sum(of in value for each in values.values() for value in each)
+    return known < condition.count(of or " >= ") or any(
+        _starts_with_key([values[column] for column in columns], of) for columns in indexes
+    )
+
+
+def _starts_with_key(values: Iterable[Sequence[str]], of: str) -> bool:
+    for each in values:
+        if any(of in value for value in each):
             return True
-        if not values:
+        if not each:
             return False
     return True
+
+
+def _compared(column: str, condition: str, operator: str) -> Sequence[str]:
+    # A definition has an expression in parentheses.
+    name = re.escape(column[1:-1] if column.startswith("(") else column)
+    found = re.finditer(_COMPARISON.format(column=name, operator=operator), condition)
+    return [comparison["value"] or "" for comparison in found]
+
+
+def _is_constant(node: Mapping[str, Any]) -> bool:
+    """Whether a part of a plan has rows of the SQL only, as `UNION ALL SELECT 0, 'unknown'`."""
+    is_kind = node["Node Type"] in {"Result", "Values Scan", "Subquery Scan"}
+    return is_kind and all(map(_is_constant, node.get("Plans", ())))

@@ -210,6 +210,39 @@ async def test_index_starts_with_the_key(
         assert backend.uses_index is expected
 
 
+PAIRS = "CREATE INDEX ON t (id, region)"
+
+
+@pytest.mark.parametrize(
+    ("query", "statement", "expected"),
+    [
+        ("SELECT b AS id, name FROM t AS x (a, b)", "CREATE INDEX ON t (region)", True),
+        ("SELECT b AS id, name FROM t AS x (a, b)", "CREATE INDEX ON t (n)", False),
+        ("SELECT a AS id, region, name FROM t AS x (a)", PAIRS, True),
+        ("SELECT plus(id) AS id, name FROM t", "CREATE INDEX ON t (plus(id))", True),
+        ("SELECT id, name FROM t UNION ALL SELECT 0, 'unknown'", PAIRS, True),
+        ("SELECT 0 AS id, 'unknown' AS name UNION SELECT id, name FROM t", PAIRS, True),
+        ("SELECT id, name FROM t UNION ALL VALUES (0, 'unknown'), (-1, '')", PAIRS, True),
+        ("SELECT 0 AS id, '' AS name WHERE false UNION ALL SELECT id, name FROM t", PAIRS, True),
+        ("SELECT id, name FROM t UNION ALL SELECT n, name FROM t", PAIRS, False),
+        ("SELECT 0 AS id, '' AS name UNION ALL SELECT 1, ''", PAIRS, False),
+    ],
+)
+async def test_index_below_a_query_counts(
+    database: Database, query: str, statement: str, *, expected: bool
+) -> None:
+    """An index counts under other names and simplified expressions, and next to constant rows."""
+    database.execute(
+        "CREATE TABLE t (id int, region int, n int, name text)",
+        "CREATE FUNCTION plus(int) RETURNS int IMMUTABLE LANGUAGE sql RETURN $1 + 1",
+        statement,
+    )
+    key = ("id", "region") if "region," in query else ("id",)
+
+    async with described(PostgresSettings(database.dsn(), "q", key, query=query)) as backend:
+        assert backend.uses_index is expected
+
+
 async def test_missing_index_has_a_remedy(database: Database) -> None:
     """A missing index is logged once, or refused; so is the index that the remedy creates."""
     database.execute("CREATE TABLE small (id int8, name text)")
