@@ -9,21 +9,18 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any
 
-# For each index of the tables that this transaction has planned with: the columns of the index, and
-# of each other one of its table that any equality can use. The planner locks what it considers, so
-# names need no schema. GIN, BRIN and bloom indexes are searched by any of their columns: `{}`.
+# The indexes of the tables that this transaction has planned with, their columns, and whether any
+# equality can use them. The planner locks what it considers, so names need no schema. GIN, BRIN and
+# bloom indexes are searched by any of their columns: `{}`.
 INDEXES = """
-SELECT c.relname AS name,
+SELECT i.indrelid AS table_id, c.relname AS name,
        CASE WHEN m.amname IN ('gin', 'brin', 'bloom') THEN '{}'
        ELSE ARRAY(SELECT pg_catalog.pg_get_indexdef(i.indexrelid, n, false)
-                  FROM pg_catalog.generate_series(1, i.indnkeyatts) n) END AS columns
-FROM pg_catalog.pg_locks l JOIN pg_catalog.pg_class c ON c.oid = l.relation
-JOIN pg_catalog.pg_index p ON p.indexrelid = c.oid
-JOIN pg_catalog.pg_index i ON i.indrelid = p.indrelid
-JOIN pg_catalog.pg_class o ON o.oid = i.indexrelid JOIN pg_catalog.pg_am m ON m.oid = o.relam
+                  FROM pg_catalog.generate_series(1, i.indnkeyatts) n) END AS columns,
+       i.indisvalid AND i.indpred IS NULL AND m.amname IN ('btree', 'hash') AS is_general
+FROM pg_catalog.pg_locks l JOIN pg_catalog.pg_index i ON i.indexrelid = l.relation
+JOIN pg_catalog.pg_class c ON c.oid = i.indexrelid JOIN pg_catalog.pg_am m ON m.oid = c.relam
 WHERE l.pid = pg_catalog.pg_backend_pid() AND l.locktype = 'relation'
-      AND (i.indexrelid = p.indexrelid
-           OR i.indisvalid AND i.indpred IS NULL AND m.amname IN ('btree', 'hash'))
 """
 
 
@@ -32,15 +29,20 @@ class QueryPlan:
     """A plan, and the indexes of its tables."""
 
     root: Mapping[str, Any]
-    # {index: columns of it and of each similar index of its table}, as in the definition
+    # {index: columns of it and of each general index of its table}, as in the definition
     indexes: Mapping[str, Sequence[Sequence[str]]]
 
     @classmethod
     def read(cls, text: str, index_rows: Iterable[Any]) -> "QueryPlan":
         """The plan from EXPLAIN as JSON, and the rows of INDEXES in the same transaction."""
+        rows = [*index_rows]
+        general: defaultdict[int, list[Sequence[str]]] = defaultdict(list)
+        for table_id, _, columns, is_general in rows:
+            if is_general:
+                general[table_id].append(columns)
         indexes: defaultdict[str, list[Sequence[str]]] = defaultdict(list)
-        for name, columns in index_rows:
-            indexes[name].append(columns)
+        for table_id, name, columns, _ in rows:
+            indexes[name] += [columns, *general[table_id]]
         return cls(json.loads(text)[0]["Plan"], indexes)
 
     def uses_index(self, *, is_range: bool = False) -> bool | None:
