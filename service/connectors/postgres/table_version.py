@@ -9,9 +9,10 @@ from service.connectors.postgres.triggers import TRUNCATE, TriggerNames
 # The version of the table, and a row for each trigger with its version; without triggers, one row.
 # No row if the table is gone. Any role may read it.
 #
-# ALTER TABLE changes rows without a report: it writes another file, or changes columns. Attached
-# and detached partitions change rows, too; so does TRUNCATE of one, which gets another file. VACUUM
-# FULL and CLUSTER also write another file: rows are read again once.
+# ALTER TABLE changes rows without a report: it writes another file, or changes columns or the
+# expressions of virtual ones. Attached and detached partitions change rows, too; so does TRUNCATE
+# of one, which gets another file. VACUUM FULL and CLUSTER also write another file: rows are read
+# again once.
 #
 # `place` is a table or a partition without the trigger. 'A' is ENABLE ALWAYS, as in the script:
 # after a plain ENABLE, sessions with `session_replication_role = replica` skip the trigger. DISABLE
@@ -33,7 +34,10 @@ SELECT w.name, pg_catalog.min(part.oid::regclass::text)
                FILTER (WHERE w.name IS NOT NULL AND g.oid IS NULL) AS place,
        pg_catalog.md5(pg_catalog.string_agg(pg_catalog.concat_ws(
            ' ', part.oid, part.relfilenode, part.attached, g.oid, g.xmin,
-           CASE WHEN part.is_root THEN ARRAY(SELECT a.attname FROM pg_catalog.pg_attribute a
+           CASE WHEN part.is_root THEN ARRAY(
+                SELECT pg_catalog.concat_ws(' ', a.attname, d.oid) FROM pg_catalog.pg_attribute a
+                LEFT JOIN pg_catalog.pg_attrdef d
+                ON d.adrelid = a.attrelid AND d.adnum = a.attnum AND a.attgenerated = 'v'
                 WHERE a.attrelid = part.oid AND a.attnum > 0 ORDER BY a.attnum)::text END
        ), ',' ORDER BY part.oid)) AS version,
        pg_catalog.pg_snapshot_xmax(pg_catalog.pg_current_snapshot())::text::bigint - 1

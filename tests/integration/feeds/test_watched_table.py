@@ -24,6 +24,7 @@ PLAIN = (
     "CREATE TABLE t (id int PRIMARY KEY, note text, other text)",
     "INSERT INTO t VALUES (1, 'a', 'b')",
 )
+VIRTUAL = ("CREATE TABLE t (id int PRIMARY KEY, note text GENERATED ALWAYS AS ('a') VIRTUAL)",)
 SWAP = "RENAME note TO old; ALTER TABLE t RENAME other TO note; ALTER TABLE t RENAME old TO other"
 
 
@@ -67,6 +68,7 @@ async def change_in(reader: SplitReader) -> TableChange:
         (PLAIN, "ALTER TABLE t ALTER note TYPE text USING upper(note)"),
         (PLAIN, "ALTER TABLE t ADD COLUMN more text DEFAULT 'x'"),
         (PLAIN, f"ALTER TABLE t {SWAP}"),
+        (VIRTUAL, "ALTER TABLE t ALTER note SET EXPRESSION AS ('b')"),
         (PLAIN, "VACUUM FULL t"),
         (PLAIN, "DROP TABLE t"),
         *(((*PARTED, *NEW[:2]), statement) for statement in CHANGES_OF_PARTITIONS),
