@@ -29,12 +29,13 @@ def lookup_query(table: PostgresTable, *, is_ordered: bool) -> str:
     `is_ordered` the rows of a key have the table's order.
     """
     order = f" ORDER BY {', '.join(table.order)}" if is_ordered else ""
-    return (
+    return _guarded(
+        table,
         "SELECT k.ordinal, r.*"  # noqa: S608  names come from the catalog, quoted
         f" FROM {_keys(table)}"
         f" CROSS JOIN LATERAL (SELECT {columns_sql(table)}"
         f" FROM {_rows(table, is_ordered=is_ordered)}"
-        f" WHERE {_matches(table)}{order} OFFSET 0) AS r{_guard(table)}"
+        f" WHERE {_matches(table)}{order} OFFSET 0) AS r",
     )
 
 
@@ -46,11 +47,12 @@ def scanning_query(table: PostgresTable, *, is_ordered: bool, sends_keys: bool =
     """
     order = f" ORDER BY {', '.join(('k.ordinal', *table.order))}" if is_ordered else ""
     among = _is_among(table) if sends_keys else ""
-    return (
+    return _guarded(
+        table,
         f"SELECT k.ordinal, {columns_sql(table)}"  # noqa: S608  names come from the catalog, quoted
         f" FROM {_keys(table)}"
         f" JOIN {_rows(table, is_ordered=is_ordered)}"
-        f" ON {_matches(table)}{among}{_guard(table)}{order}"
+        f" ON {_matches(table)}{among}{order}",
     )
 
 
@@ -121,12 +123,15 @@ def index_remedy(table: PostgresTable) -> str:
     return f"CREATE INDEX {concurrently}ON {table.sql_name} ({key})"
 
 
-def _guard(table: PostgresTable) -> str:
-    """A condition of lookups that makes the transaction read-only before any row is read.
+def _guarded(table: PostgresTable, query: str) -> str:
+    """The lookup in a transaction that it makes read-only before any row is read.
 
     Behind PgBouncer, sessions may write. A transaction around each query would cost round trips.
+    OFFSET 0 keeps conditions of the query below that of the transaction.
     """
-    return f" WHERE {_READ_ONLY}" if table.is_guarded else ""
+    if not table.is_guarded:
+        return query
+    return f"SELECT q.* FROM ({query} OFFSET 0) AS q WHERE {_READ_ONLY}"  # noqa: S608  as above
 
 
 def _rows(table: PostgresTable, *, is_ordered: bool) -> str:

@@ -392,6 +392,26 @@ async def test_lookups_cannot_write(
     assert relations.query("SELECT count(*) FROM written") == [(0,)]
 
 
+@pytest.mark.parametrize("pgbouncer", [False, True])
+@pytest.mark.parametrize("table", ["plain", "bare"])
+async def test_conditions_follow_the_guard(
+    relations: Database, table: str, *, pgbouncer: bool
+) -> None:
+    """A function sees a read-only transaction, also if it is called once for all rows."""
+    relations.execute(
+        "CREATE TABLE written (id int)",
+        """CREATE FUNCTION write() RETURNS bool LANGUAGE plpgsql AS $$ BEGIN
+            IF current_setting('transaction_read_only') = 'off' THEN
+                INSERT INTO written VALUES (1); END IF; RETURN true; END $$""",
+    )
+    query = f"SELECT id, name FROM {table} WHERE (SELECT write())"
+
+    found = await rows_of(settings_of(relations, "q", query=query, pgbouncer=pgbouncer), 2)
+
+    assert found == [(0, ("name 2",))]
+    assert relations.query("SELECT count(*) FROM written") == [(0,)]
+
+
 @pytest.mark.parametrize("key_count", [0, 1000])
 async def test_renamed_attribute_is_not_null(database: Database, key_count: int) -> None:
     """An attribute that was renamed is an error, not NULL, also in arrays."""
