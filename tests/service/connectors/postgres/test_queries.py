@@ -183,6 +183,11 @@ def test_versions_never_valid_are_left_out() -> None:
         (WHOLE_INDEX, False),
         ({"Node Type": "Append", "Plans": [INDEX, BITMAP]}, True),
         ({"Node Type": "Append", "Plans": [INDEX, SCAN]}, False),
+        ({"Node Type": "Append", "Plans": [INDEX, {"Node Type": "Result"}]}, True),
+        (
+            {"Node Type": "Append", "Plans": [INDEX, {"Node Type": "Result", "Plans": [SCAN]}]},
+            False,
+        ),
         ({"Node Type": "Merge Append", "Plans": [INDEX, SCAN]}, False),
         ({"Node Type": "Nested Loop", "Plans": [INDEX, SCAN]}, True),
         ({"Node Type": "Nested Loop", "Plans": [INDEX, BY_FILTER]}, False),
@@ -217,7 +222,9 @@ def test_plan_needs_index_condition(node: dict[str, Any], *, expected: bool | No
         ("((id = 5) AND (id = k.key1))", ["id", "region"], True),
         ("((name)::text = k.key1)", ["name", "id"], True),
         ("((id + n) = k.key1)", ["((id + n))", "id"], True),
-        ("(lower((name)::text) = k.key1)", ["name"], False),
+        ("(lower((name)::text) = k.key1)", ["f(name)"], True),  # the planner replaced f
+        ("(b = k.key1)", ["region", "id"], True),  # of `t AS x (b)`
+        ("((b = k.key1) AND (id = k.key2))", ["region", "id"], True),
         ("((name)::public.citext OPERATOR(public.=) k.key1)", ["name"], True),
         ("((ok = ANY ('{a,b}'::text[])) AND (id = k.key1))", ["ok", "id"], True),
     ],
@@ -228,8 +235,10 @@ def test_condition_starts_with_the_index(
     """An index condition counts if it compares the first columns, up to one with a key."""
     plan = json.dumps([{"Plan": INDEX | {"Index Name": "i", "Index Cond": condition}}])
 
-    assert QueryPlan.read(plan, [("i", columns)]).uses_index() is expected
-    assert QueryPlan.read(plan, [("i", columns), ("i", ["id", "a"])]).uses_index() is (
+    own = (1, "i", columns, False)
+    assert QueryPlan.read(plan, [own, (2, "j", ["id"], True)]).uses_index() is expected
+    assert QueryPlan.read(plan, [own, (1, "j", ["id", "a"], False)]).uses_index() is expected
+    assert QueryPlan.read(plan, [own, (1, "j", ["id", "a"], True)]).uses_index() is (
         expected or "(id = k.key1)" in condition
     )
 
