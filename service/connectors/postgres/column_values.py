@@ -30,8 +30,10 @@ class DecodedColumn:
 
 # {attribute of a composite type: its own attributes; none of a plain value, None of a document}
 Attributes: TypeAlias = Mapping[str, "Attributes | None"]
-# NaN, and times beyond the years 1 to 9999.
-_NULL_IN_COLUMNS = re.compile(r"NaN|-?infinity|\d{5,}-.*|.* BC")
+# NaN, and times beyond the years 1 to 9999. Next to these years, only UTC tells: no match.
+_NULL_IN_COLUMNS = re.compile(
+    r"NaN|-?infinity|(?!10000-01-01T.*\+(?!00:00))\d{5,}-.*|(?!0001-12-31T.*-).* BC"
+)
 Decode: TypeAlias = Callable[[pa.Array], DecodedColumn]
 
 

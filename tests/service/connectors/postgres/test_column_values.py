@@ -1,5 +1,6 @@
 """Decoded values of columns: arrays in PostgreSQL's binary form, JSON documents, decimals."""
 
+import json
 import struct
 from collections.abc import Sequence
 from datetime import date
@@ -129,3 +130,26 @@ def test_documents_fit_wholly() -> None:
 
     assert column.values.to_pylist() == [{"a": 1}, None, None, None, None, None, {"a": None}]
     assert column.unfit.tolist() == [3, 4, 5]
+
+
+@pytest.mark.parametrize(
+    ("text", "is_null"),
+    [
+        ("infinity", True),
+        ("10000-01-01T00:00:00+00:00", True),
+        ("10000-01-01T05:29:59+05:30", False),  # 9999-12-31 23:59:59 UTC
+        ("10000-01-02T05:29:59+05:30", True),
+        ("10000-01-01T00:00:00-05:00", True),
+        ("0001-12-31T19:03:58-04:56:02 BC", False),  # the first moment of year 1
+        ("0001-12-30T19:03:58-04:56:02 BC", True),
+    ],
+)
+def test_time_of_another_year_in_utc_is_not_null(text: str, *, is_null: bool) -> None:
+    """A time within the years 1 to 9999 of UTC is not null in other time zones."""
+    document = json.dumps({"at": text})
+    wanted = parsed_type("struct<at timestamp>")
+
+    column = parsed_json(pa.array([document]), wanted, attributes={"at": {}})
+
+    assert column.values.to_pylist() == [{"at": None} if is_null else None]
+    assert column.unfit.tolist() == ([] if is_null else [0])
