@@ -21,6 +21,11 @@ _POOLER = "behind PgBouncer, set pgbouncer: true"
 _SEE_LOG = "see the log of the server"
 _MALFORMED = "the DSN is malformed; write postgresql://user@host:port/database"
 _FILE = "a file of the DSN, or of ~/.postgresql,"
+_FILE_FAULTS: dict[type, str] = {
+    FileNotFoundError: "does not exist",
+    IsADirectoryError: "is a folder",  # as container runtimes mount a file that does not exist
+    PermissionError: "may not be read",
+}
 _FILE_REMEDY = "grant this user the file, or name others by sslcert, sslkey and sslrootcert"
 _ROW_REMEDY = "correct the SQL of its view, source.query or source.where"
 # {SQLSTATE, or its class (the first two digits): code and reason}; PostgreSQL manual, Appendix A
@@ -166,9 +171,8 @@ def _connect_reason(error: BaseException) -> str:
     match error:
         case OSError(errno=errno.EADDRNOTAVAIL):
             return "this machine has no free port for the connection; close others"
-        case FileNotFoundError() | PermissionError() if not _is_of_socket(error):
-            fault = "does not exist" if isinstance(error, FileNotFoundError) else "may not be read"
-            return f"{error.filename or _FILE} {fault}; {_FILE_REMEDY}"
+        case OSError() if type(error) in _FILE_FAULTS and not _is_of_socket(error):
+            return f"{error.filename or _FILE} {_FILE_FAULTS[type(error)]}; {_FILE_REMEDY}"
         case asyncpg.ClientConfigurationError() if "certificate file" in str(error):
             return f"{error}; {_FILE_REMEDY}"
     reasons = (_CONNECT_REASONS.get(kind) for kind in type(error).__mro__)

@@ -267,6 +267,10 @@ MALFORMED = "the DSN is malformed; write postgresql://user@host:port/database"
             "postgresql://postgres@127.0.0.1:{port}/shop?sslmode=require&sslcert=/nowhere/a.crt",
             "a file of the DSN, or of ~/.postgresql, does not exist (127.0.0.1:{port}); grant",
         ),
+        (
+            "postgresql://postgres@127.0.0.1:{port}/shop?sslmode=verify-full&sslrootcert=/",
+            "a file of the DSN, or of ~/.postgresql, is a folder; grant this user the file",
+        ),
         ("mysql://db/shop", MALFORMED),
         ("postgresql://db:port/shop", MALFORMED),
         ("host=db", MALFORMED),
