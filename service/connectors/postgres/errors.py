@@ -27,12 +27,14 @@ _FILE_FAULTS: dict[type, str] = {
     PermissionError: "may not be read",
 }
 _FILE_REMEDY = "grant this user the file, or name others by sslcert, sslkey and sslrootcert"
+_ROW_FAULT = "its SQL failed for a row of this batch of keys"
 _ROW_REMEDY = "correct the SQL of its view, source.query or source.where"
 # {SQLSTATE, or its class (the first two digits): code and reason}; PostgreSQL manual, Appendix A
 _STATES: dict[str, tuple[ErrorCode, str]] = {
     "08": (ErrorCode.BACKEND_UNAVAILABLE, "the connection was lost"),
     "08P01": (ErrorCode.BACKEND_UNAVAILABLE, "the server or its pooler broke the protocol"),
     "0A": (ErrorCode.SCHEMA_CHANGED, "the table changed since its schema was read"),
+    "21": (ErrorCode.KEY_REJECTED, _ROW_FAULT),  # several rows of a scalar subquery
     "22": (ErrorCode.KEY_REJECTED, "the server refused a value of this batch of keys"),
     "25006": (
         ErrorCode.BACKEND_REJECTED,
@@ -64,6 +66,7 @@ _STATES: dict[str, tuple[ErrorCode, str]] = {
         ErrorCode.BACKEND_UNAVAILABLE,
         "the server of a foreign table failed; check it, and its user mapping",
     ),
+    "P0": (ErrorCode.KEY_REJECTED, _ROW_FAULT),  # RAISE of a function
     "XX": (ErrorCode.BACKEND_UNAVAILABLE, f"the server has an internal error; {_SEE_LOG}"),
 }
 _OTHER_STATE = (ErrorCode.BACKEND_REJECTED, f"the server refused the query; {_SEE_LOG}")

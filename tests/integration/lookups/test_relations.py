@@ -8,11 +8,13 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from lookup_core.answer import Outcome
 from lookup_core.errors import BackendError, ErrorCode
+from lookup_core.keys.json_keys import typed_keys_from_json
 from lookup_core.type_texts import parsed_type
 from service.connectors.postgres.backend import PostgresBackend
 from service.connectors.postgres.settings import PostgresSettings
-from tests.integration.lookups.tables import PATIENCE_S, create_reader, described
+from tests.integration.lookups.tables import PATIENCE_S, create_reader, described, serving
 from tools.processes.postgres_server import Database
 
 PARTED = (
@@ -410,6 +412,30 @@ async def test_conditions_follow_the_guard(
 
     assert found == [(0, ("name 2",))]
     assert relations.query("SELECT count(*) FROM written") == [(0,)]
+
+
+@pytest.mark.parametrize(
+    "failing",
+    ["1 / (id - 2)", "raising(id)", "(SELECT g FROM generate_series(id, 2 * (id % 3) - 1) AS g)"],
+)
+async def test_failing_row_is_a_fault_of_its_key(relations: Database, failing: str) -> None:
+    """SQL that fails for a row fails the lookups of its key, and no others."""
+    relations.execute(
+        """CREATE FUNCTION raising(id int) RETURNS int LANGUAGE plpgsql AS $$ BEGIN
+            IF id = 2 THEN RAISE 'two'; END IF; RETURN id; END $$"""
+    )
+    settings = settings_of(relations, "q", query=f"SELECT id, {failing} AS n FROM plain")
+
+    async with serving(PostgresBackend(settings)) as dimension:
+        keys = typed_keys_from_json([1, 2, 3], dimension.schema)
+        answers = await dimension.lookup(keys, columns=["n"], timeout_s=PATIENCE_S)
+        found = {
+            position: outcome
+            for answer in answers
+            for position, outcome in zip(answer.positions, answer.outcomes, strict=True)
+        }
+
+    assert found == {0: Outcome.FETCHED, 1: Outcome.ERROR, 2: Outcome.FETCHED}
 
 
 @pytest.mark.parametrize("key_count", [0, 1000])

@@ -103,8 +103,8 @@ STATES = {
     for code, states in {
         ErrorCode.BACKEND_UNAVAILABLE: "08003 3D000 40001 53300 55P03 57P01 57P03 58030 XX000",
         ErrorCode.SCHEMA_CHANGED: "0A000 42703 42P01",
-        ErrorCode.KEY_REJECTED: "22P02 54000",
-        ErrorCode.BACKEND_REJECTED: "26000 P0001",
+        ErrorCode.KEY_REJECTED: "21000 22P02 54000 P0001",
+        ErrorCode.BACKEND_REJECTED: "26000 39000",
         ErrorCode.BACKEND_AUTH: "28000 28P01",
         ErrorCode.FORBIDDEN: "42501",
         ErrorCode.TIMEOUT: "57014",
