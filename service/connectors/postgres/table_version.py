@@ -87,8 +87,7 @@ class TriggerCheck:
         self._found = self._found or found
         if self._found == found:
             return None
+        altered = "ALTER TABLE, TRUNCATE or VACUUM FULL ran"
         if self._origin.is_partitioned:
-            return "partitions were attached, detached or truncated, or triggers changed"
-        return (
-            "triggers were recreated or disabled for a time, or ALTER TABLE ran; changes are lost"
-        )
+            return f"partitions were attached or detached, {altered}, or triggers changed"
+        return f"triggers were recreated or disabled for a time, or {altered}; rows are read again"
