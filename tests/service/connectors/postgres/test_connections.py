@@ -269,7 +269,7 @@ MALFORMED = "the DSN is malformed; write postgresql://user@host:port/database"
         ),
         (
             "postgresql://postgres@127.0.0.1:{port}/shop?sslmode=verify-full&sslrootcert=/",
-            "a file of the DSN, or of ~/.postgresql, is a folder; grant this user the file",
+            "a file of the DSN, or of ~/.postgresql, is a folder (127.0.0.1:{port}); grant",
         ),
         ("mysql://db/shop", MALFORMED),
         ("postgresql://db:port/shop", MALFORMED),
