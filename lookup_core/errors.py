@@ -229,6 +229,11 @@ def named_dimension(
     return dimensions[name]
 
 
+def of_dimension(name: str, detail: str) -> str:
+    """The detail of a fault, for people who do not see which dimension has it."""
+    return f'dimension "{name}": {detail}'
+
+
 def unknown_dimension(
     name: str, configured: Iterable[str], *, where: str = "configured"
 ) -> InvalidRequest:

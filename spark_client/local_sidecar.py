@@ -26,7 +26,13 @@ from typing import IO, Any
 
 import pyspark
 
-from lookup_core.errors import BackendError, ConfigurationError, ErrorCode, SidecarUnreachable
+from lookup_core.errors import (
+    BackendError,
+    ConfigurationError,
+    ErrorCode,
+    SidecarUnreachable,
+    of_dimension,
+)
 
 log = logging.getLogger(__name__)
 
@@ -135,7 +141,7 @@ class LocalProcess:
             if self._process.poll() is not None:
                 raise self._end_error()
             for event in self._new_events("dimension.unavailable"):
-                detail = 'dimension "{dimension}": {detail}'.format_map(event)
+                detail = of_dimension(event["dimension"], event["detail"])
                 raise BackendError(_error_code(event["code"]), detail)
             if time.monotonic() > deadline_s:
                 remedy = f"not ready within {timeout_s:g} s: {reason}; raise start_timeout"

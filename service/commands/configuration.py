@@ -16,6 +16,7 @@ from lookup_core.errors import (
     ErrorCode,
     InvalidRequest,
     named_dimension,
+    of_dimension,
 )
 from service.commands.key_commands import DimensionArgument
 from service.config.dimension import DimensionConfig
@@ -136,7 +137,7 @@ async def _is_partitioned(
                 schema = await backend.describe(timeout_s=_DESCRIBE_TIMEOUT_S)
     except BackendError as error:
         if error.is_permanent:
-            detail = f'dimension "{name}": {error.detail}'
+            detail = of_dimension(name, error.detail)
             raise InvalidRequest(ErrorCode.BAD_REQUEST, detail) from error
         typer.echo(f"the table is not checked: {error.detail}; {_UNKNOWN_KIND}", err=True)
         return None

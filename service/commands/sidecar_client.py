@@ -20,6 +20,7 @@ from lookup_core.errors import (
     InvalidRequest,
     SidecarUnreachable,
     SidelookError,
+    of_dimension,
 )
 from lookup_core.protocol.tls_hints import plain_refusal
 from service.commands.endpoint import (
@@ -110,7 +111,7 @@ class SidecarClient:
         described = await self.request("GET", dimension_path(dimension))
         if described["key"] is None:
             fault = described["unavailable"]
-            named = {**fault, "detail": f'dimension "{dimension}": {fault["detail"]}'}
+            named = {**fault, "detail": of_dimension(dimension, fault["detail"])}
             raise problem(HTTPStatus.SERVICE_UNAVAILABLE, named)
         return [KeyField(field["name"], field["type"]) for field in described["key"]]
 

@@ -11,7 +11,7 @@ import structlog
 
 from lookup_core.backoff import Backoff
 from lookup_core.dimension_schema import DimensionSchema
-from lookup_core.errors import BackendError, ErrorCode
+from lookup_core.errors import BackendError, ErrorCode, of_dimension
 from lookup_core.rate_limits import EventRateLimit
 from service.engine.backend_call import BackendCalls
 from service.engine.pause import jitter, pause
@@ -71,7 +71,7 @@ class SchemaWatch:
         """The schema; raises BackendError with dimension and last fault while it is not known."""
         if self._schema is None:
             fault = self._fault
-            detail = f'dimension "{self._dimension}": {fault.detail}'
+            detail = of_dimension(self._dimension, fault.detail)
             raise BackendError(fault.code, detail, is_permanent=fault.is_permanent)
         return self._schema
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from aiohttp import web
 
-from lookup_core.errors import ErrorCode
+from lookup_core.errors import ErrorCode, of_dimension
 from service.http.problem import Problem
 from service.http.readiness import Readiness
 
@@ -54,5 +54,5 @@ def _ok() -> web.Response:
 
 
 def _not_yet(code: ErrorCode, reasons: Mapping[str, str]) -> web.Response:
-    detail = "; ".join(f'dimension "{name}": {reason}' for name, reason in sorted(reasons.items()))
+    detail = "; ".join(of_dimension(*each) for each in sorted(reasons.items()))
     return Problem.of(503, code, detail).response()
