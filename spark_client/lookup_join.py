@@ -5,27 +5,41 @@ Looks up nothing; `lookup_task` does so in the Python workers.
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
+from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 -- its usual name
-from pyspark.sql.types import StructType, _parse_datatype_string
+from pyspark.sql.types import DataType, StructField, StructType, _parse_datatype_string
 
 from lookup_core.errors import ErrorCode, InvalidRequest
 from lookup_core.operator.as_of import is_moment
 from spark_client.lookup_operator import is_event_time
-from spark_client.lookup_settings import JoinKeys, LookupSettings
-from spark_client.lookup_task import LookupFunctionTask, LookupJoinTask, LookupTarget
+from spark_client.lookup_settings import (
+    JoinKeys,
+    JoinType,
+    KeyColumn,
+    LookupSettings,
+    OutputMode,
+    PassSettings,
+)
+from spark_client.lookup_task import (
+    LookupFunctionTask,
+    LookupJoinTask,
+    LookupPass,
+    LookupTarget,
+)
+from spark_client.output_columns import AddedPart
 from spark_client.pandas_function import LookupFunction, pandas_function
 from spark_client.schemas import (
+    added_fields,
     arrow_columns,
     arrow_type,
     chosen_columns,
     described_columns,
     dimension_columns,
     key_field,
-    output_schema,
 )
 from spark_client.transport.connections import Address
 
@@ -38,51 +52,82 @@ class AddedColumns:
     schema: str | StructType | None  # None: the driver reads it from a sidecar
     prefix: str
     status_column: str | None
+    how: JoinType = JoinType.LEFT
+
+    def part(self, columns: StructType) -> AddedPart:
+        """What the output gets, with these columns of the dimension."""
+        return AddedPart(arrow_columns(columns), self.how, self.prefix, self.status_column)
+
+    def fields(self, columns: StructType) -> list[StructField]:
+        """The fields of the output, as those of the `part`."""
+        offered = columns if self.how.has_columns else StructType()
+        return added_fields(offered, prefix=self.prefix, status_column=self.status_column)
+
+
+@dataclass(frozen=True, slots=True)
+class PassOptions:
+    """The options of a pass, as the user gave them; None for those that were not given."""
+
+    mode: OutputMode | None = None
+    capacity: int | None = None
+    timeout: float | None = None
+    event_time: str | None = None
+    watermark_delay_ms: int | None = None
+    watermark_interval_ms: int | None = None
+
+    def joined(self, other: "PassOptions") -> "PassOptions":
+        """The options of both; ValueError for an option with two values."""
+        given = {}
+        for field in fields(self):
+            values = [getattr(self, field.name), getattr(other, field.name)]
+            first, *more = [value for value in values if value is not None] or [None]
+            if more and more != [first]:
+                name = field.name.removesuffix("_ms")
+                raise ValueError(
+                    f"{name} is {first} and {more[0]}; all lookups of a pass share it: give it"
+                    " once, to lookup_joins"
+                )
+            given[field.name] = first
+        return PassOptions(**given)
+
+    def check(self) -> None:
+        """Raise ValueError for invalid values, and for watermarks without event times."""
+        options = (self.watermark_delay_ms, self.watermark_interval_ms)
+        if self.event_time is None and options != (None, None):
+            raise ValueError("watermark_delay and watermark_interval need event_time")
+        self.settings(None)
+
+    def settings(self, event_time: int | None) -> PassSettings:
+        """The settings, with the position of the event times; ValueError for invalid values."""
+        given = {
+            "mode": self.mode,
+            "capacity": self.capacity,
+            "timeout_s": self.timeout,
+            "watermark_delay_ms": self.watermark_delay_ms,
+            "watermark_interval_ms": self.watermark_interval_ms,
+        }
+        chosen: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+        return PassSettings(event_time=event_time, **chosen)
 
 
 @dataclass(frozen=True, slots=True)
 class LookupJoin:
-    """A function of a DataFrame, for `DataFrame.transform`."""
+    """One lookup, and a function of a DataFrame, for `DataFrame.transform`."""
 
     address: Address
     dimension: str
     keys: JoinKeys
     added: AddedColumns
-    event_time: str | None
     as_of: str | None
     settings: LookupSettings
+    options: PassOptions
 
     def __call__(self, records: DataFrame) -> DataFrame:
-        """The enriched DataFrame. Without `schema` the driver reads the dimension's columns.
+        """The enriched DataFrame; as `LookupJoins`, with a single lookup."""
+        return LookupJoins((self,), self.options)(records)
 
-        Raises InvalidRequest for names and types that do not fit, SidecarUnreachable if the
-        driver has no sidecar and no `schema` was given.
-        """
-        names = column_names(records)
-        positions = tuple(names.position(name) for name in self.keys.columns)
-        columns = self._columns(records.schema, positions)
-        prefix, status_column = self.added.prefix, self.added.status_column
-        schema = output_schema(records.schema, columns, prefix=prefix, status_column=status_column)
-        names.check_with(schema.names[len(records.columns) :])
-        target = LookupTarget(
-            address=self.address,
-            dimension=self.dimension,
-            columns=arrow_columns(columns),
-            keys=self.keys,
-            key_columns=positions,
-            settings=replace(
-                self.settings,
-                event_time=_time_position(
-                    records.schema, names, "event_time", column=self.event_time
-                ),
-                as_of=_time_position(records.schema, names, "as_of", column=self.as_of),
-            ),
-        )
-        task = LookupJoinTask(target, prefix, status_column)
-        return addressable(records).mapInArrow(task, schema)
-
-    def _columns(self, records: StructType, positions: Sequence[int]) -> StructType:
-        kinds = [records[position].dataType for position in positions]
+    def described(self, kinds: Sequence[DataType]) -> StructType:
+        """The dimension's columns, for keys of these types."""
         fields = [key_field(name, kind) for name, kind in zip(self.keys.names, kinds, strict=True)]
         if self.added.schema is not None:
             return chosen_columns(as_struct(self.added.schema), self.added.columns)
@@ -94,6 +139,75 @@ class LookupJoin:
             is_as_of=self.as_of is not None,
         )
         return dimension_columns(described)
+
+
+@dataclass(frozen=True, slots=True)
+class LookupJoins:
+    """Several lookups in one pass: a function of a DataFrame, for `DataFrame.transform`."""
+
+    lookups: tuple[LookupJoin, ...]
+    options: PassOptions
+
+    def __call__(self, records: DataFrame) -> DataFrame:
+        """The enriched DataFrame. Without `schema` the driver reads the dimensions' columns.
+
+        Raises InvalidRequest for names and types that do not fit, SidecarUnreachable if the
+        driver has no sidecar and no `schema` was given.
+        """
+        names, columns = column_names(records), _Columns(records.schema)
+        schema = [*records.schema.fields]
+        targets = []
+        for number, lookup in enumerate(self.lookups):
+            keys = [columns.of(name, names) for name in lookup.keys.columns]
+            described = lookup.described([key.kind for key in keys])
+            as_of = _time_position(records.schema, names, "as_of", column=lookup.as_of)
+            targets.append(
+                LookupTarget(
+                    address=lookup.address,
+                    dimension=lookup.dimension,
+                    keys=lookup.keys,
+                    key_columns=tuple(key.place for key in keys),
+                    settings=replace(lookup.settings, as_of=as_of),
+                    part=lookup.added.part(described),
+                )
+            )
+            schema += lookup.added.fields(described)
+            if lookup.added.how.has_columns:
+                columns.add(number, described, prefix=lookup.added.prefix)
+        names.check_with([field.name for field in schema[len(records.columns) :]])
+        event_time = _time_position(
+            records.schema, names, "event_time", column=self.options.event_time
+        )
+        task = LookupJoinTask(LookupPass(targets, self.options.settings(event_time)))
+        return addressable(records).mapInArrow(task, StructType(schema))
+
+
+@dataclass(frozen=True, slots=True)
+class _Column:
+    place: KeyColumn
+    kind: DataType
+
+
+class _Columns:
+    """The columns that keys may have: those of the records, then those of earlier lookups."""
+
+    def __init__(self, records: StructType) -> None:
+        self._records = records
+        self._added: dict[str, _Column] = {}
+
+    def add(self, lookup: int, columns: StructType, *, prefix: str) -> None:
+        """Add the columns of a lookup."""
+        for position, field in enumerate(columns):
+            place = KeyColumn(position, lookup)
+            self._added[prefix + field.name] = _Column(place, field.dataType)
+
+    def of(self, name: str, names: "ColumnNames") -> _Column:
+        """A column by its name in the output; raises InvalidRequest that lists them."""
+        for known, column in self._added.items():
+            if names.are_same(name, known):
+                return column
+        position = names.position(name, *self._added)
+        return _Column(KeyColumn(position), self._records[position].dataType)
 
 
 # {option: (test of the column's type, accepted types)}
@@ -118,19 +232,24 @@ def _time_position(
 
 
 def lookup_udf(
-    address: Address, dimension: str, *, columns: StructType, settings: LookupSettings
+    address: Address,
+    dimension: str,
+    *,
+    columns: StructType,
+    lookup: LookupSettings,
+    settings: PassSettings,
 ) -> LookupFunction:
     """A function of the key's columns, in the order of the dimension's key."""
-    task = LookupFunctionTask(address, dimension, arrow_columns(columns), settings)
+    task = LookupFunctionTask(address, dimension, arrow_columns(columns), lookup, settings)
     name = f"lookup_{dimension}"  # shown in query plans
     if not hasattr(F, "arrow_udf"):  # PySpark 3.5 and 4.0
         return pandas_function(task, columns, name)
 
-    def lookup(keys: Iterator[pa.Array]) -> Iterator[pa.Array]:
+    def looked_up(keys: Iterator[pa.Array]) -> Iterator[pa.Array]:
         return task(keys)
 
-    lookup.__name__ = name
-    return F.arrow_udf(lookup, returnType=columns)  # its kind stands in the type hints
+    looked_up.__name__ = name
+    return F.arrow_udf(looked_up, returnType=columns)  # its kind stands in the type hints
 
 
 class ColumnNames:
@@ -142,15 +261,20 @@ class ColumnNames:
         self._is_case_sensitive = is_case_sensitive
         self._check_distinct(self._names, "rename one of them before the lookup")
 
-    def position(self, name: str) -> int:
-        """The position of a column; raises InvalidRequest that lists the columns."""
+    def position(self, name: str, *added: str) -> int:
+        """The position of a column; raises InvalidRequest that lists it and the added ones."""
         known = [self._folded(each) for each in self._names]
         if self._folded(name) not in known:
+            columns = ", ".join([*self._names, *added])
             raise InvalidRequest(
                 ErrorCode.UNKNOWN_COLUMN,
-                f"the records have no column {name!r}; they have {', '.join(self._names)}",
+                f"the records have no column {name!r}; they have {columns}",
             )
         return known.index(self._folded(name))
+
+    def are_same(self, name: str, other: str) -> bool:
+        """Whether Spark sees one name in these."""
+        return self._folded(name) == self._folded(other)
 
     def check_with(self, added: Sequence[str]) -> None:
         """Raise InvalidRequest if an added name exists already, or is added twice."""

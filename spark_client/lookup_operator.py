@@ -1,11 +1,10 @@
 """Lookup operator of one partition: records in, enriched records out, in the order of its mode.
 
-Waits for answers and applies the failure policies; the order is decided by the element queue.
+Waits for input and answers, and applies the failure policies; the element queue decides the order.
 """
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -16,22 +15,35 @@ from pyarrow import types
 from lookup_core.answer import Outcome
 from lookup_core.errors import ErrorCode, LookupFailed
 from lookup_core.keys.canonical_keys import key_hashes
-from lookup_core.operator.as_of import AsOf
-from lookup_core.operator.batch_intake import BatchIntake, BatchPool, ByteBudget, Rows, Run
+from lookup_core.operator.batch_intake import BatchIntake, BatchPool, ByteBudget, Run
 from lookup_core.operator.element_queue import OrderedQueue
-from lookup_core.operator.encoded_keys import encoded_keys
+from lookup_core.operator.encoded_keys import EncodedKeys, encoded_keys
 from lookup_core.operator.event_time_watermarks import (
     MAX_WATERMARK_MS,
     MIN_EVENT_TIME_MS,
     Cut,
     EventTimeWatermarks,
 )
-from lookup_core.operator.question import Question
-from lookup_core.operator.records_in_flight import Failed, RecordsInFlight
+from lookup_core.operator.question import Question, pieces
+from lookup_core.operator.records_in_flight import (
+    Failed,
+    Leaving,
+    LookupRows,
+    RecordsInFlight,
+    RunTimes,
+)
 from lookup_core.operator.segmented_queue import KeyOrderedQueue, UnorderedQueue
+from lookup_core.protocol.backlog import ChannelAnswer
 from lookup_core.protocol.sent_lookups import SentKeys
 from spark_client.as_of import AsOfPlan
-from spark_client.lookup_settings import FailurePolicy, LookupSettings, OutputMode
+from spark_client.input_thread import Doorbell, Input
+from spark_client.lookup_settings import (
+    FailurePolicy,
+    KeyColumn,
+    LookupSettings,
+    OutputMode,
+    PassSettings,
+)
 from spark_client.output_columns import ColumnCasts, Output
 from spark_client.transport.interface import LookupChannel
 
@@ -42,23 +54,24 @@ _QUEUES: dict[OutputMode, type[OrderedQueue | UnorderedQueue | KeyOrderedQueue]]
     OutputMode.UNORDERED: UnorderedQueue,
     OutputMode.KEY_ORDERED: KeyOrderedQueue,
 }
-_LONGEST_S = 3600.0  # of one wait: a condition variable takes no infinite timeout
+# Time without input. Less would make a steady input idle between batches; more would let one
+# stalled partition hold back the watermark of the others for longer.
+IDLE_AFTER_S = 5.0
+_LONGEST_S = 3600.0  # of one wait
 _KEYS_SHOWN = 3  # of a failed lookup, in its error
 _MAX_SHOWN_CHARACTERS = 60  # of each value of a key
 _MAX_SHOWN_VALUES = 8  # of a composite key
-_POOLED = 8  # at most this part of `max_bytes` is read ahead
 _TICKS_PER_SECOND = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
 
 
 @dataclass(frozen=True, slots=True)
 class LookupPlan:
-    """The lookup of one partition: its keys, casts, output and settings."""
+    """One lookup of a partition: its keys, casts and settings."""
 
     dimension: str
-    key_columns: tuple[int, ...]  # positions in the records
+    key_columns: tuple[KeyColumn, ...]
     key: pa.Schema
     casts: ColumnCasts
-    output: Output
     settings: LookupSettings
     as_of: AsOfPlan | None = None
 
@@ -67,157 +80,258 @@ class LookupPlan:
         """The columns of one row."""
         return self.casts.target if self.as_of is None else self.as_of.pick.columns
 
+    @property
+    def sources(self) -> frozenset[int]:
+        """The lookups whose columns the key needs."""
+        lookups = {column.lookup for column in self.key_columns}
+        return frozenset(lookup for lookup in lookups if lookup is not None)
+
+    def question(self, records: pa.RecordBatch) -> Question:
+        """A question for these records, of which none is asked yet."""
+        as_of = None if self.as_of is None else self.as_of.of(records)
+        return Question(records.num_rows, self.columns, as_of=as_of)
+
+    def keys_of(self, run: Leaving) -> list[pa.Array]:
+        """The key's columns for some rows of a run."""
+        return [_key_column(run, column) for column in self.key_columns]
+
+
+def _key_column(run: Leaving, column: KeyColumn) -> pa.Array:
+    if column.lookup is not None:
+        return run.questions[column.lookup].column_at(run.rows, column.position)
+    values = run.records.column(column.position)
+    return values if len(run.rows) == len(values) else values.take(pa.array(run.rows))
+
 
 class LookupOperator:
-    """Enriches the batches of one partition over one channel, which it closes."""
+    """Enriches one partition by several lookups at once, each over a channel of its own.
+
+    A record leaves when all of its lookups have answers. A lookup whose key comes from the columns
+    of others is sent when those have answers.
+    """
 
     def __init__(
         self,
-        plan: LookupPlan,
-        channel: LookupChannel,
+        plans: Sequence[LookupPlan],
+        channels: Sequence[LookupChannel],
+        output: Output,
         *,
+        settings: PassSettings,
+        bell: Doorbell,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        settings = plan.settings
-        self._plan = plan
+        """Plan i uses channel i; all channels and the input ring the bell."""
+        self._plans = plans
+        self._channels = channels
+        self._output = output
         self._settings = settings
-        self._channel = channel
+        self._bell = bell
         self._clock = clock
         self._in_flight = RecordsInFlight(
-            _QUEUES[settings.mode](settings.capacity), ByteBudget(settings.max_bytes)
+            _QUEUES[settings.mode](settings.capacity),
+            ByteBudget(settings.max_bytes),
+            [plan.sources for plan in plans],
         )
-        self._pool = BatchPool(
-            most_rows=settings.capacity, most_bytes=settings.max_bytes // _POOLED
-        )
+        self._direct = [lookup for lookup, plan in enumerate(plans) if not plan.sources]
+        self._later = [lookup for lookup, plan in enumerate(plans) if plan.sources]
+        self._pool = BatchPool(most_rows=settings.pooled_rows, most_bytes=settings.pooled_bytes)
+        self._batch: _EnteringBatch | None = None
+        self._hungry_since_s: float | None = None  # waits for input
+        self._passed_ms: int | None = None  # the last watermark sent to later lookups
         self._watermarks: EventTimeWatermarks | None = None
         if settings.event_time is not None:
             self._watermarks = EventTimeWatermarks(
                 settings.watermark_delay_ms, settings.watermark_interval_ms
             )
 
-    def next_of(self, batches: Iterator[pa.RecordBatch]) -> pa.RecordBatch | None:
-        """The next batches of a quick input as one, None at its end.
+    def enriched(self, batches: Input) -> Iterator[pa.RecordBatch]:
+        """All records, enriched; each leaves as soon as the mode allows, whatever the input does.
 
-        A long wait for the first of them makes the channel idle; waits for answers do not.
+        Raises LookupFailed as the policies say, and the errors of the channels and of the input.
+        Closing the iterator keeps the lookups open: see `close`.
         """
-        while self._pool.wants_more:
-            begun_s = self._clock()
-            with nullcontext() if self._pool else self._channel.awaiting_input():
-                batch = next(batches, None)
-            if batch is None:
-                break
-            self._pool.add(batch, waited_s=self._clock() - begun_s)
-        return self._pool.take()
-
-    def take_in(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        """Take in all records of a batch, and yield what leaves; waits while there is no room.
-
-        Raises LookupFailed as the policies say, and the errors of the channel.
-        """
-        times_ms, cuts = self._cuts(batch)
-        intake = BatchIntake(batch.num_rows, cuts)
-        row_bytes = batch.nbytes // batch.num_rows
-        while intake.places_left:
-            run = self._in_flight.next_run(intake, row_bytes=row_bytes)
-            if run is not None:
-                self._put(run, batch, times_ms)
-            self._absorb(0.0 if run is not None else self._time_left_s())
+        while not self._is_done(batches):
+            has_changed = self._take_in(batches)
+            has_changed |= self._absorb()
+            before = self._in_flight.size
             yield from self._leaving()
-
-    def drain(self) -> Iterator[pa.RecordBatch]:
-        """End of the input: yield the records in flight, which waits at most until their deadline.
-
-        Raises as `take_in` does.
-        """
-        while not self._in_flight.is_empty:
-            self._absorb(self._time_left_s())
-            yield from self._leaving()
+            has_changed |= self._in_flight.size < before
+            if not has_changed and not self._is_done(batches):
+                self._bell.wait(self._time_left_s())
         if self._watermarks is not None:
-            self._channel.mark(MAX_WATERMARK_MS)
+            for channel in self._channels:
+                channel.mark(MAX_WATERMARK_MS)
 
     def close(self) -> None:
-        """Close the channel, which cancels the unanswered lookups."""
-        self._channel.close()
+        """Close the channels, which cancels the unanswered lookups."""
+        for channel in self._channels:
+            channel.close()
 
-    def _cuts(self, batch: pa.RecordBatch) -> tuple[EventTimes | None, list[Cut]]:
-        column = self._settings.event_time
+    def _is_done(self, batches: Input) -> bool:
+        is_taken_in = batches.is_over and self._batch is None and not self._pool
+        return is_taken_in and not self._in_flight.size
+
+    def _take_in(self, batches: Input) -> bool:
+        """Put the next run of the input in flight; False if there is none, or no room."""
+        batch = self._batch or self._next_batch(batches)
+        if batch is None:
+            return False
+        run = self._in_flight.next_run(batch.intake, row_bytes=batch.row_bytes)
+        self._batch = batch if batch.intake.places_left else None
+        if run is None:
+            return False
+        self._put(run, batch)
+        return True
+
+    def _next_batch(self, batches: Input) -> "_EnteringBatch | None":
+        """The next batches of a quick input as one; None while there is no more."""
+        now_s, pool = self._clock(), self._pool
+        while not pool.is_full and (read := batches.take()) is not None:
+            if read.num_rows:
+                pool.add(read, now_s=now_s)
+        if pool.due_s is None:
+            self._on_hunger(batches, now_s)
+            return None
+        self._hungry_since_s = None
+        is_due = pool.is_full or not self._in_flight.size or now_s >= pool.due_s
+        return self._entering(pool.take()) if is_due or batches.is_over else None
+
+    def _on_hunger(self, batches: Input, now_s: float) -> None:
+        if batches.is_over:
+            self._hungry_since_s = None
+        elif self._hungry_since_s is None:
+            self._hungry_since_s = now_s
+        elif now_s - self._hungry_since_s >= IDLE_AFTER_S:
+            # Later lookups may still be sent for the records in flight.
+            waiting = [] if self._in_flight.size else self._later
+            for lookup in [*self._direct, *waiting]:
+                self._channels[lookup].report_idle()
+
+    def _entering(self, batch: pa.RecordBatch) -> "_EnteringBatch":
+        row_bytes, column = batch.nbytes // batch.num_rows, self._settings.event_time
         if column is None or self._watermarks is None:
-            return None, []
+            return _EnteringBatch(batch, BatchIntake(batch.num_rows, []), row_bytes)
         times_ms = event_times(batch.column(column))
-        return times_ms, self._watermarks.on_batch(times_ms)
+        cuts = self._watermarks.on_batch(times_ms)
+        return _EnteringBatch(batch, BatchIntake(batch.num_rows, cuts), row_bytes, times_ms)
 
-    def _put(self, run: Run, batch: pa.RecordBatch, times_ms: EventTimes | None) -> None:
-        plan = self._plan
-        records = batch.slice(run.rows.start, run.rows.stop - run.rows.start)
-        encoded = encoded_keys([records.column(index) for index in plan.key_columns], plan.key)
+    def _put(self, run: Run, batch: "_EnteringBatch") -> None:
+        start, stop = run.rows.start, run.rows.stop
+        records = batch.records.slice(start, stop - start)
+        questions = [plan.question(records) for plan in self._plans]
+        whole = Leaving(records, questions, np.arange(records.num_rows))
+        encoded = [self._encoded(lookup, whole) for lookup in self._direct]
         hashes = None
         if self._settings.mode is OutputMode.KEY_ORDERED:
-            hashes = key_hashes(encoded.keys)[encoded.codes]
-        as_of = None if plan.as_of is None else plan.as_of.of(records)
-        count = encoded.keys.num_rows
-        question = Question(encoded.codes, key_count=count, columns=plan.columns, as_of=as_of)
-        deadline_s = self._clock() + self._settings.timeout_s
-        question_id = self._in_flight.put(
-            run, records, question, deadline_s=deadline_s, key_hashes=hashes
+            hashes = key_hashes(encoded[0].keys)[encoded[0].codes]
+        latest_ms = (
+            None if batch.times_ms is None else latest_event_time(batch.times_ms[start:stop])
         )
+        times = RunTimes(self._clock() + self._settings.timeout_s, latest_ms)
+        question = self._in_flight.put(run, records, questions, times=times, key_hashes=hashes)
         if records.num_rows:
-            latest_ms = _latest_ms(as_of, times_ms, run.rows)
-            keys = SentKeys(question_id, encoded.keys, deadline_s, event_time_ms=latest_ms)
-            self._channel.look_up(keys)
+            for lookup, keys in zip(self._direct, encoded, strict=True):
+                self._ask(LookupRows(question, lookup, whole.rows), questions[lookup], keys)
         marks = [element for element in run.elements if isinstance(element, Cut)]
-        if marks:
-            self._channel.mark(marks[-1].watermark_ms)  # it implies the earlier ones
+        if marks:  # the last implies the earlier ones
+            for lookup in self._direct:
+                self._channels[lookup].mark(marks[-1].watermark_ms)
 
-    def _absorb(self, timeout_s: float | None) -> None:
-        """Take in the answers that have come; wait for some if there are none."""
-        for answered in self._channel.answers(timeout_s):
-            answer = answered.answer
-            if answer.rows is not None:
-                answer = replace(answer, rows=self._plan.casts.apply(answer.rows))
-            for failed in self._in_flight.answer(answered.question, answer):
-                self._check(failed)
+    def _encoded(self, lookup: int, run: Leaving) -> EncodedKeys:
+        plan = self._plans[lookup]
+        return encoded_keys(plan.keys_of(run), plan.key)
+
+    def _ask(self, ready: LookupRows, question: Question, keys: EncodedKeys) -> None:
+        start = question.ask(ready.rows, keys.codes, len(keys))
+        times = self._in_flight.times_of(ready.question)
+        is_as_of = self._plans[ready.lookup].as_of is not None
+        latest_ms = question.latest_ms if is_as_of else times.latest_ms
+        sent = SentKeys(ready.question, keys.keys, times.deadline_s, start, latest_ms)
+        self._channels[ready.lookup].look_up(sent)
+
+    def _absorb(self) -> bool:
+        """Take in the answers that have come; False if there are none."""
+        has_changed = False
+        for lookup, channel in enumerate(self._channels):
+            for answered in channel.answers(0.0):
+                has_changed = True
+                self._on_answer(lookup, answered)
         for failed in self._in_flight.expire(self._clock()):
-            self._channel.abandon(failed.question)
+            has_changed = True
+            self._channels[failed.lookup].abandon(failed.question)
             self._check(failed)
+        return has_changed
+
+    def _on_answer(self, lookup: int, answered: ChannelAnswer) -> None:
+        answer = answered.answer
+        if answer.rows is not None:
+            answer = replace(answer, rows=self._plans[lookup].casts.apply(answer.rows))
+        progress = self._in_flight.answer(answered.question, lookup, answer)
+        for failed in progress.failed:
+            self._check(failed)
+        for ready in progress.ready:
+            run = replace(self._in_flight.run_of(ready.question), rows=ready.rows)
+            keys = self._encoded(ready.lookup, run)
+            self._ask(ready, run.questions[ready.lookup], keys)
 
     def _leaving(self) -> Iterator[pa.RecordBatch]:
         for leaving in self._in_flight.leaving():
-            for rows in leaving.question.pieces(leaving.rows, max_bytes=self._settings.max_bytes):
-                output = self._plan.output.build(leaving.records, leaving.question, rows)
+            max_bytes = self._settings.max_bytes
+            for rows in pieces(leaving.questions, leaving.rows, max_bytes=max_bytes):
+                output = self._output.build(replace(leaving, rows=rows))
                 if output.num_rows:
                     yield output
+        passed_ms = self._in_flight.passed_ms
+        if passed_ms is not None and passed_ms != self._passed_ms:
+            # Only now: no later lookup will be sent for the records before it.
+            self._passed_ms = passed_ms
+            for lookup in self._later:
+                self._channels[lookup].mark(passed_ms)
 
-    def _time_left_s(self) -> float | None:
-        deadline_s = self._in_flight.next_deadline()
-        return None if deadline_s is None else min(max(deadline_s - self._clock(), 0.0), _LONGEST_S)
+    def _time_left_s(self) -> float:
+        """Until something happens without a ring."""
+        due_s = [self._in_flight.next_deadline()]
+        if self._batch is None:
+            due_s.append(self._pool.due_s)
+        now_s = self._clock()
+        if self._hungry_since_s is not None and now_s < self._hungry_since_s + IDLE_AFTER_S:
+            due_s.append(self._hungry_since_s + IDLE_AFTER_S)
+        left_s = (max(each - now_s, 0.0) for each in due_s if each is not None)
+        return min(left_s, default=_LONGEST_S)
 
     def _check(self, failed: Failed) -> None:
+        plan = self._plans[failed.lookup]
         is_timeout = failed.outcome is Outcome.TIMEOUT
-        policy = self._settings.on_timeout if is_timeout else self._settings.on_error
+        policy = plan.settings.on_timeout if is_timeout else plan.settings.on_error
         if policy is FailurePolicy.FAIL and failed.records:
             option, how = ("on_timeout", "timed out") if is_timeout else ("on_error", "failed")
             raise LookupFailed(
                 failed.codes[0] if failed.codes else ErrorCode.INTERNAL,
-                f"{failed.records} lookups of {self._plan.dimension!r} {how}"
+                f"{failed.records} lookups of {plan.dimension!r} {how}"
                 f" ({_reasons(failed.codes)}){self._failed_keys(failed)}; {option} is 'fail':"
                 f' {option}="null" keeps these records, with nulls; with lookup_join,'
                 " status_column adds the reason to each record",
             )
 
     def _failed_keys(self, failed: Failed) -> str:
-        if not self._settings.show_keys:
+        plan = self._plans[failed.lookup]
+        if not plan.settings.show_keys:
             return ""
-        records = self._in_flight.failed_records(failed, most=_KEYS_SHOWN + 1)
-        columns = [records.column(index).to_pylist() for index in self._plan.key_columns]
+        run = self._in_flight.failed_rows(failed, most=_KEYS_SHOWN + 1)
+        columns = [column.to_pylist() for column in plan.keys_of(run)]
         keys = [_shown(key) for key in zip(*columns, strict=True)]
         more = ", …" if len(keys) > _KEYS_SHOWN else ""
         return f": {'keys' if keys[1:] else 'key'} {', '.join(keys[:_KEYS_SHOWN])}{more}"
 
 
-def _latest_ms(as_of: AsOf | None, times_ms: EventTimes | None, rows: Rows) -> int | None:
-    if as_of is not None:
-        return as_of.event_time_ms
-    return None if times_ms is None else latest_event_time(times_ms[rows.start : rows.stop])
+@dataclass(frozen=True, slots=True)
+class _EnteringBatch:
+    """A batch that enters the queue, run by run."""
+
+    records: pa.RecordBatch
+    intake: BatchIntake
+    row_bytes: int  # the mean
+    times_ms: EventTimes | None = None
 
 
 def _shown(key: tuple[object, ...]) -> str:

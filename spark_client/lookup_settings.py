@@ -1,4 +1,4 @@
-"""Settings of one lookup join, and the mapping of its key columns; they travel with the task."""
+"""Settings of a pass and of its lookups, and the mapping of key columns; they travel with tasks."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -26,29 +26,50 @@ class FailurePolicy(TextEnum):
     NULL = "null"  # the dimension's columns are null
 
 
+class JoinType(TextEnum):
+    """Which records leave, and whether with the dimension's columns."""
+
+    LEFT = "left"  # all
+    INNER = "inner"  # those with a row
+    SEMI = "semi"  # those with a row, without its columns
+    ANTI = "anti"  # those without a row
+
+    @property
+    def has_columns(self) -> bool:
+        """Whether the output has the dimension's columns."""
+        return self in {JoinType.LEFT, JoinType.INNER}
+
+
 @dataclass(frozen=True, slots=True)
-class LookupSettings:
-    """Bounds and policies of one lookup join."""
+class PassSettings:
+    """Settings of one pass over a partition, for all lookups of its records."""
 
     mode: OutputMode = OutputMode.ORDERED
     capacity: int = 20_000  # records in flight
     max_bytes: int = 64 * 1024 * 1024  # of records and answers in flight, and of one output batch
-    timeout_s: float = 5.0
-    on_timeout: FailurePolicy = FailurePolicy.FAIL
-    on_error: FailurePolicy = FailurePolicy.FAIL
-    is_inner: bool = False
+    pooled_rows: int = 10_000  # of small batches that are joined, and that are read ahead
+    pooled_bytes: int = 8 * 1024 * 1024  # as above
+    timeout_s: float = 5.0  # of all lookups of a record
     event_time: int | None = None  # position in the input of the event times; None: no watermarks
     watermark_delay_ms: int = 0
     watermark_interval_ms: int | None = None  # None: watermarks at the ends of batches only
-    as_of: int | None = None  # position in the input of the time of each record's version
-    trace: TraceParent | None = None  # None: the job's
-    show_keys: bool = True  # in the errors of failed lookups
 
     def __post_init__(self) -> None:
         if type(self.capacity) is not int or self.capacity < 1:
             raise ValueError(f"capacity is whole records, at least 1, not {self.capacity!r}")
         if type(self.timeout_s) not in {int, float} or not 0 < self.timeout_s < math.inf:
             raise ValueError(f"timeout is seconds, more than 0, not {self.timeout_s!r}")
+
+
+@dataclass(frozen=True, slots=True)
+class LookupSettings:
+    """Settings of one lookup of a pass."""
+
+    on_timeout: FailurePolicy = FailurePolicy.FAIL
+    on_error: FailurePolicy = FailurePolicy.FAIL
+    as_of: int | None = None  # position in the input of the time of each record's version
+    trace: TraceParent | None = None  # None: the job's
+    show_keys: bool = True  # in the errors of failed lookups
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,3 +102,11 @@ def join_keys(on: On) -> JoinKeys:
     if not pairs:
         raise ValueError("on must name at least one column")
     return JoinKeys(tuple(pairs), tuple(pairs.values()), are_exact=isinstance(on, Mapping))
+
+
+@dataclass(frozen=True, slots=True)
+class KeyColumn:
+    """A column of a lookup's key: a column of the records, or of an earlier lookup's rows."""
+
+    position: int
+    lookup: int | None = None  # None: of the records

@@ -1,7 +1,7 @@
 """Task of one partition in the Python worker: a picklable function of record batches."""
 
-from collections.abc import Callable, Generator, Iterator
-from contextlib import closing
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from itertools import chain
 
@@ -9,7 +9,7 @@ import pyarrow as pa
 from pyarrow import types
 from pyspark import TaskContext
 
-from lookup_core.errors import ErrorCode, InvalidRequest, SidelookError
+from lookup_core.errors import ErrorCode, InvalidRequest
 from lookup_core.protocol.client_channel import ChannelRequest
 from lookup_core.protocol.frames import TraceParent
 from spark_client.as_of import (
@@ -19,10 +19,11 @@ from spark_client.as_of import (
     single_columns,
     version_pick,
 )
+from spark_client.input_thread import Doorbell, InputThread
 from spark_client.lookup_operator import LookupOperator, LookupPlan
-from spark_client.lookup_settings import JoinKeys, LookupSettings
+from spark_client.lookup_settings import JoinKeys, KeyColumn, LookupSettings, PassSettings
 from spark_client.output_columns import (
-    JoinedOutput,
+    AddedPart,
     Output,
     StructOutput,
     column_casts,
@@ -35,14 +36,49 @@ from spark_client.transport.interface import LookupChannel
 
 @dataclass(frozen=True, slots=True)
 class LookupTarget:
-    """The dimension, the records' key columns, and the types of the added columns."""
+    """One lookup of a pass: the dimension, the key's columns, and what the output gets."""
 
     address: Address
     dimension: str
-    columns: pa.Schema  # as the output has them, without prefix
     keys: JoinKeys
-    key_columns: tuple[int, ...]  # positions in the input
+    key_columns: tuple[KeyColumn, ...]
     settings: LookupSettings
+    part: AddedPart
+
+    def request(self, key: pa.Schema) -> ChannelRequest:
+        """The channel for keys of this schema."""
+        settings = self.settings
+        return ChannelRequest(
+            self.dimension,
+            tuple(self.part.columns.names),
+            origin(),
+            key,
+            settings.as_of is not None,
+            task_trace(settings.trace),
+        )
+
+    def plan(self, key: pa.Schema, channel: LookupChannel) -> LookupPlan:
+        """The plan over an open channel; raises InvalidRequest if the dimension does not fit."""
+        columns, column = self.part.columns, self.settings.as_of
+        versions = channel.versions
+        check_versions(versions, is_as_of=column is not None, dimension=self.dimension)
+        sent, wanted, offered = channel.columns, columns, channel.columns
+        if column is not None:
+            wanted, offered = list_columns(columns, sent), single_columns(sent)
+        casts = column_casts(sent, wanted, dimension=self.dimension)
+        check_types(columns, offered, dimension=self.dimension)
+        as_of = None
+        if column is not None and versions is not None:
+            as_of = AsOfPlan(column, version_pick(casts.target, columns, versions))
+        return LookupPlan(self.dimension, self.key_columns, key, casts, self.settings, as_of)
+
+
+@dataclass(frozen=True, slots=True)
+class LookupPass:
+    """The lookups of one partition's records."""
+
+    targets: Sequence[LookupTarget]
+    settings: PassSettings
 
     def enriched(
         self, batches: Iterator[pa.RecordBatch], output_of: Callable[[pa.Schema], Output]
@@ -52,76 +88,63 @@ class LookupTarget:
         `output_of` takes the schema of the records. Raises InvalidRequest, BackendError,
         SidecarUnreachable or LookupFailed. Closing the generator cancels the open lookups.
         """
-        operator: LookupOperator | None = None
-        try:
-            while (batch := _next(batches, operator)) is not None:
-                if not batch.num_rows:
-                    yield output_of(batch.schema).empty()
-                    continue
-                if operator is None:
-                    operator = self._operator(batch.schema, output_of(batch.schema))
-                yield from operator.take_in(batch)
-            if operator is not None:
-                yield from operator.drain()
-        finally:  # also after LIMIT, or a failure downstream
-            if operator is not None:
-                operator.close()
+        for batch in batches:
+            output = output_of(batch.schema)
+            if batch.num_rows:
+                yield from self._looked_up(batch, batches, output)
+                return
+            yield output.empty()
 
-    def _operator(self, records: pa.Schema, output: Output) -> LookupOperator:
-        pairs = zip(self.keys.names, self.key_columns, strict=True)
-        fields = [pa.field(name, records.field(index).type) for name, index in pairs]
-        key = pa.schema(fields, metadata=self.keys.metadata)
-        request = ChannelRequest(
-            self.dimension,
-            tuple(self.columns.names),
-            origin(),
-            key,
-            self.settings.as_of is not None,
-            task_trace(self.settings.trace),
+    def _looked_up(
+        self, first: pa.RecordBatch, others: Iterator[pa.RecordBatch], output: Output
+    ) -> Iterator[pa.RecordBatch]:
+        bell, settings = Doorbell(), self.settings
+        batches = InputThread(
+            bell, most_rows=settings.pooled_rows, most_bytes=settings.pooled_bytes
         )
-        channel = connections.to(self.address).open(request)
-        try:
-            return LookupOperator(self._plan(key, channel, output), channel)
-        except SidelookError:
-            channel.close()
-            raise
+        with batches.reading(chain([first], others)):
+            operator = self._operator(first.schema, output, bell)
+            with closing(operator):  # also after LIMIT, or a failure downstream
+                yield from operator.enriched(batches)
 
-    def _plan(self, key: pa.Schema, channel: LookupChannel, output: Output) -> LookupPlan:
-        column, versions = self.settings.as_of, channel.versions
-        check_versions(versions, is_as_of=column is not None, dimension=self.dimension)
-        sent, wanted, offered = channel.columns, self.columns, channel.columns
-        if column is not None:
-            wanted, offered = list_columns(self.columns, sent), single_columns(sent)
-        casts = column_casts(sent, wanted, dimension=self.dimension)
-        check_types(self.columns, offered, dimension=self.dimension)
-        as_of = None
-        if column is not None and versions is not None:
-            as_of = AsOfPlan(column, version_pick(casts.target, self.columns, versions))
-        return LookupPlan(
-            self.dimension, self.key_columns, key, casts, output, self.settings, as_of
-        )
+    def _operator(self, records: pa.Schema, output: Output, bell: Doorbell) -> LookupOperator:
+        keys = [self._key(target, records) for target in self.targets]
+        with ExitStack() as stack:
+            opening = []
+            for target, key in zip(self.targets, keys, strict=True):
+                connection = connections.to(target.address)
+                channel = connection.begin(target.request(key), ring=bell.ring)
+                stack.callback(channel.close)
+                opening.append((connection, channel))
+            channels = [connection.finish(channel) for connection, channel in opening]
+            plans = [
+                target.plan(key, channel)
+                for target, key, channel in zip(self.targets, keys, channels, strict=True)
+            ]
+            operator = LookupOperator(plans, channels, output, settings=self.settings, bell=bell)
+            stack.pop_all()
+        return operator
+
+    def _key(self, target: LookupTarget, records: pa.Schema) -> pa.Schema:
+        fields = []
+        for name, column in zip(target.keys.names, target.key_columns, strict=True):
+            source = records
+            if column.lookup is not None:
+                source = self.targets[column.lookup].part.columns
+            fields.append(pa.field(name, source.field(column.position).type))
+        return pa.schema(fields, metadata=target.keys.metadata)
 
 
 @dataclass(frozen=True, slots=True)
 class LookupJoinTask:
     """The function that `mapInArrow` calls."""
 
-    target: LookupTarget
-    prefix: str
-    status_column: str | None
+    lookups: LookupPass
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Enrich a partition; all output batches have one schema."""
-        return self.target.enriched(batches, self._output)
-
-    def _output(self, records: pa.Schema) -> JoinedOutput:
-        return joined_output(
-            records,
-            self.target.columns,
-            prefix=self.prefix,
-            status_column=self.status_column,
-            is_inner=self.target.settings.is_inner,
-        )
+        parts = [target.part for target in self.lookups.targets]
+        return self.lookups.enriched(batches, lambda records: joined_output(records, parts))
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +154,8 @@ class LookupFunctionTask:
     address: Address
     dimension: str
     columns: pa.Schema
-    settings: LookupSettings
+    lookup: LookupSettings
+    settings: PassSettings
 
     def __call__(self, arrays: Iterator[pa.Array | tuple[pa.Array, ...]]) -> Iterator[pa.Array]:
         """A struct for each input row, in the same order; NULL for a key that is NULL."""
@@ -147,13 +171,13 @@ class LookupFunctionTask:
         target = LookupTarget(
             address=self.address,
             dimension=self.dimension,
-            columns=self.columns,
             keys=JoinKeys(names, names),
-            key_columns=tuple(range(len(names))),
-            settings=self.settings,
+            key_columns=tuple(KeyColumn(position) for position in range(len(names))),
+            settings=self.lookup,
+            part=AddedPart(self.columns),
         )
-        output = StructOutput(self.columns)
-        with closing(target.enriched(chain([first], batches), lambda _: output)) as structs:
+        lookups, output = LookupPass([target], self.settings), StructOutput(self.columns)
+        with closing(lookups.enriched(chain([first], batches), lambda _: output)) as structs:
             for batch in structs:
                 yield batch.column(0)
 
@@ -178,13 +202,6 @@ def task_trace(given: TraceParent | None) -> TraceParent | None:
     if traceparent is None:
         return None
     return TraceParent(traceparent, context.getLocalProperty("tracestate") or "")
-
-
-def _next(
-    batches: Iterator[pa.RecordBatch], operator: LookupOperator | None
-) -> pa.RecordBatch | None:
-    # Before the first batch there is no channel that could be idle.
-    return next(batches, None) if operator is None else operator.next_of(batches)
 
 
 def _key_columns(parts: pa.Array | tuple[pa.Array, ...]) -> pa.RecordBatch:

@@ -3,6 +3,7 @@
 The operator decides which rows leave.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,6 +12,8 @@ import pyarrow as pa
 from lookup_core.errors import ErrorCode, InvalidRequest
 from lookup_core.operator.element_queue import Positions
 from lookup_core.operator.question import STATUS_FIELDS, Question
+from lookup_core.operator.records_in_flight import Leaving
+from spark_client.lookup_settings import JoinType
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,20 +54,55 @@ def _cast(column: pa.Array, field: pa.Field) -> pa.Array:
 
 
 @dataclass(frozen=True, slots=True)
+class AddedPart:
+    """What one lookup adds to the records."""
+
+    columns: pa.Schema  # of the dimension
+    how: JoinType = JoinType.LEFT
+    prefix: str = ""
+    status_column: str | None = None
+
+    @property
+    def fields(self) -> list[pa.Field]:
+        """The fields of the output, behind those of the records and of earlier lookups."""
+        fields = []
+        if self.how.has_columns:
+            fields = [pa.field(self.prefix + each.name, each.type) for each in self.columns]
+        if self.status_column is not None:
+            fields.append(pa.field(self.status_column, pa.struct(STATUS_FIELDS)))
+        return fields
+
+    def kept(self, question: Question, rows: Positions) -> Positions:
+        """Those of the rows that leave."""
+        if self.how is JoinType.LEFT:
+            return rows
+        has_row = question.has_row_at(rows)
+        return rows[~has_row if self.how is JoinType.ANTI else has_row]
+
+    def arrays(self, question: Question, rows: Positions) -> list[pa.Array]:
+        """The columns of these rows, as `fields`."""
+        arrays = question.columns_at(rows) if self.how.has_columns else []
+        if self.status_column is not None:
+            arrays.append(question.status_at(rows))
+        return arrays
+
+
+@dataclass(frozen=True, slots=True)
 class JoinedOutput:
-    """Builds batches of records and the dimension's columns, all with `schema`."""
+    """Builds batches of records and of what each lookup adds to them, all with `schema`."""
 
     schema: pa.Schema
-    has_status: bool
-    is_inner: bool
+    parts: Sequence[AddedPart]
 
-    def build(self, records: pa.RecordBatch, question: Question, rows: Positions) -> pa.RecordBatch:
-        """A batch of these answered rows of the records, ascending."""
-        if self.is_inner:
-            rows = rows[question.has_row_at(rows)]
-        columns = _rows_of(records, rows).columns + question.columns_at(rows)
-        if self.has_status:
-            columns.append(question.status_at(rows))
+    def build(self, run: Leaving) -> pa.RecordBatch:
+        """A batch of answered rows of a run; the rows that the joins drop are left out."""
+        pairs = list(zip(self.parts, run.questions, strict=True))
+        rows = run.rows
+        for part, question in pairs:
+            rows = part.kept(question, rows)
+        columns = _rows_of(run.records, rows).columns
+        for part, question in pairs:
+            columns += part.arrays(question, rows)
         return pa.record_batch(columns, schema=self.schema)
 
     def empty(self) -> pa.RecordBatch:
@@ -72,19 +110,10 @@ class JoinedOutput:
         return pa.record_batch([pa.nulls(0, kind) for kind in self.schema.types], self.schema)
 
 
-def joined_output(
-    records: pa.Schema,
-    columns: pa.Schema,
-    *,
-    prefix: str,
-    status_column: str | None,
-    is_inner: bool,
-) -> JoinedOutput:
+def joined_output(records: pa.Schema, parts: Sequence[AddedPart]) -> JoinedOutput:
     """The output for records of this schema; the caller has checked that names are distinct."""
-    fields = [*records, *(pa.field(prefix + field.name, field.type) for field in columns)]
-    if status_column is not None:
-        fields.append(pa.field(status_column, pa.struct(STATUS_FIELDS)))
-    return JoinedOutput(pa.schema(fields), status_column is not None, is_inner)
+    added = [field for part in parts for field in part.fields]
+    return JoinedOutput(pa.schema([*records, *added]), parts)
 
 
 def _rows_of(records: pa.RecordBatch, rows: Positions) -> pa.RecordBatch:
@@ -97,17 +126,16 @@ def _rows_of(records: pa.RecordBatch, rows: Positions) -> pa.RecordBatch:
 
 @dataclass(frozen=True, slots=True)
 class StructOutput:
-    """Builds batches of one struct column."""
+    """Builds batches of one struct column, from a single lookup."""
 
     columns: pa.Schema
 
-    def build(
-        self, _records: pa.RecordBatch, question: Question, rows: Positions
-    ) -> pa.RecordBatch:
-        """The structs for these answered rows; NULL where there is no row."""
-        is_absent = pa.array(~question.has_row_at(rows))
+    def build(self, run: Leaving) -> pa.RecordBatch:
+        """The structs for answered rows of a run; NULL where there is no row."""
+        (question,) = run.questions
+        is_absent = pa.array(~question.has_row_at(run.rows))
         structs = pa.StructArray.from_arrays(
-            question.columns_at(rows), fields=list(self.columns), mask=is_absent
+            question.columns_at(run.rows), fields=list(self.columns), mask=is_absent
         )
         return pa.record_batch([structs], ["row"])
 

@@ -181,14 +181,14 @@ def _opened(address: Address, request: ChannelRequest) -> ChannelSession:
     return channel  # has the schema
 
 
-def output_schema(
-    records: StructType, columns: StructType, *, prefix: str, status_column: str | None
-) -> StructType:
-    """The records' fields unchanged, and behind them the added ones, which are nullable."""
+def added_fields(
+    columns: StructType, *, prefix: str, status_column: str | None
+) -> list[StructField]:
+    """The fields that a join adds behind those of the records; they are nullable."""
     added = [StructField(prefix + field.name, field.dataType) for field in columns]
     if status_column is not None:
         added.append(StructField(status_column, STATUS))
-    return StructType([*records.fields, *added])
+    return added
 
 
 def dimension_columns(described: pa.Schema) -> StructType:

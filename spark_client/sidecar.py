@@ -6,7 +6,7 @@ Validates arguments; `lookup_join` and `key_repartition` apply the lookups to a 
 import os
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, TypeVar
 
@@ -22,8 +22,23 @@ from lookup_core.keys.canonical_keys import KEY_GROUPS
 from lookup_core.protocol.frames import TraceParent
 from spark_client.key_repartition import KeyRepartition
 from spark_client.local_sidecar import LocalProcess
-from spark_client.lookup_join import AddedColumns, LookupJoin, as_struct, lookup_udf
-from spark_client.lookup_settings import FailurePolicy, LookupSettings, On, OutputMode, join_keys
+from spark_client.lookup_join import (
+    AddedColumns,
+    LookupJoin,
+    LookupJoins,
+    PassOptions,
+    as_struct,
+    lookup_udf,
+)
+from spark_client.lookup_settings import (
+    FailurePolicy,
+    JoinType,
+    LookupSettings,
+    On,
+    OutputMode,
+    PassSettings,
+    join_keys,
+)
 from spark_client.pandas_function import LookupFunction
 from spark_client.schemas import ANY_KEY, chosen_columns, described_columns, dimension_columns
 from spark_client.transport.connections import Address
@@ -40,11 +55,8 @@ _MS = {
 _PART = re.compile(r"\s*(\d+)\s*([a-z]+)")
 
 
-class _JoinType(TextEnum):
-    LEFT = "left"
-    INNER = "inner"
-
-
+How = Literal["left", "inner", "semi", "anti"]
+Mode = Literal["ordered", "unordered", "key_ordered"]
 _Choice = TypeVar("_Choice", bound=TextEnum)
 
 
@@ -106,10 +118,10 @@ class Sidecar:
         on: On,
         as_of: str | None = None,
         columns: Sequence[str] | None = None,
-        how: Literal["left", "inner"] = "left",
-        mode: Literal["ordered", "unordered", "key_ordered"] = "ordered",
-        capacity: int = 20_000,
-        timeout: float = 5.0,
+        how: How = "left",
+        mode: Mode | None = None,
+        capacity: int | None = None,
+        timeout: float | None = None,
         on_timeout: Literal["fail", "null"] = "fail",
         on_error: Literal["fail", "null"] = "fail",
         event_time: str | None = None,
@@ -129,11 +141,13 @@ class Sidecar:
         others. Each record gets the version that is valid at that time; if several are, the one
         with the latest start. A NULL, or a time without a version, gives `missing`.
         `columns`: of the dimension, default all but its key; `[]` adds none.
-        `how`: `"left"` keeps records without a row, with nulls; `"inner"` drops them.
-        `mode`: `"ordered"` keeps the order of each partition, `"key_ordered"` the order of equal
-        keys in a partition, `"unordered"` none. Records never overtake a watermark.
-        `capacity`: most records of a task that are sent and not yet emitted.
-        `timeout`: seconds for one lookup, retries included, from its place in the capacity.
+        `how`: `"left"` keeps records without a row, with nulls; `"inner"` drops them. `"semi"`
+        keeps the records with a row and `"anti"` those without, and neither adds columns.
+        `mode`: `"ordered"` (the default) keeps the order of each partition, `"key_ordered"` the
+        order of equal keys in a partition, `"unordered"` none. Records never overtake a watermark.
+        `capacity`: most records of a task that are sent and not yet emitted; default 20,000.
+        `timeout`: seconds for one lookup, retries included, from its place in the capacity;
+        default 5.
         `on_timeout`, `on_error`: `"fail"` raises LookupFailed in the task, `"null"` gives nulls.
         Neither covers a missing sidecar: after `connect_timeout` the task raises
         SidecarUnreachable.
@@ -158,21 +172,67 @@ class Sidecar:
         clashing names, BackendError, or SidecarUnreachable.
         """
         check_call(dimension)
-        common = _settings(timeout, on_timeout, on_error, trace=traceparent, show_keys=show_keys)
+        options = _pass_options(
+            mode=mode,
+            capacity=capacity,
+            timeout=timeout,
+            event_time=event_time,
+            watermark_delay=watermark_delay,
+            watermark_interval=watermark_interval,
+        )
+        options.check()
         return LookupJoin(
             address=self._address(),
             dimension=dimension,
             keys=join_keys(on),
-            added=AddedColumns(_names(columns), schema, prefix, status_column),
-            event_time=event_time,
-            as_of=as_of,
-            settings=replace(
-                _with_watermarks(common, event_time, watermark_delay, interval=watermark_interval),
-                mode=_chosen(OutputMode, "mode", mode),
-                capacity=capacity,
-                is_inner=_chosen(_JoinType, "how", how) is _JoinType.INNER,
+            added=AddedColumns(
+                *(_names(columns), schema, prefix, status_column), _chosen(JoinType, "how", how)
             ),
+            as_of=as_of,
+            settings=_settings(on_timeout, on_error, trace=traceparent, show_keys=show_keys),
+            options=options,
         )
+
+    def lookup_joins(  # noqa: PLR0913 -- as above
+        self,
+        lookups: Sequence[LookupJoin],
+        *,
+        mode: Mode | None = None,
+        capacity: int | None = None,
+        timeout: float | None = None,
+        event_time: str | None = None,
+        watermark_delay: str | None = None,
+        watermark_interval: str | None = None,
+    ) -> LookupJoins:
+        """Enrich a DataFrame by several lookups in one pass: `events.transform(…lookup_joins(…))`.
+
+        `lookups`: results of `lookup_join`, also of other sidecars, and several of one dimension.
+        All lookups of a record run at once, and it leaves when the last is answered. The key of a
+        lookup may be a column that an earlier one of the list adds, by its name in the output; it
+        is looked up as soon as that column is known. The output has the added columns in the order
+        of the list.
+
+        The other options are those of `lookup_join`; they hold for the record, and `timeout` for
+        all of its lookups together. In mode `"key_ordered"`, records with equal keys of the first
+        lookup stay in order. An option may also be given to a `lookup_join` of the list.
+
+        Raises ValueError for an empty list, invalid options, and two values of one option.
+        Applying the result to a DataFrame raises as that of `lookup_join` does.
+        """
+        if not lookups or not all(isinstance(each, LookupJoin) for each in lookups):
+            raise ValueError("lookups is a list of at least one lookup_join(…)")
+        options = _pass_options(
+            mode=mode,
+            capacity=capacity,
+            timeout=timeout,
+            event_time=event_time,
+            watermark_delay=watermark_delay,
+            watermark_interval=watermark_interval,
+        )
+        for lookup in lookups:
+            options = options.joined(lookup.options)
+        options.check()
+        return LookupJoins(tuple(lookups), options)
 
     def lookup_udf(  # noqa: PLR0913 -- as above
         self,
@@ -200,13 +260,16 @@ class Sidecar:
         names = _names(columns)
         if names == ():
             raise ValueError("columns must name at least one column: a struct needs a field")
-        settings = _settings(timeout, on_timeout, on_error, trace=traceparent, show_keys=show_keys)
+        lookup = _settings(on_timeout, on_error, trace=traceparent, show_keys=show_keys)
+        settings = PassSettings(timeout_s=timeout)
         if schema is None:
             described = described_columns(self._address(), dimension, columns=names, key=ANY_KEY)
             offered = dimension_columns(described)
         else:
             offered = chosen_columns(as_struct(schema), names)
-        return lookup_udf(self._address(), dimension, columns=offered, settings=settings)
+        return lookup_udf(
+            self._address(), dimension, columns=offered, lookup=lookup, settings=settings
+        )
 
     def repartition_for(
         self, dimension: str, *, on: On | None = None, partitions: int | None = None
@@ -309,13 +372,12 @@ def _chosen(choices: type[_Choice], option: str, value: str) -> _Choice:
 
 
 def _settings(
-    timeout: float, on_timeout: str, on_error: str, *, trace: str | None, show_keys: bool
+    on_timeout: str, on_error: str, *, trace: str | None, show_keys: bool
 ) -> LookupSettings:
     parent = None if trace is None else TraceParent(trace)
     if parent is not None and not parent.is_well_formed:
         raise ValueError(f"traceparent is 00-<32 hex digits>-<16 hex digits>-<2>, not {trace!r}")
     return LookupSettings(
-        timeout_s=timeout,
         on_timeout=_chosen(FailurePolicy, "on_timeout", on_timeout),
         on_error=_chosen(FailurePolicy, "on_error", on_error),
         trace=parent,
@@ -323,13 +385,23 @@ def _settings(
     )
 
 
-def _with_watermarks(
-    settings: LookupSettings, event_time: str | None, delay: str | None, *, interval: str | None
-) -> LookupSettings:
-    if event_time is None and (delay, interval) != (None, None):
-        raise ValueError("watermark_delay and watermark_interval need event_time")
-    interval_ms = None if interval is None else duration_ms(interval)
+def _pass_options(
+    *,
+    mode: str | None,
+    capacity: int | None,
+    timeout: float | None,
+    event_time: str | None,
+    watermark_delay: str | None,
+    watermark_interval: str | None,
+) -> PassOptions:
+    interval_ms = None if watermark_interval is None else duration_ms(watermark_interval)
     if interval_ms == 0:
         raise ValueError("watermark_interval must be at least 1 millisecond")
-    delay_ms = 0 if delay is None else duration_ms(delay)
-    return replace(settings, watermark_delay_ms=delay_ms, watermark_interval_ms=interval_ms)
+    return PassOptions(
+        None if mode is None else _chosen(OutputMode, "mode", mode),
+        capacity,
+        timeout,
+        event_time,
+        None if watermark_delay is None else duration_ms(watermark_delay),
+        interval_ms,
+    )

@@ -67,7 +67,7 @@ class BatchIntake:
         return Rows(start, stop)
 
 
-_MAX_POOLING_S = 0.05  # after waiting this long for input, pooling stops
+_MAX_POOLING_S = 0.05  # a batch waits at most this long for others
 
 
 class BatchPool:
@@ -79,33 +79,31 @@ class BatchPool:
         self._batches: list[pa.RecordBatch] = []
         self._rows = 0
         self._bytes = 0
-        self._waited_s = 0.0  # for all batches of the pool
+        self.due_s: float | None = None  # when the first batch has waited long enough; monotonic
 
     def __bool__(self) -> bool:
         """Whether there is a batch."""
         return bool(self._batches)
 
     @property
-    def wants_more(self) -> bool:
-        """Whether the next batch is worth waiting for."""
-        has_room = self._rows < self._most_rows and self._bytes < self._most_bytes
-        return not self._batches or (has_room and self._waited_s < _MAX_POOLING_S)
+    def is_full(self) -> bool:
+        """Whether a further batch should wait for the next turn."""
+        return self._rows >= self._most_rows or self._bytes >= self._most_bytes
 
-    def add(self, batch: pa.RecordBatch, *, waited_s: float) -> None:
-        """Add a batch; its arrival took `waited_s` seconds."""
+    def add(self, batch: pa.RecordBatch, *, now_s: float) -> None:
+        """Add a batch."""
+        if self.due_s is None:
+            self.due_s = now_s + _MAX_POOLING_S
         self._batches.append(batch)
-        self._rows += max(batch.num_rows, 1)  # empty batches fill the pool, too
+        self._rows += batch.num_rows
         self._bytes += batch.nbytes
-        self._waited_s += waited_s
 
-    def take(self) -> pa.RecordBatch | None:
-        """Remove all rows, in order; None without a batch."""
+    def take(self) -> pa.RecordBatch:
+        """Remove all rows, in order; there must be a batch."""
         batches, self._batches = self._batches, []
         self._rows = self._bytes = 0
-        self._waited_s = 0.0
-        if len(batches) < 2:  # without a copy
-            return batches[0] if batches else None
-        return concat_batches(batches)
+        self.due_s = None
+        return batches[0] if len(batches) == 1 else concat_batches(batches)
 
 
 class ByteBudget:

@@ -59,6 +59,10 @@ class EncodedKeys:
     keys: pa.RecordBatch  # [m]
     codes: Codes  # [n]
 
+    def __len__(self) -> int:
+        """The number of distinct keys."""
+        return int(self.keys.num_rows)
+
 
 def encoded_keys(columns: Sequence[pa.Array], schema: pa.Schema) -> EncodedKeys:
     """Encode the key columns of a run of rows; `schema` names their fields."""

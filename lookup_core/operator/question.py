@@ -1,5 +1,7 @@
 """Question: the lookup of a run of rows, with its distinct keys and the answers so far."""
 
+from collections.abc import Sequence
+
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -31,6 +33,10 @@ class AnsweredRows:
         """The memory of the rows."""
         return sum(part.nbytes for part in self._parts)
 
+    def add_askers(self, count: int) -> None:
+        """Add askers without a row behind the others."""
+        self._row_of = np.append(self._row_of, np.full(count, _NO_ROW, np.int64))
+
     def add(
         self, askers: Askers, rows: pa.RecordBatch, places: npt.NDArray[np.int64] | None = None
     ) -> None:
@@ -52,17 +58,18 @@ class AnsweredRows:
         """Which of these askers have a row."""
         return self._row_of[askers] != _NO_ROW
 
-    def take(self, askers: Askers) -> list[pa.Array]:
-        """The columns for these askers, in this order; null without a row."""
+    def take(self, askers: Askers, columns: Sequence[int] | None = None) -> list[pa.Array]:
+        """The columns, all by default, for these askers, in this order; null without a row."""
+        columns = range(len(self._columns)) if columns is None else columns
         wanted = self._row_of[askers]
         last = int(wanted.max(initial=_NO_ROW))
         if last == _NO_ROW:
-            return [pa.nulls(len(askers), field.type) for field in self._columns]
+            return [pa.nulls(len(askers), self._columns.field(each).type) for each in columns]
         lowest = int(wanted.view(np.uint64).min())  # _NO_ROW is the largest number
         mask = wanted == _NO_ROW if int(wanted.min()) == _NO_ROW else None
         start, part = self._part_with(lowest, last)
         indices = pa.array(wanted - start, pa.int64(), mask=mask)
-        return [column.take(indices) for column in part.columns]
+        return [part.column(each).take(indices) for each in columns]
 
     def bytes_of(self, askers: Askers) -> npt.NDArray[np.int64]:
         """The bytes of each asker's row, 0 without one; reads all rows."""
@@ -92,24 +99,59 @@ STATUS_FIELDS: list[pa.Field] = [
 _LABELS = pa.array([outcome.label for outcome in Outcome])
 _HAS_ROW = np.array([outcome.has_row for outcome in Outcome])
 _UNANSWERED = 255
+_NOT_ASKED = -1  # as an index, behind all keys
 
 
 class Question:
-    """n rows with `key_count` distinct keys; `columns` is the schema of the dimension's rows."""
+    """The lookup of n rows: distinct keys, and the answers to them.
 
-    def __init__(
-        self, codes: Codes, *, key_count: int, columns: pa.Schema, as_of: AsOf | None = None
-    ) -> None:
-        """With `as_of`, answers hold lists of versions, and each row gets the one of its time."""
-        self.row_count = len(codes)
-        self.open_keys = key_count  # without an answer
-        self._codes = codes
+    The rows may be asked in several parts; each part adds its keys behind those of the others.
+    """
+
+    def __init__(self, row_count: int, columns: pa.Schema, *, as_of: AsOf | None = None) -> None:
+        """`columns` is the schema of the dimension's rows.
+
+        With `as_of`, answers hold lists of versions, and each row gets the one of its time.
+        """
+        self.row_count = row_count
+        self.open_keys = 0  # without an answer
         self._as_of = as_of
-        self._outcomes = np.full(key_count, _UNANSWERED, np.uint8)
-        self._ages_ms = np.zeros(key_count, np.int64)
+        self._codes: Codes = np.full(row_count, _NOT_ASKED, np.intp)  # [rows] position of its key
+        self._rows_to_ask = row_count
+        self._outcomes = np.zeros(0, np.uint8)  # [keys]
+        self._ages_ms = np.zeros(0, np.int64)  # [keys]
         self._errors: dict[int, ErrorCode] = {}  # {key: code}, few
         # By key; with `as_of` by row, since each row has its own version.
-        self._rows = AnsweredRows(key_count if as_of is None else len(codes), columns)
+        self._rows = AnsweredRows(0 if as_of is None else row_count, columns)
+
+    def ask(self, rows: Positions, codes: Codes, key_count: int) -> int:
+        """Add the keys of rows that were not asked before.
+
+        `codes` is the position of each row's key among the added ones. Returns the position of the
+        first added key.
+        """
+        start = len(self._outcomes)
+        if len(rows) == self.row_count:
+            self._codes = codes
+        else:
+            self._codes[rows] = codes + start
+        self._rows_to_ask -= len(rows)
+        self._outcomes = np.append(self._outcomes, np.full(key_count, _UNANSWERED, np.uint8))
+        self._ages_ms = np.append(self._ages_ms, np.zeros(key_count, np.int64))
+        if self._as_of is None:
+            self._rows.add_askers(key_count)
+        self.open_keys += key_count
+        return start
+
+    @property
+    def latest_ms(self) -> int | None:
+        """The latest of the times at which rows need their versions, in milliseconds."""
+        return None if self._as_of is None else self._as_of.event_time_ms
+
+    @property
+    def is_answered(self) -> bool:
+        """Whether each row was asked and has an answer."""
+        return not self.open_keys and not self._rows_to_ask
 
     @property
     def answer_bytes(self) -> int:
@@ -137,7 +179,10 @@ class Question:
         return rows
 
     def give_up(self, outcome: Outcome, error: ErrorCode) -> RowMask | None:
-        """End all keys without an answer in this way; returns their rows, None without any."""
+        """End all rows without an answer in this way, and return them; None without any."""
+        if self._rows_to_ask:
+            rows = np.flatnonzero(self._codes == _NOT_ASKED)
+            self.ask(rows, np.zeros(len(rows), np.intp), 1)
         keys = np.flatnonzero(self._outcomes == _UNANSWERED)
         if not len(keys):
             return None
@@ -161,6 +206,10 @@ class Question:
         """The dimension's columns for these rows; null without a row."""
         return self._rows.take(self._askers_of(rows))
 
+    def column_at(self, rows: Positions, column: int) -> pa.Array:
+        """One of the dimension's columns for these rows; null without a row."""
+        return self._rows.take(self._askers_of(rows), [column])[0]
+
     def status_at(self, rows: Positions) -> pa.StructArray:
         """Outcome, age and error of these rows, as `STATUS_FIELDS`; no age without a row."""
         keys = self._keys_of(rows)
@@ -181,26 +230,20 @@ class Question:
         rows = [np.flatnonzero(self._codes == key)[0] for key in keys]
         return np.array(rows, np.intp)
 
-    def pieces(self, rows: Positions, *, max_bytes: int) -> list[Positions]:
-        """Split rows into parts whose columns take at most `max_bytes`, or of a single row.
+    @property
+    def max_row_bytes(self) -> int:
+        """An upper bound of the bytes of one row's columns."""
+        return self._rows.max_row_bytes
 
-        A large row of the dimension is repeated for every record with its key.
-        """
-        if self._rows.max_row_bytes * len(rows) <= max_bytes:
-            return [rows]
-        total = np.cumsum(self._rows.bytes_of(self._askers_of(rows)))
-        cuts: list[int] = []
-        taken = 0
-        while taken < len(rows):
-            before = int(total[taken - 1]) if taken else 0
-            upto = int(np.searchsorted(total, before + max_bytes, side="right"))
-            taken = max(upto, taken + 1)
-            cuts.append(taken)
-        return np.split(rows, cuts[:-1])
+    def bytes_at(self, rows: Positions) -> npt.NDArray[np.int64]:
+        """The bytes of these rows' columns."""
+        return self._rows.bytes_of(self._askers_of(rows))
 
     def check_invariants(self) -> None:
         """For tests: counts match, and keys without an answer have no error."""
         self._rows.check_invariants()
+        assert self._rows_to_ask == np.count_nonzero(self._codes == _NOT_ASKED)
+        assert int(self._codes.max(initial=_NOT_ASKED)) < len(self._outcomes)
         assert self.open_keys == np.count_nonzero(self._outcomes == _UNANSWERED)
         assert not set(self._errors) & set(np.flatnonzero(self._outcomes == _UNANSWERED).tolist())
 
@@ -223,9 +266,9 @@ class Question:
         self._rows.add(askers, picked.rows, picked.places)
 
     def _rows_of(self, keys: npt.NDArray[np.integer]) -> RowMask:
-        if len(keys) == len(self._outcomes):
+        if len(keys) == len(self._outcomes) and not self._rows_to_ask:
             return np.ones(len(self._codes), np.bool_)
-        is_key = np.zeros(len(self._outcomes), np.bool_)
+        is_key = np.zeros(len(self._outcomes) + 1, np.bool_)  # the last one: not asked
         is_key[keys] = True
         return is_key[self._codes]
 
@@ -236,3 +279,21 @@ class Question:
         for key, code in self._errors.items():
             of_key[key] = str(code)
         return pa.array(of_key, pa.utf8()).take(pa.array(keys, pa.int64()))
+
+
+def pieces(questions: Sequence[Question], rows: Positions, *, max_bytes: int) -> list[Positions]:
+    """Split rows into parts whose columns take at most `max_bytes`, or of a single row.
+
+    A large row of the dimension is repeated for every record with its key.
+    """
+    if sum(each.max_row_bytes for each in questions) * len(rows) <= max_bytes:
+        return [rows]
+    total = np.cumsum(sum(each.bytes_at(rows) for each in questions))
+    cuts: list[int] = []
+    taken = 0
+    while taken < len(rows):
+        before = int(total[taken - 1]) if taken else 0
+        upto = int(np.searchsorted(total, before + max_bytes, side="right"))
+        taken = max(upto, taken + 1)
+        cuts.append(taken)
+    return np.split(rows, cuts[:-1])

@@ -4,11 +4,12 @@ Combines the element queue (places), the questions (answers) and the byte budget
 wait, send, or build output.
 """
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import count
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from lookup_core.answer import Answer, Outcome
@@ -23,55 +24,98 @@ from lookup_core.operator.element_queue import (
     Slice,
     SlotId,
 )
+from lookup_core.operator.event_time_watermarks import Cut
 from lookup_core.operator.question import Question
 from lookup_core.protocol.sent_lookups import QuestionId
 
-_MIN_RUN_SHARE = 2  # of the capacity; a smaller run waits, unless it ends the batch
+Counts = npt.NDArray[np.uint8]
+
+_MIN_RUN_SHARE = 4  # of the capacity; a smaller run waits, unless it ends the batch
 _FAILURES = (Outcome.TIMEOUT, Outcome.ERROR)
+
+Sources = Sequence[frozenset[int]]  # for each lookup, those whose columns its key needs
+ONE_LOOKUP: Sources = (frozenset(),)
 
 
 @dataclass(frozen=True, slots=True)
 class Leaving:
-    """Answered rows of one question that leave now."""
+    """Answered rows of one run that leave now."""
 
     records: pa.RecordBatch
-    question: Question
+    questions: Sequence[Question]  # one for each lookup
     rows: Positions  # ascending
 
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """The records of a question that ended with this outcome, and their error codes."""
+    """The records of a run for which a lookup ended with this outcome, and the error codes."""
 
     question: QuestionId
+    lookup: int
     outcome: Outcome
     records: int
     codes: tuple[ErrorCode, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class LookupRows:
+    """One lookup of some rows of a run."""
+
+    question: QuestionId
+    lookup: int
+    rows: Positions  # ascending
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """What an answer has changed."""
+
+    failed: tuple[Failed, ...] = ()
+    ready: tuple[LookupRows, ...] = ()  # their keys are known now
+
+
+@dataclass(frozen=True, slots=True)
+class RunTimes:
+    """When the lookups of a run end, and the times of its records."""
+
+    deadline_s: float  # monotonic
+    latest_ms: int | None = None  # the largest event time
+
+
 @dataclass(slots=True)
 class _Pending:
     records: pa.RecordBatch
-    question: Question
+    questions: Sequence[Question]
+    times: RunTimes
     row_bytes: int
     rows_left: int
+    unanswered: Counts | None  # [rows] lookups without an answer; None: there is one lookup
+    waits_for: dict[int, Counts]  # {lookup: [rows] lookups before it without an answer}
     slices: list[tuple[SlotId, Rows]] = field(default_factory=list)  # rows of `records`
 
 
 class RecordsInFlight:
-    """The records of one operator, bounded by the places of the queue and by the byte budget."""
+    """The records of one operator, bounded by the places of the queue and by the byte budget.
 
-    def __init__(self, queue: ElementQueue, budget: ByteBudget) -> None:
+    A record is complete when each lookup of it has an answer.
+    """
+
+    def __init__(
+        self, queue: ElementQueue, budget: ByteBudget, sources: Sources = ONE_LOOKUP
+    ) -> None:
         self._queue = queue
         self._budget = budget
+        self._sources = sources
         self._ids = count(1)
         self._pending: dict[QuestionId, _Pending] = {}  # with rows that have not left
         self._origins: dict[SlotId, tuple[QuestionId, int]] = {}  # {slice: question, first row}
+        self._watermarks: dict[SlotId, int] = {}  # {mark: milliseconds}
+        self.passed_ms: int | None = None  # the last watermark that has left
 
     @property
-    def is_empty(self) -> bool:
-        """Whether all records and watermarks have left."""
-        return self._queue.free_places() == self._queue.capacity
+    def size(self) -> int:
+        """The number of records and watermarks that have not left."""
+        return self._queue.capacity - self._queue.free_places()
 
     def next_run(self, intake: BatchIntake, *, row_bytes: int) -> Run | None:
         """The next run of a batch that enters the queue; None while the room is too small."""
@@ -86,56 +130,84 @@ class RecordsInFlight:
         self,
         run: Run,
         records: pa.RecordBatch,
-        question: Question,
+        questions: Sequence[Question],
         *,
-        deadline_s: float,
+        times: RunTimes,
         key_hashes: KeyHashes | None = None,
     ) -> QuestionId:
-        """Add a run of `next_run`, with the records of its rows and their question.
+        """Add a run of `next_run`, with the records of its rows and a question for each lookup.
 
         `key_hashes`, one for each record, are required by `KeyOrderedQueue`.
         """
-        pending = _Pending(
-            records, question, records.nbytes // max(records.num_rows, 1), records.num_rows
-        )
         question_id = QuestionId(next(self._ids))
+        slices: list[tuple[SlotId, Rows]] = []
         for element in run.elements:
-            if not isinstance(element, Rows):
-                self._put(Mark())
+            if isinstance(element, Cut):
+                self._watermarks[self._put(Mark())] = element.watermark_ms
                 continue
             rows = Rows(element.start - run.rows.start, element.stop - run.rows.start)
             hashes = None if key_hashes is None else key_hashes[rows.start : rows.stop]
-            slot = self._put(Slice(rows.stop - rows.start, deadline_s, hashes))
-            pending.slices.append((slot, rows))
+            slot = self._put(Slice(rows.stop - rows.start, times.deadline_s, hashes))
+            slices.append((slot, rows))
             self._origins[slot] = (question_id, rows.start)
-        if records.num_rows:
-            self._pending[question_id] = pending
-            self._budget.add(records.num_rows, row_bytes=pending.row_bytes)
+        if size := records.num_rows:
+            row_bytes, lookups = records.nbytes // size, len(questions)
+            self._pending[question_id] = _Pending(
+                *(records, questions, times, row_bytes, size),
+                unanswered=None if lookups == 1 else np.full(size, lookups, np.uint8),
+                waits_for={
+                    lookup: np.full(size, len(sources), np.uint8)
+                    for lookup, sources in enumerate(self._sources)
+                    if sources
+                },
+                slices=slices,
+            )
+            self._budget.add(size, row_bytes=row_bytes)
         return question_id
 
-    def answer(self, question_id: QuestionId, answer: Answer) -> list[Failed]:
-        """Store an answer; returns the records that it fails. A late answer is ignored."""
+    def run_of(self, question_id: QuestionId) -> Leaving:
+        """All records of a run that has not left wholly."""
+        pending = self._pending[question_id]
+        return Leaving(pending.records, pending.questions, np.arange(pending.records.num_rows))
+
+    def times_of(self, question_id: QuestionId) -> RunTimes:
+        """The times of a run that has not left wholly."""
+        return self._pending[question_id].times
+
+    def answer(self, question_id: QuestionId, lookup: int, answer: Answer) -> Progress:
+        """Store an answer; returns the records that it fails, and those that it makes ready.
+
+        A late answer is ignored.
+        """
         pending = self._pending.get(question_id)
-        if pending is None:
-            return []
-        rows = pending.question.answer(answer)
-        if rows is None:
-            return []
-        self._complete(pending, rows)
+        rows = None if pending is None else pending.questions[lookup].answer(answer)
+        if pending is None or rows is None:
+            return Progress()
+        self._on_answered(pending, rows)
         failures = [outcome for outcome in _FAILURES if (answer.outcomes == outcome).any()]
-        return [self._failed(question_id, rows, outcome) for outcome in failures]
+        failed: list[Failed] = []
+        if failures:
+            ended = LookupRows(question_id, lookup, np.flatnonzero(rows))
+            failed = [self._failed(ended, outcome) for outcome in failures]
+        ready = []
+        for later, waits_for in pending.waits_for.items():
+            if lookup in self._sources[later]:
+                waits_for[rows] -= 1
+                now_ready = np.flatnonzero(rows & (waits_for == 0))
+                if len(now_ready):
+                    ready.append(LookupRows(question_id, later, now_ready))
+        return Progress(tuple(failed), tuple(ready))
 
     def expire(self, now_s: float) -> list[Failed]:
-        """Give up the questions whose deadline is not after `now_s`."""
-        questions = {self._origins[each.slot][0] for each in self._queue.expire(now_s)}
-        return [self._give_up(question_id) for question_id in sorted(questions)]
+        """Give up the lookups of the runs whose deadline is not after `now_s`."""
+        expired = {self._origins[each.slot][0] for each in self._queue.expire(now_s)}
+        return [failed for question_id in sorted(expired) for failed in self._give_up(question_id)]
 
-    def failed_records(self, failed: Failed, *, most: int) -> pa.RecordBatch:
+    def failed_rows(self, failed: Failed, *, most: int) -> Leaving:
         """A record of each key that failed, of at most `most` keys; before the records leave."""
-        pending = self._pending[failed.question]
-        return pending.records.take(
-            pa.array(pending.question.first_rows_with(failed.outcome, most=most))
-        )
+        run = self.run_of(failed.question)
+        rows = run.questions[failed.lookup].first_rows_with(failed.outcome, most=most)
+        return replace(run, rows=rows)
 
     def next_deadline(self) -> float | None:
         """The earliest deadline of an unanswered record."""
@@ -160,7 +232,8 @@ class RecordsInFlight:
         self._budget.check_invariants()
         assert {question for question, _ in self._origins.values()} == set(self._pending)
         for pending in self._pending.values():
-            pending.question.check_invariants()
+            for question in pending.questions:
+                question.check_invariants()
             assert 0 < pending.rows_left <= pending.records.num_rows
 
     def _put(self, element: Slice | Mark) -> SlotId:
@@ -168,7 +241,12 @@ class RecordsInFlight:
         assert slot is not None  # `next_run` checked the free places
         return slot
 
-    def _complete(self, pending: _Pending, rows: RowMask) -> None:
+    def _on_answered(self, pending: _Pending, rows: RowMask) -> None:
+        if pending.unanswered is not None:
+            pending.unanswered[rows] -= 1
+            rows = rows & (pending.unanswered == 0)
+            if not rows.any():
+                return
         # Watermarks may cut thousands of slices; only those with answers are visited.
         starts = np.fromiter(
             (part.start for _, part in pending.slices), np.intp, len(pending.slices)
@@ -176,29 +254,35 @@ class RecordsInFlight:
         for index in np.flatnonzero(np.logical_or.reduceat(rows, starts)).tolist():
             slot, part = pending.slices[index]
             self._queue.complete(slot, rows[part.start : part.stop])
-        if not pending.question.open_keys:
-            self._learn_size(pending.question)
+        if all(question.is_answered for question in pending.questions):
+            self._learn_size(pending)
 
-    def _give_up(self, question_id: QuestionId) -> Failed:
-        question = self._pending[question_id].question
-        rows = question.give_up(Outcome.TIMEOUT, ErrorCode.TIMEOUT)
-        assert rows is not None  # an expired slice had open rows
-        self._learn_size(question)
-        return self._failed(question_id, rows, Outcome.TIMEOUT)
+    def _give_up(self, question_id: QuestionId) -> list[Failed]:
+        failed = []
+        pending = self._pending[question_id]
+        for lookup, question in enumerate(pending.questions):
+            rows = question.give_up(Outcome.TIMEOUT, ErrorCode.TIMEOUT)
+            if rows is not None:
+                ended = LookupRows(question_id, lookup, np.flatnonzero(rows))
+                failed.append(self._failed(ended, Outcome.TIMEOUT))
+        self._learn_size(pending)
+        return failed
 
-    def _failed(self, question_id: QuestionId, rows: RowMask, outcome: Outcome) -> Failed:
-        question = self._pending[question_id].question
-        ended = question.outcomes_at(np.flatnonzero(rows))
-        records = int(np.count_nonzero(ended == outcome))
-        return Failed(question_id, outcome, records, tuple(question.errors_with(outcome)))
+    def _failed(self, ended: LookupRows, outcome: Outcome) -> Failed:
+        question = self._pending[ended.question].questions[ended.lookup]
+        records = int(np.count_nonzero(question.outcomes_at(ended.rows) == outcome))
+        codes = tuple(question.errors_with(outcome))
+        return Failed(ended.question, ended.lookup, outcome, records, codes)
 
-    def _learn_size(self, question: Question) -> None:
-        self._budget.on_answered(question.row_count, answer_bytes=question.answer_bytes)
+    def _learn_size(self, pending: _Pending) -> None:
+        answer_bytes = sum(question.answer_bytes for question in pending.questions)
+        self._budget.on_answered(pending.records.num_rows, answer_bytes=answer_bytes)
 
     def _emitted(self) -> Iterator[tuple[QuestionId, Positions]]:
         while (emission := self._queue.pop_completed()) is not None:
-            if emission.slot not in self._origins:
-                continue  # a watermark, which was sent when it entered
+            if emission.slot in self._watermarks:
+                self.passed_ms = self._watermarks.pop(emission.slot)
+                continue
             question_id, start = self._origins[emission.slot]
             if emission.is_last:
                 del self._origins[emission.slot]
@@ -212,4 +296,4 @@ class RecordsInFlight:
         self._budget.remove(len(rows), row_bytes=pending.row_bytes)
         if not pending.rows_left:
             del self._pending[question_id]
-        return Leaving(pending.records, pending.question, rows)
+        return Leaving(pending.records, pending.questions, rows)

@@ -7,8 +7,7 @@ Both hold the connection's lock while they use the channel.
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -22,9 +21,9 @@ from lookup_core.protocol.client_channel import ClientChannel
 from lookup_core.protocol.frames import Frame
 from lookup_core.protocol.sent_lookups import QuestionId, SentKeys
 
-# Time without input. Less would make a steady input idle between batches; more would let one
-# stalled partition hold back the watermark of the others for longer.
-IDLE_AFTER_S = 5.0
+
+def nothing() -> None:
+    """Wake no thread: there is one channel, and `answers` waits for it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,17 +40,26 @@ class ChannelSession:
     """A `LookupChannel`; made by `Connection.open`."""
 
     def __init__(
-        self, channel: ClientChannel, wire: Wire, *, backoff: Backoff, is_patient: bool = True
+        self,
+        channel: ClientChannel,
+        wire: Wire,
+        *,
+        backoff: Backoff,
+        is_patient: bool = True,
+        ring: Callable[[], None] = nothing,
     ) -> None:
-        """Without `is_patient`, only refusals that heal by themselves are retried."""
+        """Without `is_patient`, only refusals that heal by themselves are retried.
+
+        `ring` wakes a thread that waits for answers of several channels.
+        """
         self.channel = channel
         self.reopen_at_s: float | None = None  # after a retriable refusal
         self.refusal: SidelookError | None = None  # the last one, until OPENED
-        self._awaits_input_since_s: float | None = None
         self._wire = wire
         self._backoff = backoff
         self._is_patient = is_patient
         self._changed = threading.Condition(wire.lock)
+        self._ring = ring
         self._failure: SidelookError | None = None
         self._results: deque[frames.Result] = deque()  # bounded by the credit
         self._answers: list[ChannelAnswer] = []  # decoded when their connection was lost
@@ -86,9 +94,10 @@ class ChannelSession:
     def answers(self, timeout_s: float | None) -> Sequence[ChannelAnswer]:
         """See `LookupChannel`."""
         with self._changed:
-            self._changed.wait_for(
-                lambda: self._results or self._answers or self._failure, timeout_s
-            )
+            if timeout_s != 0:
+                self._changed.wait_for(
+                    lambda: self._results or self._answers or self._failure, timeout_s
+                )
             if self._results:
                 self._decode()
                 # Do not wait for CREDIT: if other channels need it, none comes.
@@ -103,16 +112,10 @@ class ChannelSession:
         with self._changed:
             self._wire.send(self.channel.abandon(question, now_s=self._wire.clock()))
 
-    @contextmanager
-    def awaiting_input(self) -> Iterator[None]:
+    def report_idle(self) -> None:
         """See `LookupChannel`."""
         with self._changed:
-            self._awaits_input_since_s = self._wire.clock()
-        try:
-            yield
-        finally:
-            with self._changed:
-                self._awaits_input_since_s = None
+            self._wire.send(self.channel.on_silence(now_s=self._wire.clock()))
 
     def close(self) -> None:
         """See `LookupChannel`."""
@@ -153,7 +156,7 @@ class ChannelSession:
                 return
             case frames.Result():
                 self._results.append(frame)
-        self._changed.notify()
+        self._wake()
 
     def on_refusal(self, refusal: SidelookError, *, jitter: float) -> bool:
         """With the lock held: take a refusal of the channel; returns whether it is opened again."""
@@ -177,15 +180,16 @@ class ChannelSession:
         """With the lock held: send the frames that are due."""
         if self.reopen_at_s is not None and self.reopen_at_s <= now_s:
             self.reopen()
-        since_s = self._awaits_input_since_s
-        if since_s is not None and now_s - since_s >= IDLE_AFTER_S:
-            self._wire.send(self.channel.on_silence(now_s=now_s))
 
     def fail(self, failure: SidelookError) -> None:
         """With the lock held: end the channel; its task still gets the answers that have come."""
         self.channel.on_lost()
         self._failure = self._failure or failure
+        self._wake()
+
+    def _wake(self) -> None:
         self._changed.notify()
+        self._ring()
 
     def _decode(self) -> None:
         while self._results:

@@ -26,7 +26,7 @@ from lookup_core.protocol import frames
 from lookup_core.protocol.client_channel import ChannelRequest, ClientChannel
 from lookup_core.protocol.frame_codec import decode_frame, encode_frame
 from lookup_core.protocol.frames import PROTOCOL_VERSION, Frame
-from spark_client.transport.channel_session import ChannelSession, Wire
+from spark_client.transport.channel_session import ChannelSession, Wire, nothing
 from spark_client.transport.interface import Transport
 
 _log = logging.getLogger(__name__)
@@ -69,17 +69,26 @@ class Connection:
         self._outage: SidecarUnreachable | None = None  # since the last WELCOME
 
     def open(self, request: ChannelRequest, *, is_patient: bool = True) -> ChannelSession:
-        """An open channel; waits at most about the connect timeout.
+        """An open channel; `begin` and `finish` in one."""
+        return self.finish(self.begin(request, is_patient=is_patient))
 
-        Raises SidecarUnreachable, or the refusal of the service: InvalidRequest or BackendError. A
-        permanent refusal is raised at once; without `is_patient`, also one that does not heal by
-        itself.
+    def begin(
+        self,
+        request: ChannelRequest,
+        *,
+        is_patient: bool = True,
+        ring: Callable[[], None] = nothing,
+    ) -> ChannelSession:
+        """A channel that is being opened, for `finish`; the caller closes it in any case.
+
+        Without `is_patient`, a refusal that does not heal by itself is raised at once. `ring` is
+        called when the channel has answers, or has failed.
         """
         wire = Wire(self._lock, self._send, self._release, self._timing.clock)
         with self._lock:
             channel = ClientChannel(next(self._numbers), request)
             session = ChannelSession(
-                channel, wire, backoff=self._new_backoff(), is_patient=is_patient
+                channel, wire, backoff=self._new_backoff(), is_patient=is_patient, ring=ring
             )
             self._sessions[channel.number] = session
             if self._transport is not None and not self._is_leaving:
@@ -88,18 +97,26 @@ class Connection:
                 self._backoff = self._new_backoff()
                 self._thread = threading.Thread(target=self._run, name="sidelook", daemon=True)
                 self._thread.start()
+        return session
+
+    def finish(self, session: ChannelSession) -> ChannelSession:
+        """Wait until the channel is open, at most about the connect timeout.
+
+        Raises SidecarUnreachable, or the refusal of the service: InvalidRequest or BackendError. A
+        permanent refusal is raised at once. After an error the channel is closed.
+        """
         with ExitStack() as stack:
             stack.callback(session.close)
-            self._wait_until_open(session, request)
+            self._wait_until_open(session)
             stack.pop_all()
         return session
 
-    def _wait_until_open(self, session: ChannelSession, request: ChannelRequest) -> None:
+    def _wait_until_open(self, session: ChannelSession) -> None:
         timeout_s = self._timing.connect_timeout_s
         quiet_s = min(self._timing.warn_after_s, timeout_s)
         if session.is_open_within(quiet_s):
             return
-        what = f"{request.dimension} at {self._url}"
+        what = f"{session.channel.request.dimension} at {self._url}"
         _log.warning("waiting up to %g s for %s: %s", timeout_s, what, self._hindrance(session))
         most_s = timeout_s + self._timing.open_margin_s
         if not session.is_open_within(most_s - quiet_s):

@@ -4,7 +4,6 @@
 """
 
 from collections.abc import Sequence
-from contextlib import AbstractContextManager
 from typing import Protocol
 
 import pyarrow as pa
@@ -65,8 +64,8 @@ class LookupChannel(Protocol):
     def abandon(self, question: QuestionId) -> None:
         """Cancel this question; a no-op if it is answered."""
 
-    def awaiting_input(self) -> AbstractContextManager[None]:
-        """Around a wait for input; a long one makes the channel idle until `look_up` or `mark`."""
+    def report_idle(self) -> None:
+        """Make the channel idle until `look_up` or `mark`, without blocking."""
 
     def close(self) -> None:
         """Close the channel and cancel its lookups, without blocking; a no-op if closed."""

@@ -7,9 +7,10 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from lookup_core.protocol.client_channel import ChannelRequest
+from spark_client.input_thread import Doorbell, InputThread
 from spark_client.lookup_operator import LookupOperator, LookupPlan
-from spark_client.lookup_settings import LookupSettings
-from spark_client.output_columns import column_casts, joined_output
+from spark_client.lookup_settings import KeyColumn, LookupSettings, PassSettings
+from spark_client.output_columns import AddedPart, column_casts, joined_output
 from spark_client.transport.connection import Connection
 from tests.chaos.checker import Emitted
 from tests.chaos.records import SCHEMA, Records
@@ -51,17 +52,19 @@ class PartitionRun:
     origin: str
     connection: Connection
     dimension: str
-    settings: LookupSettings
+    settings: PassSettings
     progress: Progress
+    lookup: LookupSettings = field(default_factory=LookupSettings)
     outputs: list[pa.RecordBatch] = field(default_factory=list)
     failure: BaseException | None = None
 
     def run(self) -> None:
         """Process all records; `emitted` raises the failure."""
         try:
-            operator = self._operator()
+            bell = Doorbell()
+            operator = self._operator(bell)
             try:
-                self._drive(operator)
+                self._drive(operator, bell)
             finally:
                 operator.close()
         except BaseException as error:  # noqa: BLE001 -- raised again by `emitted`
@@ -78,19 +81,17 @@ class PartitionRun:
             values = output.column("value").to_pylist()
             yield from zip(output.column("number").to_pylist(), values, outcomes, strict=True)
 
-    def _drive(self, operator: LookupOperator) -> None:
-        for batch in self.records.batches():
-            self._keep(operator.take_in(batch))
-        self._keep(operator.drain())
+    def _drive(self, operator: LookupOperator, bell: Doorbell) -> None:
+        batches = InputThread(bell, most_rows=self.settings.capacity, most_bytes=2**20)
+        with batches.reading(self.records.batches()):
+            for output in operator.enriched(batches):
+                self.outputs.append(output)
+                self.progress.add(emitted=output.num_rows)
 
-    def _keep(self, outputs: Iterator[pa.RecordBatch]) -> None:
-        for output in outputs:
-            self.outputs.append(output)
-            self.progress.add(emitted=output.num_rows)
-
-    def _operator(self) -> LookupOperator:
-        channel = self.connection.open(ChannelRequest(self.dimension, ("value",), self.origin, KEY))
+    def _operator(self, bell: Doorbell) -> LookupOperator:
+        request = ChannelRequest(self.dimension, ("value",), self.origin, KEY)
+        channel = self.connection.finish(self.connection.begin(request, ring=bell.ring))
         casts = column_casts(channel.columns, COLUMNS, dimension=self.dimension)
-        output = joined_output(SCHEMA, COLUMNS, prefix="", status_column="_lookup", is_inner=False)
-        plan = LookupPlan(self.dimension, (KEY_COLUMN,), KEY, casts, output, self.settings)
-        return LookupOperator(plan, channel)
+        output = joined_output(SCHEMA, [AddedPart(COLUMNS, status_column="_lookup")])
+        plan = LookupPlan(self.dimension, (KeyColumn(KEY_COLUMN),), KEY, casts, self.lookup)
+        return LookupOperator([plan], [channel], output, settings=self.settings, bell=bell)

@@ -12,7 +12,7 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from spark_client.lookup_settings import LookupSettings, OutputMode
+from spark_client.lookup_settings import OutputMode, PassSettings
 from spark_client.transport.connections import Address, Connections
 from tests.chaos.checker import Tally, tally
 from tests.chaos.partition_run import PartitionRun, Progress
@@ -23,7 +23,7 @@ from tools.processes.until import until
 
 PARTITIONS = 6
 RECORDS = 25_000  # of a partition
-SETTINGS = LookupSettings(mode=OutputMode.ORDERED, capacity=20_000, timeout_s=300.0)
+SETTINGS = PassSettings(mode=OutputMode.ORDERED, capacity=20_000, timeout_s=300.0)
 LIMITS = {"memory": "16MiB"}  # little, so that the channels need each other's credit
 
 

@@ -20,6 +20,7 @@ from spark_client.lookup_settings import (
     FailurePolicy,
     LookupSettings,
     OutputMode,
+    PassSettings,
 )
 from spark_client.transport.connection import Connection, Timing
 from tests.chaos.checker import Emitted, Tally, tally
@@ -64,11 +65,12 @@ def victim() -> Iterator[Victim]:
         yield victim
 
 
-def settings_of(mode: OutputMode) -> LookupSettings:
+def settings_of(mode: OutputMode) -> PassSettings:
     """A timeout longer than each fault, and watermarks within the batches."""
-    return LookupSettings(
+    return PassSettings(
         mode=mode,
         capacity=CAPACITY,
+        pooled_rows=1,  # each batch has its own watermark
         timeout_s=60.0,
         event_time=SCHEMA.get_field_index("at_ms"),
         watermark_delay_ms=DELAY_MS,
@@ -76,7 +78,7 @@ def settings_of(mode: OutputMode) -> LookupSettings:
     )
 
 
-def run_round(victim: Victim, settings: LookupSettings, faults: dict[Fault, int]) -> Round:
+def run_round(victim: Victim, settings: PassSettings, faults: dict[Fault, int]) -> Round:
     """Process all partitions while the faults occur."""
     progress = Progress()
     records = {
@@ -93,6 +95,7 @@ def run_round(victim: Victim, settings: LookupSettings, faults: dict[Fault, int]
             "cached" if index < PARTITIONS // 2 else "uncached",
             settings,
             progress,
+            LookupSettings(on_timeout=FailurePolicy.NULL),
         )
         for index, (origin, each) in enumerate(records.items())
     ]
@@ -155,7 +158,7 @@ def test_nothing_is_lost_whatever_dies(victim: Victim, mode: OutputMode) -> None
 def test_late_answers_change_nothing(victim: Victim, mode: OutputMode) -> None:
     """A late answer to a record that timed out is not emitted."""
     print(f"SIDELOOK_CHAOS_SEED={SEED}")  # noqa: T201 -- shown when it fails
-    settings = replace(settings_of(mode), timeout_s=0.4, on_timeout=FailurePolicy.NULL)
+    settings = replace(settings_of(mode), timeout_s=0.4)
 
     shown = run_round(victim, settings, {freeze: 3, delay: 3})
 

@@ -1,7 +1,7 @@
 """Builders of the client's tests: a dimension, batches, channels, and one partition's operator."""
 
 import time
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,9 +17,10 @@ from lookup_core.protocol.frames import Frame
 from lookup_core.protocol.sent_lookups import QuestionId, SentKeys
 from spark_client.as_of import AsOfPlan, single_columns, version_pick
 from spark_client.fake_sidecar import URL, FakeDimension, FakeSidecar
+from spark_client.input_thread import Doorbell
 from spark_client.lookup_operator import LookupOperator, LookupPlan
-from spark_client.lookup_settings import LookupSettings
-from spark_client.output_columns import column_casts, joined_output
+from spark_client.lookup_settings import JoinType, KeyColumn, LookupSettings, PassSettings
+from spark_client.output_columns import AddedPart, column_casts, joined_output
 from spark_client.transport.channel_session import ChannelSession
 from spark_client.transport.connection import Connection, Timing
 from spark_client.transport.interface import LookupChannel
@@ -100,52 +101,97 @@ def received(sidecar: FakeSidecar, kind: type[Frame]) -> list[Any]:
     return [frame for frame in sidecar.memory.received if isinstance(frame, kind)]
 
 
-@dataclass(frozen=True, slots=True)
-class Partition:
-    """One partition through the operator, over a connection to a sidecar in memory."""
+class PulledInput:
+    """An `Input` without a thread: each batch is read when the operator takes it."""
 
-    sidecar: FakeSidecar
-    settings: LookupSettings = field(default_factory=LookupSettings)
+    def __init__(self, batches: Iterable[pa.RecordBatch | None]) -> None:
+        """None: there is no batch yet."""
+        self._batches = iter(batches)
+        self.is_over = False
+
+    def take(self) -> pa.RecordBatch | None:
+        """See `Input`."""
+        try:
+            return next(self._batches)
+        except StopIteration:
+            self.is_over = True
+            return None
+
+
+class SteppedBell(Doorbell):
+    """A doorbell without rings: each wait takes its whole time at once."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now_s = 0.0
+
+    def clock(self) -> float:
+        """The time that has been waited."""
+        return self.now_s
+
+    def wait(self, timeout_s: float | None) -> None:
+        """See `Doorbell`."""
+        assert timeout_s is not None
+        self.now_s += timeout_s
+
+
+@dataclass(frozen=True, slots=True)
+class Lookup:
+    """One lookup of a partition."""
+
     dimension: str = "customers"
     columns: tuple[str, ...] = ("name", "tier")
     keys: tuple[str, ...] = ("id",)
+    settings: LookupSettings = field(default_factory=LookupSettings)
+    how: JoinType = JoinType.LEFT
+    prefix: str = ""
     status_column: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Partition:
+    """One partition through the operator, over a connection to a sidecar in memory.
+
+    The key of a lookup has columns of the records or, by the names in the output, of earlier ones.
+    """
+
+    sidecar: FakeSidecar
+    settings: PassSettings = field(default_factory=PassSettings)
+    lookups: tuple[Lookup, ...] = (Lookup(),)
     connection: Connection | None = None  # None: a new one
+    bell: Doorbell = field(default_factory=Doorbell)
     clock: Callable[[], float] = time.monotonic
 
     def operator(self, records: pa.Schema) -> LookupOperator:
-        """The operator with its channel."""
-        key = pa.schema([records.field(name) for name in self.keys])
-        is_as_of = self.settings.as_of is not None
-        request = ChannelRequest(self.dimension, self.columns, "a test", key, is_as_of)
-        channel = (self.connection or connection_to(self.sidecar)).open(request)
-        casts = column_casts(channel.columns, channel.columns, dimension=self.dimension)
-        as_of = self._as_of(channel)
-        output = joined_output(
-            records,
-            channel.columns if as_of is None else as_of.pick.columns,
-            prefix="",
-            status_column=self.status_column,
-            is_inner=self.settings.is_inner,
+        """The operator with its channels."""
+        connection = self.connection or connection_to(self.sidecar)
+        known = {name: (KeyColumn(at), records.field(at)) for at, name in enumerate(records.names)}
+        plans, channels, parts = [], [], []
+        for number, lookup in enumerate(self.lookups):
+            key = pa.schema([pa.field(name, known[name][1].type) for name in lookup.keys])
+            is_as_of = lookup.settings.as_of is not None
+            request = ChannelRequest(lookup.dimension, lookup.columns, "a test", key, is_as_of)
+            channel = connection.finish(connection.begin(request, ring=self.bell.ring))
+            casts = column_casts(channel.columns, channel.columns, dimension=lookup.dimension)
+            places = tuple(known[name][0] for name in lookup.keys)
+            as_of = _as_of(lookup, channel)
+            plan = LookupPlan(lookup.dimension, places, key, casts, lookup.settings, as_of)
+            part = AddedPart(plan.columns, lookup.how, lookup.prefix, lookup.status_column)
+            for at, column in enumerate(plan.columns):
+                known[lookup.prefix + column.name] = (KeyColumn(at, number), column)
+            plans.append(plan)
+            channels.append(channel)
+            parts.append(part)
+        output = joined_output(records, parts)
+        return LookupOperator(
+            plans, channels, output, settings=self.settings, bell=self.bell, clock=self.clock
         )
-        positions = tuple(records.names.index(name) for name in self.keys)
-        plan = LookupPlan(self.dimension, positions, key, casts, output, self.settings, as_of)
-        return LookupOperator(plan, channel, clock=self.clock)
-
-    def _as_of(self, channel: LookupChannel) -> AsOfPlan | None:
-        if self.settings.as_of is None or channel.versions is None:
-            return None
-        wanted = list(single_columns(channel.columns))[: len(self.columns)]
-        pick = version_pick(channel.columns, pa.schema(wanted), channel.versions)
-        return AsOfPlan(self.settings.as_of, pick)
 
     def run(self, batches: Sequence[pa.RecordBatch]) -> Generator[pa.RecordBatch]:
-        """All output batches; the channel is closed in any case."""
+        """All output batches; the channels are closed in any case."""
         operator = self.operator(batches[0].schema)
         try:
-            for each in batches:
-                yield from operator.take_in(each)
-            yield from operator.drain()
+            yield from operator.enriched(PulledInput(batches))
         finally:
             operator.close()
             self.sidecar.crash()  # ends the connection's thread
@@ -154,3 +200,11 @@ class Partition:
         """All output rows."""
         outputs = [each for each in batches if each.num_rows]
         return [row for output in self.run(outputs) for row in output.to_pylist()]
+
+
+def _as_of(lookup: Lookup, channel: LookupChannel) -> AsOfPlan | None:
+    if lookup.settings.as_of is None or channel.versions is None:
+        return None
+    wanted = list(single_columns(channel.columns))[: len(lookup.columns)]
+    pick = version_pick(channel.columns, pa.schema(wanted), channel.versions)
+    return AsOfPlan(lookup.settings.as_of, pick)

@@ -21,7 +21,7 @@ from lookup_core.protocol.arrow_payload import answer_batch, encode_batch
 from lookup_core.protocol.client_channel import ChannelRequest, ClientChannel
 from lookup_core.protocol.frames import Frame
 from spark_client.fake_sidecar import Behaviour, FakeSidecar
-from spark_client.transport.channel_session import IDLE_AFTER_S, ChannelSession, Wire
+from spark_client.transport.channel_session import ChannelSession, Wire
 from spark_client.transport.connection import Connection
 from tests.spark_client.builders import (
     DIMENSIONS,
@@ -137,14 +137,10 @@ def test_refused_channel_is_opened_later() -> None:
     assert (line.session.refusal, line.session.is_open_within(0.0)) == (None, True)
 
 
-def test_long_wait_for_input_is_idleness(line: Line) -> None:
-    """After `IDLE_AFTER_S` the channel is idle, once, until the next frame of the task."""
-    with line.session.awaiting_input():
-        line.tick(IDLE_AFTER_S - 0.001)
-        assert line.sent == []
-        line.tick(IDLE_AFTER_S)
-        line.tick(IDLE_AFTER_S + 1)
-    line.tick(IDLE_AFTER_S + 2)
+def test_idle_channel_is_reported_once(line: Line) -> None:
+    """A channel is idle from the first report until the next frame of the task."""
+    line.session.report_idle()
+    line.session.report_idle()
     line.session.mark(5)
 
     assert line.sent == [
@@ -152,17 +148,6 @@ def test_long_wait_for_input_is_idleness(line: Line) -> None:
         frames.Status(1, is_idle=False),
         frames.Watermark(1, 5),
     ]
-
-
-def test_waits_for_input_do_not_add_up(line: Line) -> None:
-    """Each batch restarts the wait; without a wait the channel is never idle."""
-    with line.session.awaiting_input():
-        line.now_s = 3.0
-    line.tick(100.0)
-    with line.session.awaiting_input():
-        line.tick(100.0 + IDLE_AFTER_S - 0.001)
-
-    assert line.sent == []
 
 
 def payload(*positions: int, outcome: int = Outcome.MISSING) -> bytes:

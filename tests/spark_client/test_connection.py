@@ -28,7 +28,6 @@ from lookup_core.protocol.frame_codec import encode_frame
 from lookup_core.protocol.frames import Frame
 from lookup_core.protocol.sent_lookups import QuestionId
 from spark_client.fake_sidecar import URL, Behaviour, FakePeer, FakeSidecar, MemoryTransport
-from spark_client.transport.channel_session import IDLE_AFTER_S
 from spark_client.transport.connection import AGENT, WELCOME_TIMEOUT_S, Connection, Timing
 from spark_client.transport.connections import Address, Connections, connections
 from tests.spark_client.builders import (
@@ -86,16 +85,14 @@ def test_full_channel_blocks_no_other(sidecar: FakeSidecar, connection: Connecti
 
 def test_idleness_survives_a_reconnect(sidecar: FakeSidecar) -> None:
     """A channel without input is idle, and again on a new connection; the others are not."""
-    now_s = [0.0]
-    connection = connection_to(sidecar, Timing(clock=lambda: now_s[0], pause=lambda _: None))
+    connection = connection_to(sidecar)
     silent, busy = connection.open(REQUEST), connection.open(REQUEST)
 
-    with silent.awaiting_input():
-        now_s[0] = IDLE_AFTER_S
-        assert is_served(busy)
-        assert received(sidecar, frames.Status) == [frames.Status(1, is_idle=True)]
-        sidecar.crash()
-        assert is_served(busy)
+    silent.report_idle()
+    assert is_served(busy)
+    assert received(sidecar, frames.Status) == [frames.Status(1, is_idle=True)]
+    sidecar.crash()
+    assert is_served(busy)
 
     assert received(sidecar, frames.Status) == [frames.Status(1, is_idle=True)] * 2
 
@@ -379,9 +376,8 @@ def test_outage_spends_no_credit(sidecar: FakeSidecar) -> None:
 
 def test_failed_channel_sends_nothing() -> None:
     """A malformed answer found at a reconnect fails its channel; the others continue."""
-    sidecar, now_s = FakeSidecar(DIMENSIONS, CONTENDED), [0.0]
-    timing = Timing(clock=lambda: now_s[0], pause=lambda _: None)
-    connection = connection_to(sidecar, timing)
+    sidecar = FakeSidecar(DIMENSIONS, CONTENDED)
+    connection = connection_to(sidecar)
     failing, busy = connection.open(REQUEST), connection.open(REQUEST)
     sidecar.broadcast(frames.Result(1, 1, is_last=True, has_rows=False, payload=b""))
     assert is_served(busy)
@@ -389,9 +385,7 @@ def test_failed_channel_sends_nothing() -> None:
     look_up(failing, 1, 1)
     sidecar.crash()
     assert is_served(busy)
-    with failing.awaiting_input():
-        now_s[0] = IDLE_AFTER_S  # STATUS would be due
-        assert is_served(busy)
+    failing.report_idle()
     failing.mark(5)
     look_up(failing, 2, 1)
     failing.abandon(QuestionId(1))

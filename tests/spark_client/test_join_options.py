@@ -14,8 +14,15 @@ from lookup_core.errors import InvalidRequest
 from lookup_core.keys.typed_keys import EXACT_NAMES
 from lookup_core.protocol.frames import TraceParent
 from spark_client import Sidecar
-from spark_client.lookup_join import AddedColumns, ColumnNames, LookupJoin
-from spark_client.lookup_settings import FailurePolicy, JoinKeys, LookupSettings, OutputMode
+from spark_client.lookup_join import AddedColumns, ColumnNames, LookupJoin, PassOptions
+from spark_client.lookup_settings import (
+    FailurePolicy,
+    JoinKeys,
+    JoinType,
+    LookupSettings,
+    OutputMode,
+    PassSettings,
+)
 from spark_client.sidecar import duration_ms
 from spark_client.transport.connections import Address
 from spark_client.transport.endpoint import ClientTls
@@ -34,10 +41,11 @@ def test_defaults_are_the_documented_ones() -> None:
         dimension="customers",
         keys=JoinKeys(("customer_id",), ("customer_id",)),
         added=AddedColumns(columns=None, schema=None, prefix="", status_column=None),
-        event_time=None,
         as_of=None,
-        settings=LookupSettings(OutputMode.ORDERED, 20_000, timeout_s=5.0),
+        settings=LookupSettings(),
+        options=PassOptions(),
     )
+    assert join.options.settings(None) == PassSettings(OutputMode.ORDERED, 20_000, timeout_s=5.0)
 
 
 def test_options_are_carried_over() -> None:
@@ -69,29 +77,72 @@ def test_options_are_carried_over() -> None:
         address=Address("https://h:1", "/t", 1.5, ClientTls("ca", "crt", "key")),
         dimension="d",
         keys=JoinKeys(("a",), ("b",), are_exact=True),
-        added=AddedColumns(("x",), "x string", "p_", "_s"),
-        event_time="ts",
+        added=AddedColumns(("x",), "x string", "p_", "_s", JoinType.INNER),
         as_of="at",
         settings=LookupSettings(
-            OutputMode.UNORDERED,
-            7,
-            timeout_s=0.5,
             on_timeout=FailurePolicy.NULL,
             on_error=FailurePolicy.NULL,
-            is_inner=True,
-            watermark_delay_ms=10_000,
-            watermark_interval_ms=60_000,
             trace=TraceParent(TRACEPARENT),
             show_keys=False,
         ),
+        options=PassOptions(OutputMode.UNORDERED, 7, 0.5, "ts", 10_000, 60_000),
     )
+    assert join.options.settings(3) == PassSettings(
+        OutputMode.UNORDERED,
+        7,
+        timeout_s=0.5,
+        event_time=3,
+        watermark_delay_ms=10_000,
+        watermark_interval_ms=60_000,
+    )
+
+
+def test_pass_options_are_shared() -> None:
+    """An option of the pass may be given to it or to any of its lookups."""
+    sidecar = Sidecar(URL)
+    first = sidecar.lookup_join("a", on="k", mode="unordered", event_time="t")
+    second = sidecar.lookup_join("b", on="k", mode="unordered", timeout=3)
+
+    joins = sidecar.lookup_joins([first, second], capacity=5, watermark_delay="2 s")
+
+    assert joins.lookups == (first, second)
+    assert joins.options == PassOptions(OutputMode.UNORDERED, 5, 3, "t", 2_000)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "given", "text"),
+    [
+        ({"mode": "ordered"}, {"mode": "unordered"}, {}, "mode is ordered and unordered; all"),
+        ({}, {"capacity": 5}, {"capacity": 6}, "capacity is 6 and 5; all lookups of a pass"),
+        ({"timeout": 1}, {"timeout": 2}, {}, "timeout is 1 and 2"),
+        ({"event_time": "t"}, {"event_time": "u"}, {}, "event_time is t and u"),
+        ({}, {}, {"watermark_delay": "1 s"}, "need event_time"),
+        ({}, {}, {"capacity": 0}, "at least 1"),
+    ],
+)
+def test_contradictions_of_a_pass_are_refused(
+    first: dict[str, Any], second: dict[str, Any], given: dict[str, Any], text: str
+) -> None:
+    """Two values of one option are an error that has both."""
+    sidecar = Sidecar(URL)
+    lookups = [sidecar.lookup_join("d", on="k", **options) for options in (first, second)]
+
+    with pytest.raises(ValueError, match=text):
+        sidecar.lookup_joins(lookups, **given)
+
+
+@pytest.mark.parametrize("lookups", [[], ["airports"]])
+def test_pass_needs_lookups(lookups: list[Any]) -> None:
+    """An empty list, and anything but results of `lookup_join`, is refused."""
+    with pytest.raises(ValueError, match=r"at least one lookup_join\(…\)"):
+        Sidecar(URL).lookup_joins(lookups)
 
 
 @pytest.mark.parametrize(
     ("options", "text"),
     [
         ({"mode": "sorted"}, "mode must be ordered or unordered or key_ordered, not 'sorted'"),
-        ({"how": "outer"}, "how must be left or inner"),
+        ({"how": "outer"}, "how must be left or inner or semi or anti"),
         ({"on_timeout": "ignore"}, "on_timeout must be fail or null"),
         ({"on_error": ""}, "on_error must be fail or null"),
         ({"columns": "name"}, r"write \['name'\]"),
@@ -170,7 +221,7 @@ def test_joins_travel_by_value() -> None:
     join = sidecar.lookup_join("d", on="k", event_time="t")
 
     assert pickle.loads(pickle.dumps((sidecar, join))) == (sidecar, join)  # noqa: S301 -- our own
-    assert join.event_time == "t"
+    assert join.options.event_time == "t"
 
 
 @pytest.mark.parametrize(

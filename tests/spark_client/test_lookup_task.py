@@ -7,14 +7,16 @@ from lookup_core.errors import InvalidRequest
 from lookup_core.protocol import frames
 from lookup_core.protocol.frames import TraceParent
 from spark_client.fake_sidecar import FakeSidecar
-from spark_client.lookup_settings import JoinKeys, LookupSettings
+from spark_client.lookup_settings import JoinKeys, KeyColumn, LookupSettings, PassSettings
 from spark_client.lookup_task import (
     LookupFunctionTask,
     LookupJoinTask,
+    LookupPass,
     LookupTarget,
     origin,
     task_trace,
 )
+from spark_client.output_columns import AddedPart
 from spark_client.transport.connections import Address
 from tests.spark_client.builders import batch
 
@@ -32,8 +34,14 @@ def join_task(
 ) -> LookupJoinTask:
     """A join on the first column."""
     keys, settings = JoinKeys(("id",), ("id",)), LookupSettings(as_of=as_of)
-    target = LookupTarget(address, dimension, columns, keys, (0,), settings)
-    return LookupJoinTask(target, prefix="c_", status_column=None)
+    part = AddedPart(columns, prefix="c_")
+    target = LookupTarget(address, dimension, keys, (KeyColumn(0),), settings, part)
+    return LookupJoinTask(LookupPass([target], PassSettings(pooled_rows=1)))
+
+
+def function_task(address: Address, dimension: str) -> LookupFunctionTask:
+    """A function of its key."""
+    return LookupFunctionTask(address, dimension, COLUMNS, LookupSettings(), PassSettings())
 
 
 def test_partition_is_enriched(address: Address, sidecar: FakeSidecar) -> None:
@@ -56,12 +64,12 @@ def test_empty_partition_needs_no_sidecar() -> None:
 
     assert (output.num_rows, output.schema.names) == (0, ["id", "n", "c_name"])
     assert list(join_task(NOWHERE)(iter([]))) == []
-    assert list(LookupFunctionTask(NOWHERE, "d", COLUMNS, LookupSettings())(iter([]))) == []
+    assert list(function_task(NOWHERE, "d")(iter([]))) == []
 
 
 def test_null_without_a_type_matches_nothing() -> None:
     """A key column that only has NULLs of no type gives NULL for each row, without a lookup."""
-    function = LookupFunctionTask(NOWHERE, "d", COLUMNS, LookupSettings())
+    function = function_task(NOWHERE, "d")
     keys = (pa.array([1, 2]), pa.nulls(2))
 
     found = list(function(iter([keys, keys])))
@@ -72,7 +80,7 @@ def test_null_without_a_type_matches_nothing() -> None:
 
 def test_array_is_refused_as_a_key() -> None:
     """An argument that is an array or a struct is refused before it is sent."""
-    function = LookupFunctionTask(NOWHERE, "d", COLUMNS, LookupSettings())
+    function = function_task(NOWHERE, "d")
 
     with pytest.raises(InvalidRequest, match=r"argument 0 is list.*which is no key type"):
         list(function(iter([pa.array([[1]])])))
@@ -80,7 +88,7 @@ def test_array_is_refused_as_a_key() -> None:
 
 def test_early_end_closes_the_channel(address: Address, sidecar: FakeSidecar) -> None:
     """If the consumer stops, joins and functions close their channels."""
-    function = LookupFunctionTask(address, "customers", COLUMNS, LookupSettings())
+    function = function_task(address, "customers")
     for outputs in (
         join_task(address)(iter([batch(1), batch(2)])),
         function(iter([pa.array([1]), pa.array([2])])),
@@ -110,7 +118,7 @@ def test_functions_give_structs(
     structs: list[dict[str, str | None] | None],
 ) -> None:
     """One struct for each key, in order; NULL where there is no row."""
-    task = LookupFunctionTask(address, dimension, COLUMNS, LookupSettings())
+    task = function_task(address, dimension)
 
     assert [struct for array in task(iter(keys)) for struct in array.to_pylist()] == structs
 

@@ -14,7 +14,7 @@ import pytest
 from lookup_core.errors import ErrorCode, InvalidRequest
 from lookup_core.keys.canonical_keys import KEY_GROUPS
 from spark_client.key_repartition import shard_salts, spark_hashes
-from spark_client.lookup_settings import LookupSettings
+from spark_client.lookup_settings import LookupSettings, PassSettings
 from spark_client.lookup_task import LookupFunctionTask
 from spark_client.pandas_function import KeySeries, PandasLookup, column_series, key_array
 from spark_client.transport.connections import Address
@@ -95,7 +95,7 @@ def test_series_keep_their_first_type() -> None:
 def test_frames_have_a_row_for_each_key(address: Address) -> None:
     """In order, with NULLs and a false mark without a row; leading NULLs need no lookup."""
     columns = pa.schema([CUSTOMERS.schema.field("name")])
-    task = LookupFunctionTask(address, "customers", columns, LookupSettings())
+    task = LookupFunctionTask(address, "customers", columns, LookupSettings(), PassSettings())
 
     def series() -> Iterator[Any]:
         yield pd.Series([None, None], dtype="object")

@@ -13,24 +13,30 @@ from lookup_core.errors import ErrorCode, LookupFailed, ProtocolViolation
 from lookup_core.operator.event_time_watermarks import MAX_WATERMARK_MS, MIN_EVENT_TIME_MS
 from lookup_core.protocol import frames
 from lookup_core.protocol.arrow_payload import decode_batch
-from lookup_core.protocol.client_channel import ChannelRequest
 from spark_client.as_of import version_pick
 from spark_client.fake_sidecar import Behaviour, FakeDimension, FakeSidecar
-from spark_client.lookup_operator import event_times, is_event_time, latest_event_time
+from spark_client.lookup_operator import (
+    IDLE_AFTER_S,
+    event_times,
+    is_event_time,
+    latest_event_time,
+)
 from spark_client.lookup_settings import (
     FailurePolicy,
+    JoinType,
     LookupSettings,
     OutputMode,
+    PassSettings,
 )
-from spark_client.transport.channel_session import IDLE_AFTER_S
-from spark_client.transport.connection import Connection, Timing
 from tests.spark_client.builders import (
     CUSTOMERS,
     DIMENSIONS,
     KEY,
+    Lookup,
     Partition,
+    PulledInput,
+    SteppedBell,
     batch,
-    connection_to,
     received,
 )
 
@@ -49,21 +55,28 @@ def test_distinct_keys_travel_once() -> None:
 
 
 @pytest.mark.parametrize(
-    ("columns", "batches", "outputs"),
+    ("how", "ids", "columns"),
     [
-        (("name",), [batch(1, 9), batch(9, 9), batch(2)], [[1], [2]]),
-        ((), [batch(1, 9, 4)], [[1, 4]]),  # a semi join
+        (JoinType.INNER, [1, 4], ["id", "n", "name"]),
+        (JoinType.SEMI, [1, 4], ["id", "n"]),
+        (JoinType.ANTI, [9], ["id", "n"]),
     ],
 )
-def test_inner_join_drops_missing_rows(
-    columns: tuple[str, ...], batches: list[pa.RecordBatch], outputs: list[list[int]]
-) -> None:
-    """Records without a row do not leave; batches that become empty are not yielded."""
-    partition = Partition(FakeSidecar(DIMENSIONS), LookupSettings(is_inner=True), columns=columns)
+def test_joins_drop_records(how: JoinType, ids: list[int], columns: list[str]) -> None:
+    """Records with a row, or those without, do not leave; only some joins add columns."""
+    partition = Partition(FakeSidecar(DIMENSIONS), lookups=(Lookup(columns=("name",), how=how),))
 
-    found = list(partition.run(batches))
+    (output,) = partition.run([batch(1, 9, 4)])
 
-    assert [output.column("id").to_pylist() for output in found] == outputs
+    assert output.column("id").to_pylist() == ids
+    assert output.schema.names == columns
+
+
+def test_empty_output_is_not_yielded() -> None:
+    """A batch of which no record leaves gives no output."""
+    partition = Partition(FakeSidecar(DIMENSIONS), lookups=(Lookup(how=JoinType.INNER),))
+
+    assert list(partition.run([batch(8, 9)])) == []
 
 
 @pytest.mark.parametrize("mode", OutputMode)
@@ -71,7 +84,7 @@ def test_capacity_bounds_records_in_flight(mode: OutputMode) -> None:
     """A long batch is sent in parts that fit into the capacity."""
     sidecar = FakeSidecar(DIMENSIONS, Behaviour(part_size=1, seed=1))
 
-    rows = Partition(sidecar, LookupSettings(mode, capacity=4)).rows(*[batch(1, 2, 3, 4, 9)] * 5)
+    rows = Partition(sidecar, PassSettings(mode, capacity=4)).rows(*[batch(1, 2, 3, 4, 9)] * 5)
 
     sizes = [decode_batch(each.payload, KEY).num_rows for each in received(sidecar, frames.Lookup)]
     assert sum(sizes) == len(rows) == 25
@@ -83,7 +96,7 @@ def test_timeouts_fail_the_task() -> None:
     sidecar = FakeSidecar(DIMENSIONS, Behaviour(is_silent=True))
 
     with pytest.raises(LookupFailed, match="3 lookups of 'customers' timed out") as caught:
-        Partition(sidecar, LookupSettings(timeout_s=0.02)).rows(batch(1, 2, 2))
+        Partition(sidecar, PassSettings(timeout_s=0.02)).rows(batch(1, 2, 2))
 
     assert caught.value.code is ErrorCode.TIMEOUT
     assert isinstance(sidecar.memory.received[-2], frames.Cancel)
@@ -113,8 +126,9 @@ def failure_of(
     failing = list(zip(*columns.values(), strict=True))[1:]
     dimension = FakeDimension(table, keys, dict.fromkeys(failing, ErrorCode.TYPE))
     sidecar = FakeSidecar({"customers": dimension})
+    lookup = Lookup(columns=("name",), keys=keys, settings=settings)
     with pytest.raises(LookupFailed) as caught:
-        Partition(sidecar, settings, columns=("name",), keys=keys).rows(records)
+        Partition(sidecar, lookups=(lookup,)).rows(records)
     return caught.value
 
 
@@ -142,7 +156,7 @@ def test_error_shows_up_to_three_keys(columns: dict[str, list[object]], shown: s
     [
         (
             FakeSidecar(DIMENSIONS, Behaviour(is_silent=True)),
-            LookupSettings(timeout_s=0.02, on_timeout=FailurePolicy.NULL),
+            LookupSettings(on_timeout=FailurePolicy.NULL),
             [None, None],
             "timeout",
             "timeout",
@@ -165,7 +179,10 @@ def test_failures_may_give_nulls(
     error: str,
 ) -> None:
     """With the policy `"null"` failed records leave with nulls and their status."""
-    rows = Partition(sidecar, settings, status_column="_s").rows(batch(1, 3))
+    lookup = Lookup(settings=settings, status_column="_s")
+    timeout_s = 0.02 if outcome == "timeout" else 5.0
+
+    rows = Partition(sidecar, PassSettings(timeout_s=timeout_s), (lookup,)).rows(batch(1, 3))
 
     assert [row["name"] for row in rows] == names
     assert rows[1]["_s"] == {"outcome": outcome, "age_ms": None, "error": error}
@@ -174,7 +191,7 @@ def test_failures_may_give_nulls(
 def test_watermarks_reach_the_sidecar() -> None:
     """One watermark for each batch, behind its lookups, and the maximal one at the end."""
     sidecar = FakeSidecar(DIMENSIONS)
-    settings = LookupSettings(event_time=1, watermark_delay_ms=10)
+    settings = PassSettings(pooled_rows=1, event_time=1, watermark_delay_ms=10)
 
     Partition(sidecar, settings).rows(batch(1, 2), batch(*range(9)))
 
@@ -189,7 +206,7 @@ def test_watermarks_reach_the_sidecar() -> None:
 def test_watermarks_never_overtake_lookups(capacity: int) -> None:
     """With any capacity a watermark is sent behind the records before it."""
     sidecar = FakeSidecar(DIMENSIONS)
-    settings = LookupSettings(capacity=capacity, event_time=1, watermark_interval_ms=2)
+    settings = PassSettings(capacity=capacity, event_time=1, watermark_interval_ms=2)
 
     # Each row is its own event time.
     Partition(sidecar, settings).rows(batch(*range(7)))
@@ -212,53 +229,37 @@ def test_lookups_carry_the_latest_event_time(
     """Each lookup has the latest time of its records, if the dimension waits; none for NULLs."""
     sidecar = FakeSidecar({"customers": replace(DIMENSIONS["customers"], waits=waits)})
     times = pa.array([5, 9, 7, None, None, None], pa.int64())
-    settings = LookupSettings(capacity=2, event_time=1)
+    settings = PassSettings(capacity=2, event_time=1)
 
     Partition(sidecar, settings).rows(pa.record_batch([pa.array(range(6)), times], ["id", "ts"]))
 
     assert [each.event_time_ms for each in received(sidecar, frames.Lookup)] == sent
 
 
-def let_pass(connection: Connection, now_s: list[float]) -> None:
-    """Enough time to be idle, and a channel opened, so that the connection's thread saw it."""
-    now_s[0] += IDLE_AFTER_S
-    connection.open(ChannelRequest("customers", (), "another", KEY)).close()
-
-
-def test_only_waiting_for_input_is_idleness() -> None:
-    """The channel is idle during a long wait for input, not while it has records to look up."""
-    sidecar, now_s = FakeSidecar(DIMENSIONS), [0.0]
-    connection = connection_to(sidecar, Timing(clock=lambda: now_s[0]))
-    partition = Partition(sidecar, connection=connection, clock=lambda: now_s[0])
+def test_long_wait_for_input_is_idleness() -> None:
+    """A channel without input for some time is idle, also while it has unanswered lookups."""
+    sidecar, bell = FakeSidecar(DIMENSIONS, Behaviour(is_silent=True)), SteppedBell()
+    lookup = Lookup(settings=LookupSettings(on_timeout=FailurePolicy.NULL))
+    settings = PassSettings(timeout_s=3 * IDLE_AFTER_S)
+    partition = Partition(sidecar, settings, (lookup,), bell=bell, clock=bell.clock)
     operator = partition.operator(batch(1).schema)
 
-    def silent_input() -> Iterator[pa.RecordBatch]:
-        let_pass(connection, now_s)
-        yield batch(1)
-        yield batch(2)
-        let_pass(connection, now_s)
-        yield batch(3)
-        let_pass(connection, now_s)
-
-    batches = silent_input()
-    first = operator.next_of(batches)
-    assert first is not None
-    list(operator.take_in(first))
-    let_pass(connection, now_s)
-    pooled = operator.next_of(batches)
+    outputs = list(operator.enriched(PulledInput([batch(1), *[None] * 4, batch(2), *[None] * 4])))
     operator.close()
 
-    assert [each.is_idle for each in received(sidecar, frames.Status)] == [True, False]
-    assert first.column("id").to_pylist() == [1]
-    assert pooled is not None
-    assert pooled.column("id").to_pylist() == [2, 3]
+    kinds = [type(each) for each in sidecar.memory.received]
+    assert [output.column("id").to_pylist() for output in outputs] == [[1], [2]]
+    assert [each.is_idle for each in received(sidecar, frames.Status)] == [True, False, True]
+    assert kinds[:4] == [frames.Open, frames.Lookup, frames.Status, frames.Cancel]
 
 
 def test_large_answers_leave_in_pieces() -> None:
     """Output batches are bounded in bytes, so one large row is not copied beyond `max_bytes`."""
     table = pa.table({"id": pa.array([1], pa.int64()), "name": ["x" * 1000]})
     sidecar = FakeSidecar({"customers": FakeDimension(table, ("id",))})
-    partition = Partition(sidecar, LookupSettings(max_bytes=10_000), columns=("name",))
+    partition = Partition(
+        sidecar, PassSettings(max_bytes=10_000), lookups=(Lookup(columns=("name",)),)
+    )
 
     outputs = list(partition.run([batch(*[1] * 100)]))
 
@@ -271,11 +272,13 @@ def test_crashes_do_not_change_the_output() -> None:
     sidecar = FakeSidecar(DIMENSIONS)
     operator = Partition(sidecar).operator(batch(1).schema)
 
-    outputs: list[pa.RecordBatch] = []
-    for number in range(20):
-        sidecar.crash()
-        outputs += operator.take_in(batch(number, 1))
-    outputs += operator.drain()
+    def crashing() -> Iterator[pa.RecordBatch | None]:
+        for number in range(20):
+            sidecar.crash()
+            yield batch(number, 1)
+            yield None
+
+    outputs = list(operator.enriched(PulledInput(crashing())))
     operator.close()
 
     rows = [row for output in outputs for row in output.to_pylist()]
@@ -330,12 +333,17 @@ TIMED = [
 NAMES = [name for _, _, name in TIMED]
 
 
-def timed(sidecar: FakeSidecar, settings: LookupSettings, **options: Any) -> list[Any]:  # noqa: ANN401
+def timed(
+    sidecar: FakeSidecar,
+    settings: PassSettings | None = None,
+    **options: Any,  # noqa: ANN401
+) -> list[Any]:
     """The output for the timed records."""
     ids, times, _ = zip(*TIMED, strict=True)
     columns = [pa.array(ids, pa.int64()), pa.array(times, TIME), pa.array(range(len(ids)))]
     records = pa.record_batch(columns, ["id", "ts", "n"])
-    return Partition(sidecar, settings, "history", ("name",), **options).rows(records)
+    lookup = Lookup("history", ("name",), settings=LookupSettings(as_of=1), **options)
+    return Partition(sidecar, settings or PassSettings(), (lookup,)).rows(records)
 
 
 @pytest.mark.parametrize("mode", OutputMode)
@@ -347,7 +355,7 @@ def test_records_get_the_version_of_their_time(
     """Before, between and after versions, without a time or a row, with any parts."""
     sidecar = FakeSidecar({"history": VERSIONED}, Behaviour(part_size=part_size, seed=1))
 
-    rows = timed(sidecar, LookupSettings(mode, capacity, as_of=1))
+    rows = timed(sidecar, PassSettings(mode, capacity))
 
     found = [(each["n"], each["name"]) for each in rows]
     assert sorted(found) == list(enumerate(NAMES))
@@ -358,8 +366,8 @@ def test_records_without_a_version_are_missing() -> None:
     """An inner join drops them; their status is `missing`."""
     sidecar = FakeSidecar({"history": VERSIONED})
 
-    inner = timed(sidecar, LookupSettings(is_inner=True, as_of=1))
-    left = timed(sidecar, LookupSettings(as_of=1), status_column="_s")
+    inner = timed(sidecar, how=JoinType.INNER)
+    left = timed(sidecar, status_column="_s")
 
     assert [row["name"] for row in inner] == [name for name in NAMES if name]
     assert [row["_s"]["outcome"] == "missing" for row in left] == [not name for name in NAMES]
@@ -369,7 +377,7 @@ def test_versioned_keys_travel_once() -> None:
     """Records of one key at different times are one key, with the latest of the times."""
     sidecar = FakeSidecar({"history": replace(VERSIONED, waits=True)})
 
-    timed(sidecar, LookupSettings(as_of=1))
+    timed(sidecar)
 
     (opening,), (lookup,) = received(sidecar, frames.Open), received(sidecar, frames.Lookup)
     assert (opening.columns, opening.is_as_of) == (("name",), True)

@@ -2,7 +2,6 @@
 
 import random
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from itertools import count
 from typing import Any
@@ -21,11 +20,13 @@ from spark_client.fake_sidecar import Behaviour, FakeDimension, FakeSidecar
 from spark_client.lookup_operator import LookupOperator, LookupPlan
 from spark_client.lookup_settings import (
     FailurePolicy,
+    KeyColumn,
     LookupSettings,
     OutputMode,
+    PassSettings,
 )
-from spark_client.output_columns import column_casts, joined_output
-from tests.spark_client.builders import Partition
+from spark_client.output_columns import AddedPart, column_casts, joined_output
+from tests.spark_client.builders import Lookup, Partition, PulledInput, SteppedBell
 
 COLUMNS = pa.schema({"value": pa.int64()})
 RECORDS = pa.schema({"id": pa.int64(), "at": pa.int64(), "number": pa.int64()})
@@ -34,57 +35,79 @@ MOST_PARTS = 3  # that come at once
 MOST_KEYS = 3  # of one part
 
 
+class Chance(SteppedBell):
+    """The order of events, by a seed; a wait takes its time, or ends with some answers."""
+
+    def __init__(self, seed: int, *, silence: float) -> None:
+        """`silence`: the probability that no answer comes during a wait."""
+        super().__init__()
+        self.random = random.Random(seed)  # noqa: S311 -- repeatable
+        self.has_answers = False
+        self._silence = silence
+
+    def wait(self, timeout_s: float | None) -> None:
+        """See `Doorbell`."""
+        if self.random.random() < self._silence:
+            super().wait(timeout_s)
+        else:
+            self.has_answers = True
+
+
 class ShufflingChannel:
-    """A `LookupChannel` whose keys are their own values; a seed decides when answers come."""
+    """A `LookupChannel` whose keys are their own values, or one more in a later lookup."""
 
     columns = COLUMNS
     versions = None
 
-    def __init__(self, seed: int, *, silence: float) -> None:
-        """`silence`: the probability that no answer comes during a wait."""
-        self.now_s = 0.0
-        self._chance = random.Random(seed)  # noqa: S311 -- repeatable
-        self._silence = silence
-        self._keys: dict[QuestionId, pa.RecordBatch] = {}
+    def __init__(self, chance: Chance, *, add: int = 0) -> None:
+        """The value of a key is the key and `add`."""
+        self._chance = chance
+        self._add = add
+        self._keys: dict[tuple[QuestionId, int], int | None] = {}  # {question, position: key}
         self._open: dict[QuestionId, list[int]] = {}  # {question: keys without an answer}
 
     def look_up(self, keys: SentKeys) -> None:
         """See `LookupChannel`."""
-        self._keys[keys.question] = keys.keys
-        self._open[keys.question] = list(range(keys.count))
+        for position, key in enumerate(keys.keys.column(0).to_pylist(), keys.start):
+            self._keys[keys.question, position] = key
+            self._open.setdefault(keys.question, []).append(position)
 
     def mark(self, watermark_ms: int) -> None:
         """See `LookupChannel`."""
 
     def answers(self, timeout_s: float | None) -> Sequence[ChannelAnswer]:
         """See `LookupChannel`."""
-        if timeout_s and self._chance.random() < self._silence:
-            self.now_s += timeout_s
-            return []
-        parts = self._chance.randint(0 if timeout_s == 0 else 1, MOST_PARTS)
+        assert timeout_s == 0
+        least, self._chance.has_answers = int(self._chance.has_answers), False
+        parts = self._chance.random.randint(least, MOST_PARTS)
         return [self._part() for _ in range(parts) if self._open]
 
     def abandon(self, question: QuestionId) -> None:
         """See `LookupChannel`; the answers still come, too late."""
 
-    def awaiting_input(self) -> AbstractContextManager[None]:
+    def report_idle(self) -> None:
         """See `LookupChannel`."""
-        return nullcontext()
 
     def close(self) -> None:
         """See `LookupChannel`."""
 
     def _part(self) -> ChannelAnswer:
-        question = self._chance.choice(list(self._open))
+        question = self._chance.random.choice(list(self._open))
         still_open = self._open.pop(question)
-        self._chance.shuffle(still_open)
+        self._chance.random.shuffle(still_open)
         chosen, left = still_open[:MOST_KEYS], still_open[MOST_KEYS:]
         if left:
             self._open[question] = left
-        rows = pa.record_batch([self._keys[question].column(0).take(pa.array(chosen))], COLUMNS)
+        keys = [self._keys[question, position] for position in chosen]
+        values = [None if key is None else key + self._add for key in keys]
+        rows = pa.record_batch([pa.array(values, pa.int64())], COLUMNS)
         outcomes = np.full(len(chosen), Outcome.HIT, np.uint8)
         ages_ms = np.zeros(len(chosen), np.uint32)
         return ChannelAnswer(question, Answer(np.array(chosen, np.int32), outcomes, ages_ms, rows))
+
+
+# Where the key of each lookup comes from: the records, or the value of another lookup.
+DIRECT, AFTER_FIRST, AFTER_SECOND = KeyColumn(0), KeyColumn(0, 0), KeyColumn(0, 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +119,7 @@ class Scenario:
     capacity: int = 1000
     interval_ms: int | None = None  # between watermarks; None: there are none
     silence: float = 0.0
+    keys: tuple[KeyColumn, ...] = (DIRECT,)  # of each lookup
 
     def input(self) -> list[pa.RecordBatch]:
         """The records, numbered over all batches."""
@@ -123,25 +147,34 @@ class Scenario:
 
 def enriched(mode: OutputMode, scenario: Scenario) -> list[dict[str, Any]]:
     """The records in the order in which they leave."""
-    channel = ShufflingChannel(scenario.seed, silence=scenario.silence)
+    chance = Chance(scenario.seed, silence=scenario.silence)
     interval_ms = scenario.interval_ms
-    plan = LookupPlan(
-        "d",
-        (0,),
-        KEY,
-        column_casts(COLUMNS, COLUMNS, dimension="d"),
-        joined_output(RECORDS, COLUMNS, prefix="", status_column="_s", is_inner=False),
-        LookupSettings(
-            mode,
-            scenario.capacity,
-            on_timeout=FailurePolicy.NULL,
-            event_time=None if interval_ms is None else 1,
-            watermark_interval_ms=interval_ms,
-        ),
+    casts = column_casts(COLUMNS, COLUMNS, dimension="d")
+    lookup = LookupSettings(on_timeout=FailurePolicy.NULL)
+    plans = [LookupPlan("d", (key,), KEY, casts, lookup) for key in scenario.keys]
+    parts = [
+        AddedPart(COLUMNS, prefix=f"{number}_", status_column=f"{number}_s")
+        for number in range(len(plans))
+    ]
+    settings = PassSettings(
+        mode,
+        scenario.capacity,
+        pooled_rows=1,  # each batch has its own watermark
+        event_time=None if interval_ms is None else 1,
+        watermark_interval_ms=interval_ms,
     )
-    operator = LookupOperator(plan, channel, clock=lambda: channel.now_s)
-    outputs = [output for each in scenario.input() for output in operator.take_in(each)]
-    return [row for output in [*outputs, *operator.drain()] for row in output.to_pylist()]
+    operator = LookupOperator(
+        plans,
+        [ShufflingChannel(chance, add=number) for number in range(len(plans))],
+        joined_output(RECORDS, parts),
+        settings=settings,
+        bell=chance,
+        clock=chance.clock,
+    )
+    pauses = chance.random.choice([0, 0, 1, 3])
+    batches = [each for batch in scenario.input() for each in [batch, *[None] * pauses]]
+    outputs = operator.enriched(PulledInput(batches))
+    return [row for output in outputs for row in output.to_pylist()]
 
 
 def keeps_keys_in_order(rows: list[dict[str, Any]]) -> bool:
@@ -166,6 +199,15 @@ scenarios = st.builds(
     capacity=st.integers(1, 40),
     interval_ms=st.sampled_from([None, None, 1, 7, 1000]),
     silence=st.sampled_from([0.0, 0.1, 0.5]),
+    keys=st.sampled_from(
+        [
+            (DIRECT,),
+            (DIRECT, DIRECT),
+            (DIRECT, AFTER_FIRST),
+            (DIRECT, AFTER_FIRST, AFTER_SECOND),
+            (DIRECT, AFTER_FIRST, AFTER_FIRST, DIRECT),
+        ]
+    ),
 )
 
 
@@ -179,15 +221,18 @@ def test_records_leave_as_the_mode_promises(mode: OutputMode, scenario: Scenario
     numbers = [row["number"] for row in rows]
     segments = scenario.segments()
     left = [segments[number] for number in numbers]
-    late = [row["_s"]["outcome"] == "timeout" for row in rows]
     assert sorted(numbers) == list(range(len(segments)))
     assert left == sorted(left)
     assert mode is not OutputMode.ORDERED or numbers == sorted(numbers)
     assert mode is OutputMode.UNORDERED or keeps_keys_in_order(rows)
-    assert [row["value"] for row in rows] == [
-        None if is_late else row["id"] for row, is_late in zip(rows, late, strict=True)
-    ]
-    assert scenario.silence or not any(late)
+    for lookup, key in enumerate(scenario.keys):
+        source = "id" if key.lookup is None else f"{key.lookup}_value"
+        late = [row[f"{lookup}_s"]["outcome"] == "timeout" for row in rows]
+        assert [row[f"{lookup}_value"] for row in rows] == [
+            None if is_late or row[source] is None else row[source] + lookup
+            for row, is_late in zip(rows, late, strict=True)
+        ]
+        assert scenario.silence or not any(late)
 
 
 texts = st.text(max_size=4)
@@ -225,10 +270,8 @@ def test_output_equals_a_plain_join(
     )
     partition = Partition(
         FakeSidecar({"d": FakeDimension(table, ("text", "number"))}, behaviour),
-        LookupSettings(mode, capacity),
-        dimension="d",
-        columns=("value",),
-        keys=("text", "number"),
+        PassSettings(mode, capacity),
+        (Lookup("d", ("value",), ("text", "number")),),
     )
     columns = [pa.array([text for text, _ in records], pa.utf8()), [each[1] for each in records]]
 

@@ -7,7 +7,15 @@ import pytest
 from lookup_core.answer import Answer, Outcome, rowless_answer
 from lookup_core.errors import InvalidRequest
 from lookup_core.operator.question import Question
-from spark_client.output_columns import JoinedOutput, StructOutput, column_casts, joined_output
+from lookup_core.operator.records_in_flight import Leaving
+from spark_client.lookup_settings import JoinType
+from spark_client.output_columns import (
+    AddedPart,
+    JoinedOutput,
+    StructOutput,
+    column_casts,
+    joined_output,
+)
 
 COLUMNS = pa.schema({"name": pa.utf8()})
 RECORDS = pa.record_batch({"id": [7, 8, 7, 9], "n": [0, 1, 2, 3]})
@@ -22,7 +30,8 @@ ROWS = [
 @pytest.fixture
 def question() -> Question:
     """Four records with three keys: a row, a missing one, and a row of nulls."""
-    question = Question(np.array([0, 1, 0, 2]), key_count=3, columns=COLUMNS)
+    question = Question(4, COLUMNS)
+    question.ask(np.arange(4), np.array([0, 1, 0, 2]), 3)
     names = pa.record_batch([pa.array(["seven", None])], COLUMNS)
     hit = np.full(2, Outcome.HIT, np.uint8)
     question.answer(Answer(np.array([0, 2], np.int32), hit, np.array([1, 2], np.uint32), names))
@@ -30,15 +39,20 @@ def question() -> Question:
     return question
 
 
-def output(*, status: str | None = None, inner: bool = False) -> JoinedOutput:
+def output(*, status: str | None = None, how: JoinType = JoinType.LEFT) -> JoinedOutput:
     """An output with the dimension's column prefixed."""
-    return joined_output(RECORDS.schema, COLUMNS, prefix="c_", status_column=status, is_inner=inner)
+    return joined_output(RECORDS.schema, [AddedPart(COLUMNS, how, "c_", status)])
+
+
+def rows_of(question: Question, *rows: int) -> Leaving:
+    """Some of the records."""
+    return Leaving(RECORDS, [question], np.array(rows, np.intp))
 
 
 @pytest.mark.parametrize("rows", [[0, 1, 2, 3], [1, 2], [0, 3], []])
 def test_columns_stand_next_to_the_records(question: Question, rows: list[int]) -> None:
     """All rows, a range of them, or some: each record has the row of its key."""
-    built = output().build(RECORDS, question, np.array(rows, np.intp))
+    built = output().build(rows_of(question, *rows))
 
     assert built.to_pylist() == [ROWS[row] for row in rows]
     assert built.schema == output().schema
@@ -46,14 +60,14 @@ def test_columns_stand_next_to_the_records(question: Question, rows: list[int]) 
 
 def test_inner_output_drops_missing_rows(question: Question) -> None:
     """A record without a row does not leave; one with a row of nulls does."""
-    built = output(inner=True).build(RECORDS, question, np.array([0, 1, 3]))
+    built = output(how=JoinType.INNER).build(rows_of(question, 0, 1, 3))
 
     assert built.column("id").to_pylist() == [7, 9]
 
 
 def test_status_stands_last(question: Question) -> None:
     """The status column has the outcome and the age of each lookup."""
-    built = output(status="_s").build(RECORDS, question, np.array([1, 3]))
+    built = output(status="_s").build(rows_of(question, 1, 3))
 
     assert built.schema.names == ["id", "n", "c_name", "_s"]
     assert built.column("_s").to_pylist() == [
@@ -72,14 +86,14 @@ def test_empty_output_has_the_same_schema() -> None:
 
 def test_untouched_records_are_not_copied(question: Question) -> None:
     """A range of records is a view of the input's memory."""
-    built = output().build(RECORDS, question, np.array([1, 2]))
+    built = output().build(rows_of(question, 1, 2))
 
     assert built.column("n").buffers()[1].address == RECORDS.column("n").buffers()[1].address
 
 
 def test_missing_row_is_a_null_struct(question: Question) -> None:
     """A missing row gives NULL; a row of nulls gives a struct of nulls."""
-    built = StructOutput(COLUMNS).build(RECORDS, question, np.array([0, 1, 3]))
+    built = StructOutput(COLUMNS).build(rows_of(question, 0, 1, 3))
 
     assert built.column(0).to_pylist() == [{"name": "seven"}, None, {"name": None}]
 

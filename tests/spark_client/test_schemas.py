@@ -13,6 +13,7 @@ from spark_client.fake_sidecar import FakeSidecar
 from spark_client.schemas import (
     ANY_KEY,
     STATUS,
+    added_fields,
     arrow_type,
     check_types,
     chosen_columns,
@@ -20,7 +21,6 @@ from spark_client.schemas import (
     described_columns,
     described_key,
     key_field,
-    output_schema,
     spark_type,
 )
 from spark_client.transport.connections import Address
@@ -145,17 +145,15 @@ RECORDS = StructType([StructField("n", LongType(), nullable=False, metadata={"wa
 
 
 def test_output_keeps_the_records_fields() -> None:
-    """Types, nullability and metadata of the input stay; added fields are nullable."""
+    """Added fields are nullable, whatever the dimension says."""
     columns = StructType([StructField("name", StringType(), nullable=False)])
 
-    schema = output_schema(RECORDS, columns, prefix="c_", status_column="_lookup")
-    shorter = output_schema(RECORDS, columns, prefix="", status_column=None)
+    added = added_fields(columns, prefix="c_", status_column="_lookup")
+    shorter = added_fields(columns, prefix="", status_column=None)
 
-    added = [StructField("c_name", StringType()), StructField("_lookup", STATUS)]
-    assert schema == StructType([*RECORDS.fields, *added])
-    assert schema["n"].metadata == {"watermark": 1}
+    assert added == [StructField("c_name", StringType()), StructField("_lookup", STATUS)]
     assert STATUS.simpleString() == "struct<outcome:string,age_ms:bigint,error:string>"
-    assert shorter.names == ["n", "name"]
+    assert shorter == [StructField("name", StringType())]
 
 
 def test_given_schema_is_narrowed() -> None:

@@ -6,8 +6,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from spark_client.lookup_settings import JoinKeys, LookupSettings
-from spark_client.lookup_task import LookupJoinTask, LookupTarget
+from spark_client.lookup_settings import JoinKeys, KeyColumn, LookupSettings, PassSettings
+from spark_client.lookup_task import LookupJoinTask, LookupPass, LookupTarget
+from spark_client.output_columns import AddedPart
 from spark_client.transport.connections import Address
 from tests.end_to_end.sidecars import url_of
 from tests.integration.sidecars import postgres_sidecar
@@ -83,8 +84,9 @@ def test_version_of_the_time_is_found(folder: Path, database: Database) -> None:
     with (sidecar := postgres_sidecar(folder, database.dsn(), dimensions)).running():
         found = {}
         for name in TYPES:
-            target = LookupTarget(Address(url_of(sidecar)), name, columns, keys, (0,), settings)
-            task = LookupJoinTask(target, "", None)
+            address, part = Address(url_of(sidecar)), AddedPart(columns)
+            target = LookupTarget(address, name, keys, (KeyColumn(0),), settings, part)
+            task = LookupJoinTask(LookupPass([target], PassSettings()))
             outputs = [next(iter(task(iter([records])))) for _ in range(2)]
             found[name] = [output.column("name").to_pylist() for output in outputs]
 

@@ -14,17 +14,24 @@ from lookup_core.answer import Answer, Outcome
 from lookup_core.errors import ErrorCode, ProtocolViolation
 from lookup_core.operator.as_of import NEVER_US, AsOf, VersionPick
 from lookup_core.operator.encoded_keys import encoded_keys
-from lookup_core.operator.question import Question
+from lookup_core.operator.question import Question, pieces
 from tests.lookup_core.hypothesis_runs import few_examples
 from tests.lookup_core.operator.operator_answers import COLUMNS, failed, hits, missing, with_rows
 
 ROWS = np.arange(6)
 
 
+def asked(columns: pa.Schema, *codes: int, as_of: AsOf | None = None) -> Question:
+    """A question of which all rows are asked at once."""
+    question = Question(len(codes), columns, as_of=as_of)
+    assert question.ask(np.arange(len(codes)), np.array(codes), max(codes) + 1) == 0
+    return question
+
+
 @pytest.fixture
 def question() -> Iterator[Question]:
     """Six rows that look up four keys."""
-    question = Question(np.array([0, 1, 2, 1, 3, 0]), key_count=4, columns=COLUMNS)
+    question = asked(COLUMNS, 0, 1, 2, 1, 3, 0)
     yield question
     question.check_invariants()
 
@@ -78,6 +85,24 @@ def test_giving_up_ends_open_keys(question: Question) -> None:
     assert question.errors_with(Outcome.ERROR) == []
 
 
+def test_rows_may_be_asked_in_parts() -> None:
+    """Rows that are asked later add their keys; those that never are end with the others."""
+    question = Question(4, COLUMNS)
+    first = question.ask(np.array([1, 3]), np.array([0, 0]), 1)
+    assert ended(question, hits(0)) == [1, 3]
+    later = question.ask(np.array([0]), np.array([0]), 1)
+
+    assert (first, later) == (0, 1)
+    assert ended(question, with_rows([1], hits(5).rows)) == [0]
+    assert not question.is_answered
+    given_up = question.give_up(Outcome.TIMEOUT, ErrorCode.TIMEOUT)
+    assert given_up is not None
+    assert np.flatnonzero(given_up).tolist() == [2]
+    assert columns_at(question, 0, 1, 2) == [["xxxxx5", "0", None], [5, 0, None]]
+    assert question.column_at(ROWS[:2], 1).to_pylist() == [5, 0]
+    question.check_invariants()
+
+
 def test_status_has_outcome_age_and_error(question: Question) -> None:
     """A status has an age only with a row, and an error only after a failure."""
     question.answer(hits(0))
@@ -108,10 +133,10 @@ def test_pieces_are_bounded_in_bytes(question: Question, max_bytes: int, sizes: 
     question.answer(hits(0, 3))  # of 5 and 8 bytes
     question.answer(hits(2, 1))  # of 7 and 6; the rows take 5, 6, 7, 6, 8 and 5
 
-    pieces = question.pieces(ROWS, max_bytes=max_bytes)
+    split = pieces([question], ROWS, max_bytes=max_bytes)
 
-    assert [len(piece) for piece in pieces] == sizes
-    assert np.concatenate(pieces).tolist() == ROWS.tolist()
+    assert [len(piece) for piece in split] == sizes
+    assert np.concatenate(split).tolist() == ROWS.tolist()
 
 
 @few_examples
@@ -125,7 +150,7 @@ def test_any_partition_into_answers_is_the_same(
     order: list[int], cuts: set[int], gone: set[int], wanted: list[int]
 ) -> None:
     """In any order of answers, a row has the columns of its key, and null without a row."""
-    question = Question(np.arange(12), key_count=12, columns=COLUMNS)
+    question = asked(COLUMNS, *range(12))
     for keys in np.split(np.array(order), sorted(cuts)):
         question.answer(hits(*(key for key in keys.tolist() if key not in gone)))
         question.answer(missing(*(key for key in keys.tolist() if key in gone)))
@@ -136,7 +161,7 @@ def test_any_partition_into_answers_is_the_same(
 
 def test_lookup_may_have_no_columns() -> None:
     """A lookup of no columns still knows which rows found one."""
-    question = Question(np.array([0, 1]), key_count=2, columns=pa.schema([]))
+    question = asked(pa.schema([]), 0, 1)
 
     question.answer(with_rows([1], pa.record_batch([], pa.schema([]))))
     question.answer(missing(0))
@@ -155,7 +180,7 @@ LISTS = pa.schema({"name": pa.list_(pa.utf8()), "since": pa.list_(pa.timestamp("
 def timed() -> Question:
     """Six rows that look up three keys, each as of a time."""
     as_of = AsOf(TIMES_US, VersionPick(NAME, 1, None))
-    return Question(np.array([0, 0, 1, 1, 2, 0]), key_count=3, columns=NAME, as_of=as_of)
+    return asked(NAME, 0, 0, 1, 1, 2, 0, as_of=as_of)
 
 
 def versions(*keys: int) -> Answer:
@@ -173,7 +198,7 @@ def test_each_row_has_version_of_its_time(timed: Question) -> None:
     (names,) = timed.columns_at(ROWS)
     assert names.to_pylist() == ["old 0", "new 0", "new 1", None, "new 2", None]
     assert timed.columns_at(ROWS[[4, 1]])[0].to_pylist() == ["new 2", "new 0"]
-    assert [len(piece) for piece in timed.pieces(ROWS, max_bytes=12)] == [2, 4]
+    assert [len(piece) for piece in pieces([timed], ROWS, max_bytes=12)] == [2, 4]
 
 
 def test_row_without_version_is_missing(timed: Question) -> None:

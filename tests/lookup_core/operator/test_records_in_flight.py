@@ -13,10 +13,10 @@ from lookup_core.operator.element_queue import ElementQueue, OrderedQueue
 from lookup_core.operator.encoded_keys import encoded_keys
 from lookup_core.operator.event_time_watermarks import Cut
 from lookup_core.operator.question import Question
-from lookup_core.operator.records_in_flight import Failed, RecordsInFlight
+from lookup_core.operator.records_in_flight import Failed, Progress, RecordsInFlight, RunTimes
 from lookup_core.operator.segmented_queue import KeyOrderedQueue, UnorderedQueue
 from lookup_core.protocol.sent_lookups import QuestionId
-from tests.lookup_core.operator.operator_answers import COLUMNS, failed, missing, with_rows
+from tests.lookup_core.operator.operator_answers import COLUMNS, failed, hits, missing, with_rows
 
 KEY = pa.schema({"id": pa.int64()})
 
@@ -47,9 +47,11 @@ def put(
     assert run is not None
     part = batch.slice(run.rows.start, run.rows.stop - run.rows.start)
     encoded = encoded_keys(part.columns, KEY)
-    question = Question(encoded.codes, key_count=encoded.keys.num_rows, columns=COLUMNS)
+    question = Question(part.num_rows, COLUMNS)
+    question.ask(np.arange(part.num_rows), encoded.codes, len(encoded))
     hashes = part.column(0).to_numpy().astype(np.uint64)
-    question_id = flight.put(run, part, question, deadline_s=deadline_s, key_hashes=hashes)
+    times = RunTimes(deadline_s)
+    question_id = flight.put(run, part, [question], times=times, key_hashes=hashes)
     flight.check_invariants()
     return question_id
 
@@ -122,11 +124,11 @@ def test_answered_rows_leave_in_batches(
     found = []
     for answers in answered:
         for question, key in answers:
-            assert flight.answer(questions[question], missing(key)) == []
+            assert flight.answer(questions[question], 0, missing(key)) == Progress()
         found.append(left(flight))
 
     assert found == expected
-    assert flight.is_empty
+    assert not flight.size
 
 
 def test_late_answers_change_nothing() -> None:
@@ -134,12 +136,13 @@ def test_late_answers_change_nothing() -> None:
     flight = in_flight(10)
     question = put(flight, records(7, 8, 7))
 
-    failures = [flight.answer(question, answer) for answer in (failed(0), failed(0), missing(1))]
+    failures = [flight.answer(question, 0, answer) for answer in (failed(0), failed(0), missing(1))]
 
-    assert failures == [[Failed(question, Outcome.ERROR, 2, (ErrorCode.TYPE,))], [], []]
+    error = Failed(question, 0, Outcome.ERROR, 2, (ErrorCode.TYPE,))
+    assert failures == [Progress((error,)), Progress(), Progress()]
     assert left(flight) == [[7, 8, 7]]
-    assert flight.answer(question, missing(0)) == []
-    assert flight.answer(QuestionId(99), missing(0)) == []
+    assert flight.answer(question, 0, missing(0)) == Progress()
+    assert flight.answer(QuestionId(99), 0, missing(0)) == Progress()
     assert left(flight) == []
 
 
@@ -147,12 +150,12 @@ def test_expired_records_are_counted_once() -> None:
     """Expired records are counted as timeouts of their question, once, and leave."""
     flight = in_flight(10)
     question = put(flight, records(7, 8, 8), deadline_s=5.0)
-    flight.answer(question, missing(0))
+    flight.answer(question, 0, missing(0))
     assert flight.next_deadline() == 5.0
 
     expired = [flight.expire(now_s) for now_s in (4.9, 5.0, 5.0)]
 
-    assert expired == [[], [Failed(question, Outcome.TIMEOUT, 2, (ErrorCode.TIMEOUT,))], []]
+    assert expired == [[], [Failed(question, 0, Outcome.TIMEOUT, 2, (ErrorCode.TIMEOUT,))], []]
     assert left(flight) == [[7, 8, 8]]
 
 
@@ -160,22 +163,22 @@ def test_failed_keys_have_a_record_each() -> None:
     """The first record of each failed key is found, up to a bound, while the records are there."""
     flight = in_flight(10)
     question = put(flight, records(7, 8, 8, 9, 9))
-    flight.answer(question, missing(0))
+    flight.answer(question, 0, missing(0))
 
     (expired,) = flight.expire(9.0)
 
-    found = [flight.failed_records(expired, most=most).column(0).to_pylist() for most in (1, 4)]
-    assert found == [[8], [8, 9]]
+    found = [flight.failed_rows(expired, most=most).rows.tolist() for most in (1, 4)]
+    assert found == [[1], [1, 3]]
 
 
-def test_half_of_capacity_is_worth_a_lookup() -> None:
-    """Rows wait until half of the capacity is free, or all that is left of the batch fits."""
-    flight, intake = in_flight(4), BatchIntake(20, [])
+def test_quarter_of_capacity_is_worth_a_lookup() -> None:
+    """Rows wait until a quarter of the capacity is free, or all that is left of the batch fits."""
+    flight, intake = in_flight(8), BatchIntake(20, [])
     first = put(flight, records(*range(20)), intake)
     found = [let_in(flight, intake)]
 
     for position in (0, 1):
-        flight.answer(first, missing(position))
+        flight.answer(first, 0, missing(position))
         left(flight)
         found.append(let_in(flight, intake))
 
@@ -196,7 +199,7 @@ def test_record_beyond_bytes_goes_alone() -> None:
     question = put(flight, records(7))  # 8 bytes
 
     found = [let_in(flight, BatchIntake(1, []), row_bytes) for row_bytes in (12, 13)]
-    flight.answer(question, missing(0))
+    flight.answer(question, 0, missing(0))
     left(flight)
 
     assert [*found, let_in(flight, BatchIntake(1, []), 13)] == [1, None, 1]
@@ -208,7 +211,7 @@ def test_answer_sizes_are_learnt(answer: Answer, rows: int, rest: int) -> None:
     flight = in_flight(100)
     question = put(flight, records(7, 8), deadline_s=5.0)
 
-    flight.answer(question, answer)
+    flight.answer(question, 0, answer)
     flight.expire(5.0)
 
     assert left(flight) == [[7, 8]]
@@ -221,43 +224,96 @@ def test_answer_sizes_are_learnt(answer: Answer, rows: int, rest: int) -> None:
 def test_watermark_alone_takes_a_place(mode: NewQueue) -> None:
     """A run without rows takes a place until it leaves, as no batch."""
     flight, intake = in_flight(1, mode=mode), BatchIntake(1, [Cut(1, 10)])
-    flight.answer(put(flight, records(7), intake), missing(0))
+    flight.answer(put(flight, records(7), intake), 0, missing(0))
     assert left(flight) == [[7]]
 
     put(flight, records(7), intake)
 
-    assert not flight.is_empty
+    assert flight.size
     assert left(flight) == []
-    assert flight.is_empty
+    assert not flight.size
 
 
-@pytest.mark.parametrize(
-    ("most_rows", "most_bytes", "batches", "waits_for"),
-    [
-        (4, 999, [(2, 0.0), (1, 0.025), (1, 0.0), (1, 0.0)], 3),
-        (99, 24, [(2, 0.0), (1, 0.0), (1, 0.0)], 2),
-        (99, 999, [(1, 0.0), (1, 0.05), (1, 0.0)], 2),
-        (99, 999, [(1, 0.015)] * 6, 4),
-        (3, 999, [(0, 0.0)] * 6, 3),
-        (9, 999, [(1, 0.0)], 1),
-    ],
-    ids=["rows", "bytes", "a pause", "a trickle", "no rows", "one"],
-)
-def test_quick_batches_are_joined(
-    most_rows: int, most_bytes: int, batches: list[tuple[int, float]], waits_for: int
-) -> None:
-    """Batches are joined up to a bound of rows or bytes, or 50 ms of waiting for all of them."""
-    pool = BatchPool(most_rows=most_rows, most_bytes=most_bytes)
-    assert (pool.wants_more, pool.take()) == (True, None)
-    put_in = [records(*[number] * rows) for number, (rows, _) in enumerate(batches)]
+def test_small_batches_are_joined() -> None:
+    """Batches are joined up to a bound of rows or bytes; the first waits at most 50 ms."""
+    pool = BatchPool(most_rows=4, most_bytes=40)
+    batches = [records(1, 2), records(3), records(4)]
+    found = []
+    for number, batch in enumerate(batches):
+        found.append((bool(pool), pool.is_full, pool.due_s))
+        pool.add(batch, now_s=float(number))
 
-    wants_more = []
-    for batch, (_, waited_s) in zip(put_in, batches, strict=True):
-        wants_more.append(pool.wants_more)
-        pool.add(batch, waited_s=waited_s)
+    assert found == [(False, False, None), (True, False, 0.05), (True, False, 0.05)]
+    assert pool.is_full
+    assert pool.take() == pa.concat_batches(batches)
+    assert (bool(pool), pool.is_full, pool.due_s) == (False, False, None)
+    pool.add(batches[0], now_s=9.0)
+    assert pool.take() is batches[0]  # a single batch is not copied
+    for _ in range(2):
+        pool.add(pa.record_batch({"text": ["x" * 20]}), now_s=0.0)
+    assert pool.is_full
 
-    taken = pool.take()
-    assert wants_more == [True] * waits_for + [False] * (len(batches) - waits_for)
-    assert taken == pa.concat_batches(put_in)
-    assert (taken is put_in[0]) == (len(batches) == 1)  # a single batch is not copied
-    assert (bool(pool), pool.wants_more, pool.take()) == (False, True, None)
+
+def staged(deadline_s: float = 9.0) -> tuple[RecordsInFlight, list[Question], QuestionId]:
+    """Three records with two lookups; the key of a third lookup needs both."""
+    flight = RecordsInFlight(
+        OrderedQueue(10), ByteBudget(10_000), [frozenset(), frozenset(), frozenset({0, 1})]
+    )
+    intake = BatchIntake(3, [Cut(3, 70)])
+    run = flight.next_run(intake, row_bytes=8)
+    assert run is not None
+    questions = [Question(3, COLUMNS) for _ in range(3)]
+    question_id = flight.put(run, records(7, 8, 9), questions, times=RunTimes(deadline_s, 99))
+    for question in questions[:2]:
+        question.ask(np.arange(3), np.arange(3), 3)
+    return flight, questions, question_id
+
+
+def ready(flight: RecordsInFlight, question: QuestionId, lookup: int, answer: Answer) -> list[int]:
+    """The rows whose key of the last lookup an answer makes known."""
+    progress = flight.answer(question, lookup, answer)
+    flight.check_invariants()
+    assert {(each.question, each.lookup) for each in progress.ready} <= {(question, 2)}
+    return [row for each in progress.ready for row in each.rows.tolist()]
+
+
+def test_later_lookup_waits_for_its_sources() -> None:
+    """A row is ready for a later lookup, once, when all lookups that its key needs have answers."""
+    flight, questions, question = staged()
+
+    found = [
+        ready(flight, question, lookup, answer)
+        for lookup, answer in [
+            (0, missing(0, 1)),
+            (1, hits(1)),
+            (1, hits(1)),
+            (0, missing(2)),
+            (1, failed(0, 2)),
+        ]
+    ]
+
+    assert found == [[], [1], [], [], [0, 2]]
+    assert left(flight) == []
+    assert questions[2].ask(np.array([1]), np.array([0]), 1) == 0
+    flight.answer(question, 2, missing(0))
+    assert left(flight) == []  # in order: the first record waits
+    questions[2].ask(np.array([0, 2]), np.array([0, 1]), 2)
+    flight.answer(question, 2, missing(1, 2))
+    assert flight.passed_ms is None
+    assert left(flight) == [[7, 8, 9]]
+    assert flight.passed_ms == 70
+
+
+def test_deadline_ends_all_lookups_of_a_record() -> None:
+    """Each lookup without an answer times out, also one that was never sent."""
+    flight, questions, question = staged(deadline_s=5.0)
+    flight.answer(question, 0, missing(0, 1, 2))
+    flight.answer(question, 1, missing(0))
+    assert flight.times_of(question) == RunTimes(5.0, 99)
+
+    expired = flight.expire(5.0)
+
+    assert [(each.lookup, each.records) for each in expired] == [(1, 2), (2, 3)]
+    assert flight.run_of(question).questions == questions
+    assert left(flight) == [[7, 8, 9]]
+    assert flight.answer(question, 1, missing(1)) == Progress()
