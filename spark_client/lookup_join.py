@@ -107,7 +107,9 @@ class PassOptions:
             "watermark_interval_ms": self.watermark_interval_ms,
         }
         chosen: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
-        return PassSettings(event_time=event_time, **chosen)
+        settings = PassSettings(event_time=event_time, **chosen)
+        # The next run is looked up while the answers of the last one are on their way.
+        return replace(settings, pooled_rows=max(settings.capacity // 2, 1))
 
 
 @dataclass(frozen=True, slots=True)

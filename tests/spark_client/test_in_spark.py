@@ -162,6 +162,50 @@ def test_records_get_the_version_of_their_time(
         assert [row["name"] for row in records.transform(join).collect()] == ["b"]
 
 
+def test_lookups_share_a_pass(sidecar: Sidecar, records: DataFrame, tmp_path: Path) -> None:
+    """Columns stand in the order of the lookups, also of another sidecar, and of one dimension."""
+    tiers = pa.table({"tier": pa.array([1], pa.int32()), "title": ["gold"]})
+    with FakeServer(FakeSidecar({"tiers": FakeDimension(tiers, ("tier",))})).at(
+        tmp_path / "t.sock"
+    ) as url:
+        joins = sidecar.lookup_joins(
+            [
+                sidecar.lookup_join("customers", on="id", prefix="c_"),
+                Sidecar(url).lookup_join("tiers", on={"C_Tier": "tier"}, status_column="_tier"),
+                sidecar.lookup_join("customers", on={"next": "id"}, columns=["name"], how="inner"),
+            ],
+            mode="ordered",
+        )
+        enriched = records.withColumn("next", F.col("id") + 1).transform(joins)
+
+        found = collected(enriched.drop("_tier"))
+        outcomes = [row[0] for row in enriched.select("_tier.outcome").collect()]
+
+    assert enriched.columns == ["id", "n", "next", "c_name", "c_tier", "title", "_tier", "name"]
+    assert [tuple(row.values()) for row in found] == [
+        (1, "a", 2, "Ann", 1, "gold", None),
+        (3, "d", 4, "Ćirić", None, None, ""),
+    ]
+    assert outcomes == ["hit", "missing"]
+    assert str(enriched._jdf.queryExecution().executedPlan()).count("MapInArrow") == 1
+
+
+def test_pass_refuses_unclear_columns(sidecar: Sidecar, records: DataFrame) -> None:
+    """A column that two lookups add, and one that none adds before, are refused by name."""
+    customers = sidecar.lookup_join("customers", on="id")
+    semi = sidecar.lookup_join("customers", on="id", how="semi")
+    later = sidecar.lookup_join("customers", on={"tier": "id"}, prefix="l_")
+
+    for lookups, text in [
+        ([customers, customers], "same name: name, tier; choose another prefix"),
+        ([later, customers], "no column 'tier'; they have id, n$"),
+        ([semi, later], "no column 'tier'; they have id, n$"),
+        ([customers, sidecar.lookup_join("customers", on="no")], "they have id, n, name, tier$"),
+    ]:
+        with pytest.raises(InvalidRequest, match=text):
+            records.transform(sidecar.lookup_joins(lookups))
+
+
 def test_values_arrive_in_spark_types(sidecar: Sidecar, spark_session: SparkSession) -> None:
     """Types that Spark has only in another form arrive as the value that they were."""
     ids = spark_session.range(1, 2).withColumnRenamed("id", "key")

@@ -90,6 +90,7 @@ def test_options_are_carried_over() -> None:
     assert join.options.settings(3) == PassSettings(
         OutputMode.UNORDERED,
         7,
+        pooled_rows=3,
         timeout_s=0.5,
         event_time=3,
         watermark_delay_ms=10_000,
