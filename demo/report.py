@@ -13,7 +13,7 @@ from rich.table import Table
 
 from demo.totals import FAILED, HIT, Totals
 
-LOOK_INTERVAL_S = 1
+LOOK_INTERVAL_S = 0.2
 SAMPLES = 5
 SAMPLE_LEGEND = ("-: the table has no row for this flight, or the row has no value",)
 LEGEND = (
@@ -38,7 +38,7 @@ def show_progress(
 ) -> float:
     """Show the progress until the query ends; return the seconds that it took.
 
-    Calls `check` each second and passes on its exceptions. Raises StreamingQueryException if the
+    Calls `check` all the time and passes on its exceptions. Raises StreamingQueryException if the
     query failed.
     """
     started_s = time.monotonic()
@@ -48,7 +48,8 @@ def show_progress(
         has_ended = False
         while not has_ended:
             check()
-            has_ended = bool(query.awaitTermination(LOOK_INTERVAL_S))
+            # Its hint is too narrow: parts of a second are accepted.
+            has_ended = bool(query.awaitTermination(LOOK_INTERVAL_S))  # type: ignore[arg-type]
             # Spark may report a micro-batch twice.
             read = {report.batchId: report.numInputRows for report in query.recentProgress}
             reached = sum(read.values())

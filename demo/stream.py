@@ -1,10 +1,11 @@
-"""Streaming query of the demonstration: files in, four lookup joins, files out."""
+"""Streaming query of the demonstration: files in, four lookups in one pass, files out."""
 
 import os
 import signal
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
@@ -12,7 +13,6 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from demo.dimension import DIMENSIONS, Dimension
-from demo.flights import Workspace
 from demo.interrupt import Interrupt
 from spark_client import Sidecar
 
@@ -35,7 +35,7 @@ Mode = Literal["unordered", "ordered", "key_ordered"]
 ORDER: dict[Mode, str] = {
     "unordered": "a flight is emitted when its row arrives, and may overtake others",
     "ordered": "flights of a partition keep their order",
-    "key_ordered": "flights with the same key keep their order",
+    "key_ordered": "flights of the same plane keep their order",
 }
 
 
@@ -71,41 +71,50 @@ def _stderr_to(path: Path) -> Iterator[None]:
         os.close(kept)
 
 
-def stream(
-    session: SparkSession, workspace: Workspace, *, endpoint: str, mode: Mode
-) -> StreamingQuery:
-    """Start a query that enriches the existing flights in micro-batches and then ends."""
-    folder = str(workspace.flights)
-    flights = (
-        session.readStream.schema(session.read.parquet(folder).schema)
-        .option("maxFilesPerTrigger", CORES)
-        .parquet(folder)
-    )
-    return (
-        enrich(flights, endpoint, mode=mode)
-        .writeStream.format("parquet")
-        .option("path", str(workspace.enriched))
-        .option("checkpointLocation", str(workspace.checkpoint))
-        .trigger(availableNow=True)
-        .start()
-    )
+@dataclass(frozen=True, slots=True)
+class FileStream:
+    """A stream of the flights' files into a folder, in micro-batches of some files."""
+
+    enriched: Path
+    checkpoint: Path
+    files_per_batch: int
+
+    def start(
+        self, session: SparkSession, flights: Path, *, endpoint: str, mode: Mode
+    ) -> StreamingQuery:
+        """Start a query that enriches the existing flights and then ends."""
+        folder = str(flights)
+        read = (
+            session.readStream.schema(session.read.parquet(folder).schema)
+            .option("maxFilesPerTrigger", self.files_per_batch)
+            .parquet(folder)
+        )
+        return (
+            enrich(read, endpoint, mode=mode)
+            .writeStream.format("parquet")
+            .option("path", str(self.enriched))
+            .option("checkpointLocation", str(self.checkpoint))
+            .trigger(availableNow=True)
+            .start()
+        )
 
 
 def enrich(
     flights: DataFrame, endpoint: str, *, mode: Mode, dimensions: Sequence[Dimension] = DIMENSIONS
 ) -> DataFrame:
-    """Add the columns of the dimensions to each flight."""
+    """Add the columns of the dimensions to each flight, in one pass."""
     sidecar = Sidecar(endpoint)
-    for dimension in dimensions:
-        join = sidecar.lookup_join(
+    lookups = [
+        sidecar.lookup_join(
             dimension.name,
             on=dimension.on,
             columns=list(dimension.columns),
-            mode=mode,
-            event_time="event_time",
-            watermark_delay="1 minute",
             prefix=dimension.prefix,
             status_column=dimension.status_column,
         )
-        flights = flights.transform(join)
-    return flights
+        for dimension in dimensions
+    ]
+    joins = sidecar.lookup_joins(
+        lookups, mode=mode, event_time="event_time", watermark_delay="1 minute"
+    )
+    return flights.transform(joins)
