@@ -31,11 +31,13 @@ class EventTimeWatermarks:
         self._interval_ms = interval_ms
         self._largest_ms = MIN_EVENT_TIME_MS
         self._cut_at_ms = MIN_EVENT_TIME_MS  # the largest event time at the last cut
+        self._watermark_ms = MIN_EVENT_TIME_MS  # the last one
 
     def on_batch(self, event_times_ms: npt.NDArray[np.int64]) -> list[Cut]:
-        """The cuts of one batch, the last at its end; none before the first event time.
+        """The cuts of one batch, each with a later watermark than the cut before it.
 
-        NULL is `MIN_EVENT_TIME_MS`.
+        The last is at the end of the batch, unless the watermark does not advance. NULL is
+        `MIN_EVENT_TIME_MS`.
         """
         if not len(event_times_ms):
             return []
@@ -43,9 +45,7 @@ class EventTimeWatermarks:
         np.maximum(running, self._largest_ms, out=running)
         cuts = [] if self._interval_ms is None else self._inner_cuts(running, self._interval_ms)
         self._largest_ms = int(running[-1])
-        if self._largest_ms > MIN_EVENT_TIME_MS and (not cuts or cuts[-1].rows < len(running)):
-            cuts.append(self._cut(len(running), self._largest_ms))
-        return cuts
+        return [*cuts, *self._cut(len(running), self._largest_ms)]
 
     def check_invariants(self) -> None:
         """For tests: no cut is ahead of the event times."""
@@ -58,9 +58,14 @@ class EventTimeWatermarks:
         cuts: list[Cut] = []
         while (due_ms := self._cut_at_ms + interval_ms) <= int(running[-1]):
             row = int(np.searchsorted(running, due_ms, side="left"))
-            cuts.append(self._cut(row + 1, int(running[row])))
+            cuts += self._cut(row + 1, int(running[row]))
         return cuts
 
-    def _cut(self, rows: int, largest_ms: int) -> Cut:
+    def _cut(self, rows: int, largest_ms: int) -> list[Cut]:
+        """A cut if the watermark advances; another one would only separate records."""
         self._cut_at_ms = largest_ms
-        return Cut(rows, max(largest_ms - self._lag_ms, MIN_EVENT_TIME_MS))
+        watermark_ms = max(largest_ms - self._lag_ms, MIN_EVENT_TIME_MS)
+        if watermark_ms <= self._watermark_ms:
+            return []
+        self._watermark_ms = watermark_ms
+        return [Cut(rows, watermark_ms)]

@@ -8,7 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lookup_core.operator.batch_intake import BatchIntake, Rows
+from lookup_core.operator.element_queue import Mark, Slice
 from lookup_core.operator.event_time_watermarks import MIN_EVENT_TIME_MS, Cut, EventTimeWatermarks
+from lookup_core.operator.segmented_queue import UnorderedQueue
 from tests.lookup_core.hypothesis_runs import few_examples
 
 NULL = MIN_EVENT_TIME_MS
@@ -17,21 +19,23 @@ NULL = MIN_EVENT_TIME_MS
 @pytest.mark.parametrize(
     ("delay_ms", "interval_ms", "batches"),
     [
-        (10, None, [([100, 300, 200], [(3, 289)]), ([50], [(1, 289)]), ([400], [(1, 389)])]),
+        (10, None, [([100, 300, 200], [(3, 289)]), ([50], []), ([400], [(1, 389)])]),
         (0, 5, [([NULL, NULL], []), ([], []), ([NULL, 7, NULL], [(3, 6)])]),
         (0, 10, [([0, 9, 10, 11, 35, 36], [(3, 9), (5, 34), (6, 35)])]),
         (0, 10, [([0, 10], [(2, 9)]), ([15, 20, 26, 26], [(2, 19), (4, 25)])]),
         (0, 1, [([1, 2, 2, 3], [(2, 1), (4, 2)])]),
-        (1_000, None, [([NULL + 1], [(1, NULL)])]),
+        (0, 10, [([5], [(1, 4)]), ([5, 3], []), ([15, 15], [(1, 14)]), ([NULL], [])]),
+        (1_000, 1, [([NULL + 1, NULL + 900], []), ([NULL + 1_002], [(1, NULL + 1)])]),
     ],
-    ids=["delay", "nulls", "interval", "next batch", "every step", "64 bits"],
+    ids=["delay", "nulls", "interval", "next batch", "every step", "no advance", "64 bits"],
 )
 def test_watermarks_follow_event_time(
     delay_ms: int, interval_ms: int | None, batches: list[tuple[list[int], list[tuple[int, int]]]]
 ) -> None:
-    """A batch ends with the largest event time, less delay and 1 ms; NULLs make no watermark.
+    """A batch that advances the largest event time ends with it, less delay and 1 ms.
 
-    Inside a batch a watermark follows the record that advances it by the interval.
+    Inside a batch a watermark follows the record that advances it by the interval. NULLs and late
+    records make no watermark.
     """
     watermarks = EventTimeWatermarks(delay_ms, interval_ms)
 
@@ -39,6 +43,25 @@ def test_watermarks_follow_event_time(
 
     assert found == [[Cut(*cut) for cut in cuts] for _, cuts in batches]
     watermarks.check_invariants()
+
+
+def test_slow_key_delays_only_its_segment() -> None:
+    """A batch that does not advance the watermark separates no records."""
+    watermarks, queue = EventTimeWatermarks(0), UnorderedQueue(20)
+    slots = []
+    for event_time_ms in (7, 5, 7, 8, 9):
+        slots.append(queue.try_put(Slice(1, 9.0)))
+        for _ in watermarks.on_batch(np.array([event_time_ms], np.int64)):
+            queue.try_put(Mark())
+    first, slow, *faster, later = slots
+
+    for slot in (first, *faster, later):
+        assert slot is not None
+        queue.complete(slot, np.ones(1, np.bool_))
+    left = [emission.slot for emission in iter(queue.pop_completed, None)]
+
+    assert [slot for slot in left if slot in slots] == [first, *faster]
+    assert queue.pending()[0].open == (slow,)
 
 
 @pytest.mark.parametrize("wrong", [{"delay_ms": -1}, {"delay_ms": 0, "interval_ms": 0}])
@@ -50,7 +73,7 @@ def test_watermark_settings_are_checked(wrong: dict[str, Any]) -> None:
 
 def naive_cuts(batches: list[list[int]], delay_ms: int, interval_ms: int | None) -> list[list[Cut]]:
     """The cuts that a loop over the records finds."""
-    largest, cut_at, everything = NULL, NULL, []
+    largest, cut_at, last, everything = NULL, NULL, NULL, []
     for batch in batches:
         cuts = []
         for count, value in enumerate(batch, 1):
@@ -58,9 +81,12 @@ def naive_cuts(batches: list[list[int]], delay_ms: int, interval_ms: int | None)
             if interval_ms is not None and cut_at == NULL:
                 cut_at = largest
             advances = interval_ms is not None and largest >= cut_at + interval_ms
-            if largest != NULL and (advances or count == len(batch)):
-                cuts.append(Cut(count, max(largest - delay_ms - 1, NULL)))
-                cut_at = largest
+            if largest == NULL or not (advances or count == len(batch)):
+                continue
+            cut_at, watermark = largest, max(largest - delay_ms - 1, NULL)
+            if watermark > last:
+                cuts.append(Cut(count, watermark))
+                last = watermark
         everything.append(cuts)
     return everything
 
