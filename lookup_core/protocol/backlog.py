@@ -137,6 +137,7 @@ def _without_too_large(entry: Entry, max_bytes: int) -> tuple[list[ChannelAnswer
     if not len(too_large):
         return [], [entry]
     answer = rowless_answer(too_large, Outcome.ERROR, error=ErrorCode.KEY_TOO_LARGE)
-    starts, stops = [0, *(too_large + 1).tolist()], [*too_large.tolist(), entry.count]
-    runs = [entry.part(*run) for run in zip(starts, stops, strict=True) if run[0] < run[1]]
-    return [ChannelAnswer(entry.question, answer.moved(entry.start))], list(runs)
+    is_fitting = np.ones(entry.count, np.bool_)
+    is_fitting[too_large] = False
+    fitting: list[Entry] = [entry.only(is_fitting)] if is_fitting.any() else []
+    return [ChannelAnswer(entry.question, entry.placed(answer))], fitting

@@ -1,7 +1,7 @@
 """Client side of one channel: credit, backlog, sent lookups, and replay on a new connection.
 
 Methods return the frames to send, never one that the service would refuse in the channel's state.
-Owns no connection: after `on_lost` and `open`, all unanswered lookups are sent again.
+Owns no connection: after `on_lost` and `open`, all unanswered keys are sent again.
 """
 
 import math
@@ -52,14 +52,14 @@ class ChannelStatistics:
 
     credit_records: int
     credit_bytes: int
-    in_flight_records: int  # sent, without their last answer
+    in_flight_records: int  # sent, without an answer
     backlog_records: int  # waiting for credit
 
 
 class ClientCredit:
     """Credit of one channel, in records and bytes; never negative.
 
-    `in_flight` is the cost of unanswered lookups. Credit below half of the channel's total (credit
+    `in_flight` is the cost of unanswered keys. Credit below half of the channel's total (credit
     and in flight) is not worth a frame while a lookup in flight may return more.
     """
 
@@ -117,7 +117,7 @@ class _State(Enum):
 
 
 class ClientChannel:
-    """Sends within the credit, and keeps lookups until they are answered; `now_s` is monotonic."""
+    """Sends within the credit, and keeps keys until they are answered; `now_s` is monotonic."""
 
     def __init__(self, number: int, request: ChannelRequest) -> None:
         self.number = number
@@ -136,7 +136,7 @@ class ClientChannel:
         self._refused: list[ChannelAnswer] = []
 
     def open(self) -> frames.Open:
-        """Request the channel on a new connection; unanswered lookups join the backlog.
+        """Request the channel on a new connection; unanswered keys join the backlog.
 
         Answers of the former connection are no longer accepted.
         """
@@ -198,7 +198,7 @@ class ClientChannel:
         answer = self._decoded(result)
         _check_outcomes(answer)
         self._sent.on_answer(result.sequence, answer.positions, is_last=result.is_last)
-        return ChannelAnswer(keys.question, answer.moved(keys.start))
+        return ChannelAnswer(keys.question, keys.placed(answer))
 
     def look_up(self, keys: SentKeys, *, now_s: float) -> list[Frame]:
         """Look up distinct keys, now or when there is credit.
@@ -250,7 +250,7 @@ class ClientChannel:
         is_open = self._state is _State.OPEN
         cancels = self._cancels(self._sent.sequences())
         self._backlog.clear()
-        self._sent.restart()
+        self._sent.clear()
         self.on_lost()
         return [*cancels, frames.Close(self.number)] if is_open else []
 

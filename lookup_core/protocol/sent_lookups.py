@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from lookup_core.answer import Answer
 from lookup_core.errors import ProtocolViolation, bad_frame
 
 QuestionId = NewType("QuestionId", int)
@@ -22,6 +23,7 @@ class SentKeys:
     deadline_s: float  # monotonic
     start: int = 0  # position of the first key in the question
     event_time_ms: int | None = None  # the largest of the question's records
+    positions: npt.NDArray[np.int32] | None = None  # of all keys; None: consecutive from `start`
 
     @property
     def count(self) -> int:
@@ -31,7 +33,24 @@ class SentKeys:
     def part(self, start: int, stop: int) -> "SentKeys":
         """The keys [start, stop) of these."""
         keys = self.keys.slice(start, stop - start)
-        return replace(self, start=self.start + start, keys=keys)
+        if self.positions is None:
+            return replace(self, start=self.start + start, keys=keys)
+        return replace(self, keys=keys, positions=self.positions[start:stop])
+
+    def only(self, is_kept: npt.NDArray[np.bool_]) -> "SentKeys":
+        """The selected ones of these keys."""
+        if is_kept.all():
+            return self
+        kept = np.flatnonzero(is_kept).astype(np.int32)
+        keys = self.keys.take(pa.array(kept))
+        positions = kept + np.int32(self.start) if self.positions is None else self.positions[kept]
+        return replace(self, keys=keys, positions=positions)
+
+    def placed(self, answer: Answer) -> Answer:
+        """An answer to these keys, with their positions in the question."""
+        if self.positions is None:
+            return answer.moved(self.start)
+        return answer.placed(self.positions)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,9 +65,19 @@ class _SentLookup:
 
     def __init__(self, keys: SentKeys, payload_bytes: int) -> None:
         self.keys = keys
-        self.payload_bytes = payload_bytes
+        self.open_count = keys.count
+        self._payload_bytes = payload_bytes
         self._is_open = np.ones(keys.count, np.bool_)
-        self._open_count = keys.count
+
+    @property
+    def open_bytes(self) -> int:
+        """The share of the open keys in the payload."""
+        return self._payload_bytes * self.open_count // max(self.keys.count, 1)
+
+    @property
+    def open_keys(self) -> SentKeys:
+        """The keys without an answer."""
+        return self.keys.only(self._is_open)
 
     def take(self, positions: npt.NDArray[np.int32], *, is_last: bool) -> None:
         """Close positions; raises ProtocolViolation, before any change, if they are not open."""
@@ -58,9 +87,9 @@ class _SentLookup:
             raise _not_distinct(count)
         self._is_open[positions] = False
         left = int(np.count_nonzero(self._is_open))
-        is_distinct = self._open_count - left == len(positions)
+        is_distinct = self.open_count - left == len(positions)
         if is_distinct and not (is_last and left):
-            self._open_count = left
+            self.open_count = left
             return
         self._is_open[positions] = True
         if not is_distinct:
@@ -76,8 +105,8 @@ class SentLookups:
     """Unanswered lookups by sequence (1, 2, 3, …), and the watermarks between them."""
 
     def __init__(self) -> None:
-        self.records = 0  # of all unanswered lookups
-        self.payload_bytes = 0  # as above
+        self.records = 0  # the number of unanswered keys
+        self.payload_bytes = 0  # their share in the payloads
         self._sequence = 0
         self._unanswered: dict[int, _SentLookup] = {}  # {sequence: lookup}
         self._log: deque[int | SentWatermark] = deque()  # sequences and watermarks as sent
@@ -108,15 +137,19 @@ class SentLookups:
         Raises ProtocolViolation, before any change, for a position that is out of range, answered
         already or repeated, and for a last answer that leaves keys unanswered.
         """
-        self._unanswered[sequence].take(positions, is_last=is_last)
+        sent = self._unanswered[sequence]
+        payload_bytes = sent.open_bytes
+        sent.take(positions, is_last=is_last)
+        self.records -= len(positions)
+        self.payload_bytes -= payload_bytes - sent.open_bytes
         if is_last:
             self.remove(sequence)
 
     def remove(self, sequence: int) -> None:
         """Remove an unanswered lookup."""
         removed = self._unanswered.pop(sequence)
-        self.records -= removed.keys.count
-        self.payload_bytes -= removed.payload_bytes
+        self.records -= removed.open_count
+        self.payload_bytes -= removed.open_bytes
         self._trim()
 
     def sequences(self, question: QuestionId | None = None) -> list[int]:
@@ -128,18 +161,22 @@ class SentLookups:
         ]
 
     def restart(self) -> list[SentKeys | SentWatermark]:
-        """Remove everything; returns the entries to send again, oldest first."""
+        """Remove everything; returns unanswered keys and watermarks to send again, oldest first."""
         again: list[SentKeys | SentWatermark] = [] if self._passed is None else [self._passed]
         for entry in self._log:
             if isinstance(entry, SentWatermark):
                 again.append(entry)
-            elif entry in self._unanswered:
-                again.append(self._unanswered[entry].keys)
+            elif entry in self._unanswered and self._unanswered[entry].open_count:
+                again.append(self._unanswered[entry].open_keys)
+        self.clear()
+        return again
+
+    def clear(self) -> None:
+        """Remove everything; sequences start again from 1."""
         self._passed = None
         self._sequence = self.records = self.payload_bytes = 0
         self._unanswered.clear()
         self._log.clear()
-        return again
 
     def check_invariants(self) -> None:
         """For tests: totals match, and the log starts with an unanswered lookup."""
@@ -148,8 +185,8 @@ class SentLookups:
         assert set(self._unanswered) <= set(sequences)
         assert not self._log or self._log[0] in self._unanswered
         unanswered = self._unanswered.values()
-        assert self.records == sum(sent.keys.count for sent in unanswered)
-        assert self.payload_bytes == sum(sent.payload_bytes for sent in unanswered)
+        assert self.records == sum(sent.open_count for sent in unanswered)
+        assert self.payload_bytes == sum(sent.open_bytes for sent in unanswered)
 
     def _trim(self) -> None:
         while self._log and self._log[0] not in self._unanswered:

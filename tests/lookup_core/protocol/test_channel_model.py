@@ -194,11 +194,12 @@ class Line:
         self.send(self.client.resume(now_s=0.0))
 
     def note(self, answered: ChannelAnswer) -> None:
-        """Note rows, which are those of their keys; a replayed lookup has all its rows again."""
+        """Note rows, which are those of their keys; an answered key has no second row."""
         assert answered.answer.rows is not None
         positions = answered.answer.positions.tolist()
         expected = [f"name {self.numbers[answered.question][position]}" for position in positions]
         assert answered.answer.rows.column(0).to_pylist() == expected
+        assert self.unanswered[answered.question].issuperset(positions)
         self.unanswered[answered.question] -= set(positions)
 
     def settle(self) -> None:

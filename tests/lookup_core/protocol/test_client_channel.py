@@ -162,7 +162,10 @@ def test_too_large_keys_are_answered() -> None:
     sent += channel.look_up(sent_keys(5, "d" * 9000), now_s=0.0)
     refused += [channel.pop_refused()]
 
-    assert summary(sent) == [(1, ["a"]), (2, ["c"])]
+    answered = channel.on_result(result(1, missing(1), is_last=False))
+    assert summary(sent) == [(1, ["a", "c"])]
+    assert answered is not None
+    assert answered.answer.positions.tolist() == [2]
     assert [[(each.question, each.answer.errors) for each in found] for found in refused] == [
         *([], [(4, {1: ErrorCode.KEY_TOO_LARGE})], [], [(5, {0: ErrorCode.KEY_TOO_LARGE})])
     ]
@@ -190,6 +193,32 @@ def test_replay_precedes_backlog(channel: ClientChannel) -> None:
     channel.look_up(sent_keys(3, "3"), now_s=0.0)
 
     assert summary(channel.on_opened(opened(), now_s=0.0)) == [(1, ["2"]), MARK, (2, ["3"])]
+    channel.check_invariants()
+
+
+def test_replay_sends_open_keys_only(channel: ClientChannel) -> None:
+    """Answered keys are not sent again; answers to the others have their positions."""
+    channel.look_up(replace(sent_keys(1, "a", "b", "c", "d", "e"), start=10), now_s=0.0)
+    channel.mark(5, now_s=0.0)
+    channel.look_up(sent_keys(2, "f"), now_s=0.0)
+    channel.on_result(result(1, missing(3, 0), is_last=False))
+    channel.on_result(result(2, missing(0), is_last=False))  # its last answer is empty
+    in_flight = channel.statistics().in_flight_records
+
+    channel.open()
+    first = channel.on_opened(opened(records=2), now_s=0.0)
+    late = channel.on_result(result(3, missing(1)))
+    second = channel.on_credit(frames.Credit(1, 9, 900), now_s=0.0)
+    channel.on_result(result(1, fetched({1: "c"}), is_last=False))
+    channel.open()
+    third = channel.on_opened(opened(), now_s=0.0)
+    answered = [channel.on_result(result(sequence, missing(0))) for sequence in (2, 1)]
+
+    assert (in_flight, late) == (3, None)
+    assert summary([*first, *second]) == [(1, ["b", "c"]), (2, ["e"]), MARK]
+    assert summary(third) == [(1, ["b"]), (2, ["e"]), MARK]
+    assert [each and each.answer.positions.tolist() for each in answered] == [[14], [11]]
+    assert channel.is_quiet
     channel.check_invariants()
 
 
