@@ -2,10 +2,12 @@
 
 import hashlib
 import hmac
+import math
 import os
 import socket
 import struct
-from collections.abc import Container
+import time
+from collections.abc import Callable, Container
 from dataclasses import dataclass
 from enum import Enum, auto
 from functools import lru_cache
@@ -18,14 +20,18 @@ from multidict import istr
 from lookup_core.errors import ErrorCode
 from service.file_identity import FileIdentity
 
+_GRACE_S = 10.0  # a file that is replaced may be absent for a moment
+
 
 @dataclass(slots=True, eq=False)
 class TokenFile:
-    """The token in one file; while the file cannot be read, the last token read is valid."""
+    """The token in one file; the last token is valid for 10 s after the file was last read."""
 
     path: Path
+    clock: Callable[[], float] = time.monotonic
     _identity: FileIdentity | None = None
     _digest: bytes = b""  # equals no digest, so nothing matches without a token
+    _readable_s: float = -math.inf  # the last time
 
     def matches(self, presented: str) -> bool:
         """Compare a token in constant time."""
@@ -40,10 +46,22 @@ class TokenFile:
                 token = self.path.read_bytes().strip()
                 self._digest = hashlib.sha256(token).digest() if token else b""
                 self._identity = identity
+            self._readable_s = self.clock()
         except OSError as error:
-            structlog.get_logger().error(
-                "http.token_file_unreadable", code=type(error).__name__, path=str(self.path)
-            )
+            self._on_unreadable(error)
+
+    def _on_unreadable(self, error: OSError) -> None:
+        is_valid = self.clock() - self._readable_s <= _GRACE_S
+        if not is_valid:
+            self._identity, self._digest = None, b""
+        structlog.get_logger().error(
+            "http.token_file_unreadable",
+            code=type(error).__name__,
+            path=str(self.path),
+            detail=f"its last token is valid for {_GRACE_S:g} s; provide the file again"
+            if is_valid
+            else "no token is valid until the file is readable; provide it again",
+        )
 
 
 class Audience(Enum):

@@ -211,17 +211,29 @@ def test_rotated_token_counts_at_once(tmp_path: Path, token_path: Path) -> None:
     assert (token.matches("rotated"), token.matches("another")) == (False, True)
 
 
-def test_missing_token_file_keeps_the_last_token(token_path: Path) -> None:
-    """While the file cannot be read, the last token is valid; this is logged."""
-    token = TokenFile(token_path)
+@pytest.mark.parametrize("silent_s", [5.0, 15.0], ids=["in use", "long unused"])
+def test_deleted_token_stops_being_valid(token_path: Path, silent_s: float) -> None:
+    """The last token is valid for 10 s after the file was last read; both states are logged."""
+    now_s = [0.0]
+    token = TokenFile(token_path, clock=lambda: now_s[0])
     assert token.matches("secret")
-    token_path.unlink()
+    moved = token_path.rename(token_path.with_name("elsewhere"))
 
     with capture_logs() as logs:
-        matches = (token.matches("secret"), token.matches("other"))
+        matches = []
+        for now_s[0] in (silent_s, 10.0 + silent_s):
+            matches.append((token.matches("secret"), token.matches("")))
+        moved.rename(token_path)
+        is_back = token.matches("secret")
 
-    assert matches == (True, False)
+    is_in_use = silent_s == 5.0
+    assert (matches, is_back) == ([(is_in_use, False), (False, False)], True)
     assert {line["event"] for line in logs} == {"http.token_file_unreadable"}
+    assert ["its last token is valid for 10 s" in line["detail"] for line in logs] == [
+        *[is_in_use] * 2,
+        *[False] * 2,
+    ]
+    assert "no token is valid until the file is readable" in logs[-1]["detail"]
 
 
 @pytest.mark.parametrize("content", ["", "\n", None])
