@@ -87,7 +87,7 @@ def kafka_settings(changelog: Changelog) -> KafkaSettings:
 def _dsn_now(source: PostgresSource) -> Callable[[], str] | None:
     if source.dsn_file is None:
         return None
-    return RotatedDsn(source.dsn_file, source.read_dsn, first=source.read_dsn()).now
+    return RotatedDsn(source.dsn_file, source.read_new_dsn, first=source.read_dsn()).now
 
 
 def _protocol(security: Security) -> str:

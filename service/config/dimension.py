@@ -22,6 +22,7 @@ from lookup_core.type_texts import parsed_type
 from service.config.cache import Cache
 from service.config.quantity import count, duration, duration_text, factor
 from service.config.refresh import FittingRefresh, Refresh
+from service.config.secrets import SqlText
 from service.config.section import Section, copied, written
 from service.config.source import ParquetSource, Source
 
@@ -101,7 +102,7 @@ def _no_retry(delay: str, retries: str) -> ValueError:
     )
 
 
-ColumnName = Annotated[str, Field(min_length=1, max_length=255)]
+ColumnName = Annotated[SqlText, Field(min_length=1, max_length=255)]
 
 
 def _offered(name: str, info: ValidationInfo) -> str:

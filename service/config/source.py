@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, SecretStr, ValidationInfo, field_validator
 
-from service.config.secrets import Dsn, SecretFile, check_dsn, read_secret
+from service.config.secrets import Dsn, SecretFile, SqlText, check_dsn, read_secret
 from service.config.section import Section
 
 _TOKEN = re.compile(
@@ -75,16 +75,16 @@ class PostgresSource(Section):
     """A PostgreSQL table, view or query; the address is given here or in a file."""
 
     kind: Literal["postgres"]
-    table: str | None = Field(
+    table: SqlText | None = Field(
         default=None,
         min_length=1,
         max_length=255,
         description="table, view or foreign table, as in SQL: schema.table",
     )
-    query: str | None = Field(
+    query: SqlText | None = Field(
         default=None, min_length=1, description="one SELECT instead of a table; no change feed"
     )
-    where: str | None = Field(
+    where: SqlText | None = Field(
         default=None, min_length=1, description="SQL condition of the rows that exist for lookups"
     )
     dsn: Dsn | None = Field(default=None, description="postgresql://…, without a password")
@@ -166,6 +166,10 @@ class PostgresSource(Section):
             return self.dsn.get_secret_value()
         assert self.dsn_file is not None, "validated: one of both is set"
         return read_secret(self.dsn_file)
+
+    def read_new_dsn(self) -> str:
+        """Return the address of a changed file; raises OSError, or ValueError for a fault."""
+        return check_dsn(SecretStr(self.read_dsn())).get_secret_value()
 
 
 class ParquetSource(Section):

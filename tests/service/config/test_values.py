@@ -9,7 +9,15 @@ from pydantic import SecretStr
 
 from service.config.host_port import HostPort, parse_host_port
 from service.config.quantity import count, duration, duration_text, factor, size, size_text
-from service.config.secrets import check_dsn, holds_password
+from service.config.secrets import (
+    ESCAPED,
+    HOST,
+    ONE_LINE,
+    PARAMETERS,
+    PORT,
+    check_dsn,
+    holds_password,
+)
 from service.config.settings import check_dimension_name
 from service.config.tracing import check_endpoint, parse_headers
 
@@ -52,7 +60,15 @@ TAKEN: list[tuple[Parser, object, object]] = [
     ],
     *[
         (check_dsn, SecretStr(dsn), SecretStr(dsn))
-        for dsn in ("postgresql://u@h:5432/d", "postgres://h", "postgresql://u@h,i:2/d?sslmode=a")
+        for dsn in (
+            *("postgresql://u@h:5432/d", "postgres://h", "postgresql:///d?host=/run&port=1,2"),
+            *("postgresql://u@h,[::1]:2/d?sslmode=allow", "postgresql://h/d?user=me@shop&port=1"),
+            *(
+                "postgresql://u:a%23%2F b%@h:65535/",
+                "postgresql://%2Frun:1/d?options=-c%20jit%3Doff",
+            ),
+            "postgresql://u@h/d?sslmode=verify-full&target_session_attrs=read-write",
+        )
     ],
 ]
 
@@ -161,14 +177,50 @@ def test_address_may_be_local_or_taken(*, other: str, is_loopback: bool, collide
     assert not parse_host_port("127.0.0.1:0").collides_with(parse_host_port("127.0.0.1:0"))
 
 
+REFUSED_DSNS = {  # {fault: addresses}
+    "not a PostgreSQL address, such as postgresql://user@host:5432/database": [
+        *("", "host=h password=geheim", "mysql://u:geheim@h/d", "postgresql:u:geheim@h/d"),
+        "postgresql://u:geheim@[h/d",
+    ],
+    ONE_LINE: [
+        *("postgresql://u:geheim@h/d\npostgresql://v@h/d", "postgresql://u:geheim@h/d\r\nx"),
+        *(" postgresql://u:geheim@h/d", "postgresql://u:geh\0eim@h/d", "postgresql://u:%00@h/d"),
+    ],
+    ESCAPED: [
+        *(f"postgresql://u:{mark}geheim@h:1/d" for mark in ("#", "/", "?", "1?", "@", "[", "]")),
+        *("postgresql://u:geheim@h/a@b", "postgresql://u:1?a=b@h/d?sslmode=c", "postgres://h/d#"),
+    ],
+    HOST: [
+        *("postgresql://u:geheim@h,,i/d", "postgresql://u:geheim@:1/d", "postgresql://u@[::1]x/d"),
+    ],
+    PORT: [
+        *("postgresql://u:geheim@h:99999/d", "postgresql://u:geheim@h:0/d", "postgresql://u@h:a/d"),
+        *("postgresql://u@h,i:65536", "postgresql://[::1]:-1/d", "postgresql://u@h:٣/d"),
+        *(
+            "postgresql://h/d?port=99999",
+            "postgresql:///d?host=a,b&port=1,",
+            "postgresql://u:geheim",
+        ),
+    ],
+    PARAMETERS: ["postgresql://u:geheim@h/d?sslmode", "postgresql://u:geheim@h/d?a=b&&c"],
+    "has an unknown sslmode; set disable, allow, prefer, require, verify-ca or verify-full": [
+        "postgresql://u:geheim@h/d?sslmode=bogus",
+        "postgresql://u:geheim@h/d?sslmode=require&sslmode=REQUIRE",
+    ],
+    "has an unknown target_session_attrs; set any, primary, standby, read-write, read-only or "
+    "prefer-standby": ["postgresql://u:geheim@h/d?target_session_attrs=master"],
+}
+
+
 @pytest.mark.parametrize(
-    "dsn", ["", "host=h password=geheim", "mysql://u:geheim@h/d", "postgresql://u:geheim@[h/d"]
+    ("fault", "dsn"), [(fault, dsn) for fault, dsns in REFUSED_DSNS.items() for dsn in dsns]
 )
-def test_refused_addresses_are_not_shown(dsn: str) -> None:
-    """Neither the message nor its cause contains the address, which may hold a password."""
-    with pytest.raises(ValueError, match=r"^not a PostgreSQL address") as raised:
+def test_refused_addresses_are_not_shown(fault: str, dsn: str) -> None:
+    """The fault has a remedy; neither it nor its cause shows the address, with its password."""
+    with pytest.raises(ValueError, match=r"^(not|has)") as raised:
         check_dsn(SecretStr(dsn))
 
+    assert str(raised.value) == fault
     assert raised.value.__suppress_context__ or raised.value.__context__ is None
 
 

@@ -17,7 +17,7 @@ from structlog.testing import capture_logs
 
 from lookup_core.errors import BackendError, ErrorCode
 from lookup_core.sources.splits import ReadingMode
-from service.config.secrets import read_secret
+from service.config.source import PostgresSource
 from service.connectors.postgres.backend import PostgresBackend
 from service.connectors.postgres.connections import PostgresConnections, close_session
 from service.connectors.postgres.errors import explained, mapped_errors
@@ -78,13 +78,20 @@ def test_address_shows_no_secret(dsn: str, address: str) -> None:
 
 @pytest.mark.parametrize(
     "spoil",
-    [Path.unlink, lambda path: path.write_text("secret"), lambda path: path.write_bytes(b"\xff")],
+    [
+        Path.unlink,
+        lambda path: path.write_text("secret"),
+        lambda path: path.write_text("postgresql://u:secret@h/shop\nsslmode=require"),
+        lambda path: path.write_bytes(b"\xff"),
+    ],
 )
 def test_rotated_dsn_is_read_again(tmp_path: Path, spoil: Callable[[Path], object]) -> None:
     """The DSN is read for each connection; a faulty file is logged without its content."""
     path = tmp_path / "dsn"
     path.write_text(OLD)
-    dsn = RotatedDsn(path, lambda: read_secret(path), first=OLD)
+    path.chmod(0o600)
+    source = PostgresSource(kind="postgres", table="t", dsn_file=path)
+    dsn = RotatedDsn(path, source.read_new_dsn, first=source.read_dsn())
     found = [dsn.now()]
     path.write_text(NEW + "\n")
     found.append(dsn.now())
