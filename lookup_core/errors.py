@@ -57,6 +57,11 @@ class ErrorCode(TextEnum):
         return self in _RETRYABLE
 
     @property
+    def is_of_one_key(self) -> bool:
+        """Whether one key of a query, or its row, causes the failure of the query."""
+        return self in {ErrorCode.KEY_REJECTED, ErrorCode.VALUE_REJECTED}
+
+    @property
     def heals_by_itself(self) -> bool:
         """Whether the cause may pass without a change of configuration, database or rights."""
         return self in _RETRYABLE - _MENDED_BY_PEOPLE
@@ -72,8 +77,8 @@ _MEANINGS = {
     ErrorCode.INVALID_TEXT: "a key has a character that the database cannot store",
     ErrorCode.KEY_TOO_LARGE: "a key exceeds the bytes that a channel may send at once",
     ErrorCode.KEY_REJECTED: "the database refuses the value of a key",
-    ErrorCode.VALUE_REJECTED: "a value does not fit its column's type; the dimension's"
-    " recent_errors name the column",
+    ErrorCode.VALUE_REJECTED: "a value does not fit its column's type, or its encoding; the"
+    " dimension's recent_errors have the details",
     ErrorCode.AMBIGUOUS: "a key has several rows; set match: first or all, or versions",
     ErrorCode.TIMEOUT: "no answer before the deadline",
     ErrorCode.BACKEND_UNAVAILABLE: "the database cannot be reached",

@@ -172,8 +172,8 @@ class DimensionState:
         if self._queries.retry_failed(query, code, latest_s=latest_s, now=now, jitter=jitter):
             self._retries += 1
             return Effects()
-        if code is ErrorCode.KEY_REJECTED:
-            code = self._resolver.refuse(self._flights.key_ids(query.flights), now)
+        if code.is_of_one_key:
+            code = self._resolver.refuse(self._flights.key_ids(query.flights), code, now)
         shares = []
         for lookup_id, (positions, ordinals) in self._flights.waiters(query.flights).items():
             key_ids = self._flights.key_ids(query.flights[ordinals])

@@ -68,7 +68,8 @@ def explain_key(facts: KeyFacts) -> Explanation:
     if facts.is_row or facts.is_missing or facts.is_stale:
         return _cached(facts)
     if facts.refused_for_s is not None:
-        why = f"the backend refused its value; queried again in {facts.refused_for_s:.0f} s"
+        next_try = f"queried again in {facts.refused_for_s:.0f} s"
+        why = f"the backend refused its value, or its row; {next_try}"
         return Explanation(KeyState.REFUSED, why)
     if facts.flight is not None:
         return _in_flight(facts, facts.flight)

@@ -195,12 +195,12 @@ class LocalResolver:
             return np.zeros_like(probe.is_stale)
         return _is_stale_within(probe, self._settings.stale_while_revalidate_s)
 
-    def refuse(self, key_ids: Sequence[KeyId], now: float) -> ErrorCode:
+    def refuse(self, key_ids: Sequence[KeyId], code: ErrorCode, now: float) -> ErrorCode:
         """Quarantine a key that the backend refuses; of several the refused one is unknown."""
         if len(key_ids) > 1:
             return ErrorCode.BACKEND_REJECTED
-        self.quarantine.add(key_ids[0], now)
-        return ErrorCode.KEY_REJECTED
+        self.quarantine.add(key_ids[0], code, now)
+        return code
 
     def apply(self, changes: RowChanges, now: float) -> tuple[CanonicalKeys, int]:
         """Apply changes of rows to the cache; their keys, and the number of entries removed."""
@@ -252,11 +252,13 @@ class LocalResolver:
         return _is_stale_within(probe, self._settings.stale_if_error_s)
 
     def _without_refused(self, group: KeyGroup, now: float) -> tuple[list[Answer], KeyGroup]:
-        is_refused = self.quarantine.is_in(group.keys.ids(), now)
+        codes = self.quarantine.codes(group.keys.ids(), now)
+        is_refused = np.array([code is not None for code in codes], np.bool_)
         if not is_refused.any():
             return [], group
         refused = group.positions[is_refused]
-        answer = rowless_answer(refused, Outcome.ERROR, error=ErrorCode.KEY_REJECTED)
+        errors = dict(zip(refused.tolist(), filter(None, codes), strict=True))
+        answer = replace(rowless_answer(refused, Outcome.ERROR), errors=errors)
         return [answer], _group(group.keys, group.positions, ~is_refused)
 
     def _with_default(self, answers: list[Answer], columns: Sequence[str]) -> list[Answer]:

@@ -164,14 +164,14 @@ class QueryTable:
         parked in two halves: one of the keys, or their number, was too much.
         """
         self._guard.on_failure(code, sent_at=query.sent_at, now=now)
-        if code is ErrorCode.KEY_REJECTED:
+        if code.is_of_one_key:
             retry_at = now if _may_halve(query) else NEVER
         else:
             retry_at = self._retry_time(query, code, latest_s=latest_s, now=now, jitter=jitter)
         if retry_at == NEVER:
             return False
         del self._at_backend[query.id]
-        if code in {ErrorCode.KEY_REJECTED, ErrorCode.TIMEOUT}:
+        if code.is_of_one_key or code is ErrorCode.TIMEOUT:
             self._park_halves(query, retry_at)
         else:
             self._park(query, retry_at)

@@ -5,9 +5,6 @@ Counts and decides; queries and probes are sent by the shell.
 
 from collections.abc import Iterable, Sequence
 
-import numpy as np
-import numpy.typing as npt
-
 from lookup_core.errors import ErrorCode
 from lookup_core.keys.canonical_keys import KeyId
 from lookup_core.protection.circuit_breaker import BreakerState, CircuitBreaker
@@ -82,44 +79,43 @@ class Quarantine:
     """Keys that the backend refused, the oldest first; `now` is monotonic seconds."""
 
     def __init__(self) -> None:
-        self._until: dict[KeyId, float] = {}
+        self._refused: dict[KeyId, tuple[float, ErrorCode]] = {}  # {key: end, error}
 
     def __len__(self) -> int:
-        return len(self._until)
+        return len(self._refused)
 
-    def add(self, key_id: KeyId, now: float) -> None:
-        """Add a key; removes the oldest one of too many."""
-        self._until.pop(key_id, None)
-        self._until[key_id] = now + _QUARANTINE_S
-        if len(self._until) > _MAX_KEYS:
-            del self._until[next(iter(self._until))]
+    def add(self, key_id: KeyId, code: ErrorCode, now: float) -> None:
+        """Add a key with its error; removes the oldest one of too many."""
+        self._refused.pop(key_id, None)
+        self._refused[key_id] = now + _QUARANTINE_S, code
+        if len(self._refused) > _MAX_KEYS:
+            del self._refused[next(iter(self._refused))]
 
-    def is_in(self, key_ids: Sequence[KeyId], now: float) -> npt.NDArray[np.bool_]:
-        """Which of these keys are in quarantine; cheap while it is empty."""
+    def codes(self, key_ids: Sequence[KeyId], now: float) -> list[ErrorCode | None]:
+        """The errors of these keys; None for keys that are not in quarantine."""
         self._drop_expired(now)
-        if not self._until:
-            return np.zeros(len(key_ids), np.bool_)
-        return np.array([key_id in self._until for key_id in key_ids], np.bool_)
+        none = (now, None)
+        return [self._refused.get(key_id, none)[1] for key_id in key_ids]
 
     def until(self, key_id: KeyId, now: float) -> float | None:
         """The end of a key's quarantine; None if it is not in quarantine."""
-        until = self._until.get(key_id)
-        return None if until is None or until <= now else until
+        until, _ = self._refused.get(key_id, (now, None))
+        return until if until > now else None
 
     def remove(self, key_ids: Iterable[KeyId]) -> None:
         """Remove keys; a no-op for others."""
-        if self._until:
+        if self._refused:
             for key_id in key_ids:
-                self._until.pop(key_id, None)
+                self._refused.pop(key_id, None)
 
     def clear(self) -> None:
         """Remove all keys."""
-        self._until.clear()
+        self._refused.clear()
 
     def _drop_expired(self, now: float) -> None:
         # All keys stay equally long, so the first one ends first.
-        while self._until and next(iter(self._until.values())) <= now:
-            del self._until[next(iter(self._until))]
+        while self._refused and next(iter(self._refused.values()))[0] <= now:
+            del self._refused[next(iter(self._refused))]
 
 
 # Failures of the backend itself. All other errors are responses of a backend that works.

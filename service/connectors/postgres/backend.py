@@ -14,13 +14,16 @@ from lookup_core.dimension_schema import DimensionSchema
 from lookup_core.errors import BackendError, ErrorCode
 from service.connectors.postgres.blocks import rows_of_blocks
 from service.connectors.postgres.catalog import read_table
+from service.connectors.postgres.column_values import INVALID_TEXT
 from service.connectors.postgres.connections import PostgresConnections, PostgresPool, Records
+from service.connectors.postgres.errors import is_untranslatable
 from service.connectors.postgres.queries import (
     blocks_query,
     blocks_query_with_snapshot,
     index_remedy,
     key_arguments,
     key_order,
+    keys_query,
     lookup_query,
     query_with_snapshot,
     scanning_query,
@@ -112,7 +115,13 @@ class PostgresBackend:
         query = lookup.query if order is None else lookup.blocks_query
         sent = keys if order is None else keys.take(pa.array(order))
         arguments = key_arguments(sent, lookup.table.schema.key)
-        reply = await self._connections.run(query, arguments, timeout_s=timeout_s)
+        deadline_s = asyncio.get_running_loop().time() + timeout_s
+        try:
+            reply = await self._connections.run(query, arguments, timeout_s=timeout_s)
+        except BackendError as error:
+            if key_count == 1 and is_untranslatable(error):
+                await self._check_row(arguments, deadline_s)
+            raise
         has_snapshot = self._settings.is_followed
         if order is None:
             fetched = rows_of_records(
@@ -129,6 +138,16 @@ class PostgresBackend:
         if fetched.rows.num_rows:
             self._row_bytes = fetched.rows.nbytes / fetched.rows.num_rows
         return replace(fetched, server=reply.server_id)
+
+    async def _check_row(self, arguments: Sequence[Any], deadline_s: float) -> None:
+        """Raise `value_rejected` if the server reads the key, so that it refused the row.
+
+        Raises the error of the key otherwise.
+        """
+        assert self._lookup is not None
+        left_s = deadline_s - asyncio.get_running_loop().time()
+        await self._connections.run(keys_query(self._lookup.table), arguments, timeout_s=left_s)
+        raise BackendError(ErrorCode.VALUE_REJECTED, f"{self._settings.table}: {INVALID_TEXT}")
 
     async def _planned(self, table: PostgresTable, *, timeout_s: float) -> _Lookup:
         settings, key = self._settings, table.schema.key

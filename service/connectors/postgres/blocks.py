@@ -99,7 +99,7 @@ def rows_of_blocks(
 ) -> FetchedRows:
     """The rows of blocks: ordinals, columns, perhaps the snapshot.
 
-    Raises BackendError as `checked_rows` and `as_described`; `backend_rejected` for text that is
+    Raises BackendError as `checked_rows` and `as_described`; `value_rejected` for text that is
     not UTF-8.
     """
     snapshot = None

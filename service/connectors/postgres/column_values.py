@@ -93,14 +93,19 @@ def _which(mask: pa.BooleanArray) -> Positions:
     return np.flatnonzero(mask.fill_null(fill_value=False).to_numpy(zero_copy_only=False))
 
 
+INVALID_TEXT = (
+    "a text of a row is invalid in the encoding of the database, or has no equal in UTF-8; recode "
+    "it, or store it as bytea"
+)
+
+
 def checked_text(values: pa.BinaryArray) -> pa.StringArray:
-    """The bytes as text; raises BackendError `backend_rejected` if they are not UTF-8."""
+    """The bytes as text; raises BackendError `value_rejected` if they are not UTF-8."""
     text = values.view(pa.utf8())
     try:
         text.validate(full=True)
     except pa.ArrowInvalid as error:
-        detail = "the table holds text that is not UTF-8"
-        raise BackendError(ErrorCode.BACKEND_REJECTED, detail) from error
+        raise BackendError(ErrorCode.VALUE_REJECTED, INVALID_TEXT) from error
     return text
 
 

@@ -16,6 +16,7 @@ from contextlib import contextmanager
 import asyncpg
 
 from lookup_core.errors import BackendError, ErrorCode
+from service.connectors.postgres.column_values import INVALID_TEXT
 
 _POOLER = "behind PgBouncer, set pgbouncer: true"
 _SEE_LOG = "see the log of the server"
@@ -36,6 +37,8 @@ _STATES: dict[str, tuple[ErrorCode, str]] = {
     "0A": (ErrorCode.SCHEMA_CHANGED, "the table changed since its schema was read"),
     "21": (ErrorCode.KEY_REJECTED, _ROW_FAULT),  # several rows of a scalar subquery
     "22": (ErrorCode.KEY_REJECTED, "the server refused a value of this batch of keys"),
+    # Never a key: its texts are UTF-8 without NUL.
+    "22021": (ErrorCode.VALUE_REJECTED, INVALID_TEXT),
     "25006": (
         ErrorCode.BACKEND_REJECTED,
         "its SQL writes, and sessions are read-only; remove FOR UPDATE and functions that write",
@@ -152,6 +155,11 @@ def statement_fault(error: BackendError) -> str | None:
     return None
 
 
+def is_untranslatable(error: BackendError) -> bool:
+    """Whether a text of a key or of a row lacks an equal in the encoding of the other side."""
+    return isinstance(error.__cause__, asyncpg.UntranslatableCharacterError)
+
+
 def explained(error: BaseException) -> tuple[ErrorCode, str]:
     """The code and the reason of an exception of asyncpg or the network."""
     match error:
@@ -165,8 +173,7 @@ def explained(error: BaseException) -> tuple[ErrorCode, str]:
         case asyncpg.OutdatedSchemaCacheError():
             return _STATES["0A"]
         case UnicodeError():
-            reason = "the table holds text that is not UTF-8; store it as bytea, or recode it"
-            return ErrorCode.BACKEND_REJECTED, reason
+            return ErrorCode.VALUE_REJECTED, INVALID_TEXT
     return ErrorCode.BACKEND_UNAVAILABLE, _connect_reason(error)
 
 

@@ -134,6 +134,11 @@ def _guarded(table: PostgresTable, query: str) -> str:
     return f"SELECT q.* FROM ({query} OFFSET 0) AS q WHERE {_READ_ONLY}"  # noqa: S608  as above
 
 
+def keys_query(table: PostgresTable) -> str:
+    """The number of keys, for servers to read the keys and no row."""
+    return f"SELECT count(*) FROM {_keys(table)}"  # noqa: S608  as above
+
+
 def _rows(table: PostgresTable, *, is_ordered: bool) -> str:
     return table.from_item(with_places=is_ordered and not table.primary_key)
 

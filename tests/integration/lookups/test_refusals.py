@@ -8,10 +8,11 @@ import pyarrow as pa
 import pytest
 
 from lookup_core.errors import BackendError, ErrorCode
+from lookup_core.keys.json_keys import typed_keys_from_json
 from service.connectors.postgres.backend import PostgresBackend
 from service.connectors.postgres.settings import PostgresSettings
 from tests.integration.fault_proxy import FaultProxy
-from tests.integration.lookups.tables import PATIENCE_S, create_reader, described
+from tests.integration.lookups.tables import PATIENCE_S, create_reader, described, serving
 from tools.processes.postgres_server import Database, PostgresServer
 
 THINGS = "CREATE TABLE things (id int4 PRIMARY KEY, name text)"
@@ -223,3 +224,37 @@ async def test_heir_with_triggers_is_refused(
 
     assert database.query("SELECT name, (SELECT count(*) FROM runs) FROM things") == [("uno", 0)]
     assert (refusal.code, "public.every" in refusal.detail) == (ErrorCode.TABLE_UNAVAILABLE, True)
+
+
+@pytest.mark.parametrize(
+    ("encoding", "unreadable", "key_fault"),
+    [("SQL_ASCII", 255, None), ("WIN1252", 129, ErrorCode.KEY_REJECTED)],
+)
+async def test_invalid_text_of_a_row_is_no_key_fault(
+    postgres_server: PostgresServer,
+    encoding: str,
+    unreadable: int,
+    key_fault: ErrorCode | None,
+) -> None:
+    """A text of a row that is not readable fails its key as `value_rejected`, and no other key."""
+    database = postgres_server.new_database(f"ENCODING '{encoding}' LOCALE 'C' TEMPLATE template0")
+    database.execute(
+        "CREATE TABLE words (id text PRIMARY KEY, name text)",
+        f"INSERT INTO words VALUES ('a', 'one'), ('b', chr({unreadable})), ('c', 'three')",
+    )
+    settings = PostgresSettings(database.dsn(), "words", ("id",))
+    keys = ["a", "b", "c", "漢"]
+
+    errors: dict[int, ErrorCode] = {}
+    names: dict[int, str] = {}
+    async with serving(PostgresBackend(settings)) as dimension:
+        for _ in range(2):  # the second time from the quarantine
+            typed = typed_keys_from_json(keys, dimension.schema)
+            for answer in await dimension.lookup(typed, columns=["name"], timeout_s=PATIENCE_S):
+                errors |= answer.errors
+                if answer.rows is not None:
+                    found = answer.rows.column(0).to_pylist()
+                    names |= dict(zip(answer.positions.tolist(), found, strict=True))
+
+    assert names == {0: "one", 2: "three"}
+    assert errors == {1: ErrorCode.VALUE_REJECTED} | ({3: key_fault} if key_fault else {})

@@ -22,7 +22,7 @@ MISSED = f"parked until the next attempt, because no row was found{WITH_OTHERS}"
 UNKNOWN = "not cached: a lookup queries the backend"
 NOT_KEPT = f"{UNKNOWN}; its row is not cached, as changes are not followed: see freshness.feed"
 AFTER_OUTAGE = ", once it responds again"
-REJECTED = "the backend refused its value; queried again in 28 s"
+REJECTED = "the backend refused its value, or its row; queried again in 28 s"
 NULL = "a NULL part matches nothing"
 FAULT = "refused before any query: type"
 

@@ -30,14 +30,19 @@ def patient() -> Scenario:
     return Scenario(settings(missing_retries=2))
 
 
-def search(scenario: Scenario, rejected: set[int]) -> tuple[Words, int]:
+OF_ONE_KEY = (ErrorCode.KEY_REJECTED, ErrorCode.VALUE_REJECTED)
+
+
+def search(
+    scenario: Scenario, rejected: set[int], code: ErrorCode = ErrorCode.KEY_REJECTED
+) -> tuple[Words, int]:
     """Let the backend reject queries with these keys; the words of lookup 1, and all queries."""
     words: Words = {}
     queries = 0
     while (order := scenario.send()) is not None:
         queries += 1
         if rejected & set(order.keys):
-            result = scenario.fail(order.batch, ErrorCode.KEY_REJECTED)
+            result = scenario.fail(order.batch, code)
         else:
             result = scenario.land(order.batch, {key: f"row {key}" for key in order.keys})
         words |= result.answers.get(1, {})
@@ -176,16 +181,17 @@ def test_timeout_frees_a_waiting_key(*, is_missing: bool) -> None:
     assert scenario.land(first, {7: "late"}) == NOTHING
 
 
-def test_rejected_key_harms_no_other() -> None:
-    """Exactly the keys that the backend rejects have an error, whatever shares their query."""
+@pytest.mark.parametrize("code", OF_ONE_KEY)
+def test_rejected_key_harms_no_other(code: ErrorCode) -> None:
+    """Exactly the keys whose value or row is rejected have its error, whatever the queries are."""
     scenario = Scenario()
     keys, rejected = range(100), {3, 50, 51, 99}
     scenario.look_up(1, *keys)
 
-    words, _ = search(scenario, rejected)
+    words, _ = search(scenario, rejected, code)
 
     assert words == {
-        key: "error key_rejected" if key in rejected else f"fetched row {key}" for key in keys
+        key: f"error {code}" if key in rejected else f"fetched row {key}" for key in keys
     }
 
 
@@ -202,15 +208,16 @@ def test_search_for_rejected_keys_is_bounded(keys: int, queries: int, found: int
     assert (counts, sent) == ({"error key_rejected": found} | rest, queries)
 
 
+@pytest.mark.parametrize("code", OF_ONE_KEY)
 @pytest.mark.parametrize("invalidated", [None, (7,), ()], ids=["none", "key", "all"])
-def test_rejected_key_is_quarantined(invalidated: tuple[int, ...] | None) -> None:
+def test_rejected_key_is_quarantined(invalidated: tuple[int, ...] | None, code: ErrorCode) -> None:
     """For 30 s a rejected key is answered without a query, or until it is invalidated."""
     scenario = Scenario()
     scenario.look_up(1, 7)
-    search(scenario, {7})
+    search(scenario, {7}, code)
 
     scenario.now = 29.9
-    assert scenario.look_up(2, 8, 7) == {1: "error key_rejected"}
+    assert scenario.look_up(2, 8, 7) == {1: f"error {code}"}
     assert scenario.send() == Order(2, [8])
     if invalidated is None:
         scenario.now = 30.0

@@ -305,14 +305,14 @@ def test_quarantine_ends_in_time() -> None:
     """A rejected key is kept out for 30 s after its last rejection, and then takes no memory."""
     quarantine = Quarantine()
     for key, now in ((1, 0.0), (2, 10.0), (1, 20.0)):
-        quarantine.add(key, now)
-    keys = [1, 2, 3]
+        quarantine.add(key, ErrorCode.KEY_REJECTED, now)
+    keys, refused = [1, 2, 3], ErrorCode.KEY_REJECTED
 
-    assert quarantine.is_in(keys, 39.9).tolist() == [True, True, False]
-    assert quarantine.is_in(keys, 40.0).tolist() == [True, False, False]
+    assert quarantine.codes(keys, 39.9) == [refused, refused, None]
+    assert quarantine.codes(keys, 40.0) == [refused, None, None]
     assert [quarantine.until(key, 49.9) for key in keys] == [50.0, None, None]
     assert quarantine.until(1, 50.0) is None
-    assert quarantine.is_in(keys, 50.0).tolist() == [False, False, False]
+    assert quarantine.codes(keys, 50.0) == [None, None, None]
     assert len(quarantine) == 0
 
 
@@ -320,7 +320,8 @@ def test_oldest_key_leaves_first() -> None:
     """There is room for 10,000 keys."""
     quarantine = Quarantine()
     for key in range(10_001):
-        quarantine.add(key, 0.0)
+        quarantine.add(key, ErrorCode.VALUE_REJECTED, 0.0)
 
+    refused = ErrorCode.VALUE_REJECTED
     assert len(quarantine) == 10_000
-    assert quarantine.is_in([0, 1, 10_000], 1.0).tolist() == [False, True, True]
+    assert quarantine.codes([0, 1, 10_000], 1.0) == [None, refused, refused]

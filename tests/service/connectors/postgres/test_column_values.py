@@ -90,9 +90,9 @@ def test_malformed_arrays_are_errors(name: str, array: bytes) -> None:
 
 def test_texts_in_arrays_are_utf8() -> None:
     """An element that is not UTF-8 is an error of the table."""
-    with pytest.raises(BackendError, match="not UTF-8") as caught:
+    with pytest.raises(BackendError, match="has no equal in UTF-8") as caught:
         read("text", [sent([b"\xff"])])
-    assert caught.value.code is ErrorCode.BACKEND_REJECTED
+    assert caught.value.code is ErrorCode.VALUE_REJECTED
 
 
 @pytest.mark.parametrize(

@@ -110,7 +110,8 @@ STATES = {
     for code, states in {
         ErrorCode.BACKEND_UNAVAILABLE: "08003 3D000 40001 53300 55P03 57P01 57P03 58030 XX000",
         ErrorCode.SCHEMA_CHANGED: "0A000 42703 42P01",
-        ErrorCode.KEY_REJECTED: "21000 22P02 54000 P0001",
+        ErrorCode.KEY_REJECTED: "21000 22P02 22P05 54000 P0001",
+        ErrorCode.VALUE_REJECTED: "22021",
         ErrorCode.BACKEND_REJECTED: "26000 39000",
         ErrorCode.BACKEND_AUTH: "28000 28P01",
         ErrorCode.FORBIDDEN: "42501",
@@ -203,7 +204,7 @@ def test_network_errors_have_distinct_reasons() -> None:
     [
         (asyncpg.DataError("invalid input for query argument $1"), ErrorCode.KEY_REJECTED),
         (asyncpg.OutdatedSchemaCacheError("type changed"), ErrorCode.SCHEMA_CHANGED),
-        (UnicodeDecodeError("utf-8", b"\xff", 0, 1, "invalid"), ErrorCode.BACKEND_REJECTED),
+        (UnicodeDecodeError("utf-8", b"\xff", 0, 1, "invalid"), ErrorCode.VALUE_REJECTED),
         (ValueError("invalid port"), ErrorCode.BACKEND_UNAVAILABLE),
     ],
     ids=lambda value: str(value)[:20],

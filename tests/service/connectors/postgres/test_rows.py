@@ -247,7 +247,7 @@ def test_nan_is_not_null() -> None:
             (sent_bytes([digits]), numeric(5, 2), ErrorCode.SCHEMA_CHANGED)
             for digits in (b"1.505", b"1234.00", b"lots")
         ),
-        (sent_bytes([b"\xff"]), builtin("text"), ErrorCode.BACKEND_REJECTED),
+        (sent_bytes([b"\xff"]), builtin("text"), ErrorCode.VALUE_REJECTED),
     ],
 )
 def test_other_blocks_are_refused(block: bytes, kind: PostgresType, code: ErrorCode) -> None:
@@ -255,8 +255,8 @@ def test_other_blocks_are_refused(block: bytes, kind: PostgresType, code: ErrorC
     fault = fault_of(lambda: column_of(block, kind))
 
     expected = "column c0 is no longer"
-    if code is ErrorCode.BACKEND_REJECTED:
-        expected = "the table holds text that is not UTF-8"
+    if code is ErrorCode.VALUE_REJECTED:
+        expected = "a text of a row is invalid in the encoding of the database"
     assert fault.code is code
     assert fault.detail.startswith(expected)
 
