@@ -75,10 +75,14 @@ def frame_texts(frames: Iterable[traceback.FrameSummary]) -> list[str]:
 
 
 WINDOW_S = 1.0
+# What an event is about: names of the configuration, and peers. Details may differ in each event.
+_SUBJECT = (
+    *("event", "code", "peer", "dimension", "table", "create_index", "path", "topic", "channel"),
+)
 
 
 class LogRateLimit:
-    """Passes at most `per_second` events of the same name, code and peer; thread-safe."""
+    """Passes at most `per_second` events of the same name, code and subject; thread-safe."""
 
     def __init__(self, per_second: int = 5, clock: Callable[[], float] = time.monotonic) -> None:
         self._limit = EventRateLimit(per_second, window_s=WINDOW_S)
@@ -87,7 +91,7 @@ class LogRateLimit:
 
     def __call__(self, _logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
         """The event, with `suppressed` if some before it were dropped; raises DropEvent."""
-        subject = tuple(str(event.get(field)) for field in ("event", "code", "peer"))
+        subject = tuple(str(event.get(field)) for field in _SUBJECT)
         with self._lock:
             suppressed = self._limit.admit(subject, self._clock())
         if suppressed is None:

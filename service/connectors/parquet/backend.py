@@ -106,7 +106,7 @@ class ParquetBackend(Backend):
         if loaded.fault is None:
             self._warnings.on_success()
         elif self._warnings.is_due(str(loaded.fault), self._clock()):
-            _warn_unavailable(loaded.fault)
+            _warn_unavailable(self._path, loaded.fault)
         if loaded.file is not self._logged:
             self._logged = loaded.file
             row_count = loaded.file.rows.num_rows
@@ -162,7 +162,7 @@ class ParquetScan(Backend):
         except BackendError as error:
             if self._described is None:
                 raise
-            _warn_unavailable(error)
+            _warn_unavailable(self._path, error)
         return self._described
 
     async def probe(self, *, timeout_s: float) -> None:
@@ -179,5 +179,5 @@ class ParquetScan(Backend):
         )
 
 
-def _warn_unavailable(fault: BackendError) -> None:
-    log.warning("dimension.file_unavailable", code=fault.code, detail=fault.detail)
+def _warn_unavailable(path: Path, fault: BackendError) -> None:
+    log.warning("dimension.file_unavailable", path=str(path), code=fault.code, detail=fault.detail)

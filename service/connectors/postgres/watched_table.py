@@ -151,7 +151,9 @@ class WatchingReader(SplitReader):
             if self._origin.is_partitioned:
                 raise
             if self._warnings.is_due("table", asyncio.get_running_loop().time()):
-                log.warning("changelog.table_not_compared", error=error.detail)
+                log.warning(
+                    "changelog.table_not_compared", table=settings.table, error=error.detail
+                )
             return _Version(None, is_known=False)
         if not reply.records:
             return _Version(None)

@@ -167,13 +167,28 @@ class TestRateLimit:
         with pytest.raises(DropEvent):
             self.logged(limit, EVENT)
 
-    @pytest.mark.parametrize("other", [{"code": "internal"}, {"peer": "::1"}, {"event": "other"}])
-    def test_other_subjects_have_their_own_limit(self, other: dict[str, str]) -> None:
-        """A code or peer that floods the log does not suppress another one."""
+    @pytest.mark.parametrize(
+        "name", ["code", "peer", "event", "dimension", "table", "create_index", "path", "channel"]
+    )
+    def test_other_subjects_have_their_own_limit(self, name: str) -> None:
+        """A code, peer or dimension that floods the log does not suppress another one."""
         limit = LogRateLimit(1, HandClock())
         self.logged(limit, EVENT)
 
-        assert self.logged(limit, {**EVENT, **other}) == {**EVENT, **other}
+        other = {**EVENT, name: "other"}
+        assert self.logged(limit, other) == other
+        with pytest.raises(DropEvent):
+            self.logged(limit, {**other, "detail": "another"})
+
+    def test_each_dimension_is_warned_of_at_start(self, stream: io.StringIO) -> None:
+        """The warnings of many dimensions at once are all written."""
+        names = [f"dimension {number}" for number in range(19)]
+
+        for name in names:
+            structlog.get_logger().warning("dimension.loaded_once", dimension=name)
+
+        lines = stream.getvalue().splitlines()
+        assert [json.loads(line)["dimension"] for line in lines] == names
 
     def test_subjects_are_bounded(self) -> None:
         """Beyond the bound the oldest subject is forgotten."""
