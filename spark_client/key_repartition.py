@@ -1,6 +1,6 @@
 """Repartitioning of a DataFrame by key group: equal keys come into the same partition.
 
-Moves rows only; their order within an input partition is that of Spark's shuffle.
+A shuffle keeps no order of the rows; columns of a sequence restore it within each partition.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 -- its usual name
 from pyspark.sql.types import DoubleType, FloatType, IntegerType, StructField, StructType
 
@@ -28,26 +28,28 @@ class KeyRepartition:
     dimension: str
     columns: tuple[str, ...] | None  # None: the names of the dimension's key
     partitions: int | None  # None: `spark.sql.shuffle.partitions`
+    sequence: tuple[str, ...] = ()  # columns that order the records of each partition
 
     def __call__(self, records: DataFrame) -> DataFrame:
         """The same rows, fields and metadata, in other partitions.
 
-        Raises InvalidRequest for unknown columns and columns that are no keys; without `columns`
-        also BackendError or SidecarUnreachable.
+        Raises InvalidRequest for unknown columns, columns that are no keys, and a sequence of a
+        stream; without `columns` also BackendError or SidecarUnreachable.
         """
         positions = self._key_positions(records)
         for position in positions:
             _check_key(records.schema[position])
+        sequence = self._sequence_positions(records)
         count = self.partitions
         if count is None:
             usual = records.sparkSession.conf.get("spark.sql.shuffle.partitions")
             assert usual is not None  # it has a default
             count = min(int(usual), KEY_GROUPS)
         if not hasattr(F, "arrow_udf"):  # PySpark 3.5 and 4.0
-            return _by_salt(records, positions, count)
+            return in_sequence(divided_by_salt(records, positions, count), sequence)
         shard = F.arrow_udf(_shards(count), returnType="int")
-        keys = [records[_quoted(records.columns[position])] for position in positions]
-        return records.repartitionById(count, shard(*keys))
+        divided = records.repartitionById(count, shard(*_columns(records, positions)))
+        return in_sequence(divided, sequence)
 
     def _key_positions(self, records: DataFrame) -> list[int]:
         columns = self.columns or described_key(self.address, self.dimension)
@@ -58,6 +60,16 @@ class KeyRepartition:
             if self.columns is None:
                 error.add_remedy("the dimension's key has this name; name the records' with on=")
             raise
+
+    def _sequence_positions(self, records: DataFrame) -> list[int]:
+        if self.sequence and records.isStreaming:
+            raise InvalidRequest(
+                ErrorCode.BAD_REQUEST,
+                "Spark does not sort streams, so sequence= needs the batches of a stream; apply"
+                " repartition_for within foreachBatch, or leave sequence= out",
+            )
+        names = column_names(records)
+        return [names.position(name) for name in self.sequence]
 
 
 def _check_key(field: StructField) -> None:
@@ -73,6 +85,17 @@ def _quoted(name: str) -> str:
     return f"`{name.replace('`', '``')}`"
 
 
+def in_sequence(records: DataFrame, positions: Sequence[int]) -> DataFrame:
+    """Sort each partition by the columns at these positions, NULLs first; by none, no sort."""
+    if not positions:
+        return records
+    return records.sortWithinPartitions(*_columns(records, positions))
+
+
+def _columns(records: DataFrame, positions: Sequence[int]) -> list[Column]:
+    return [records[_quoted(records.columns[position])] for position in positions]
+
+
 def _shards(count: int) -> Callable[..., pa.Array]:
     def shards(*keys: pa.Array) -> pa.Array:
         return pa.array(_shards_of(keys, count))
@@ -85,7 +108,7 @@ def _shards_of(keys: Sequence[pa.Array], count: int) -> npt.NDArray[np.int32]:
     return shards_of_groups(key_groups(batch), count)
 
 
-def _by_salt(records: DataFrame, positions: Sequence[int], count: int) -> DataFrame:
+def divided_by_salt(records: DataFrame, positions: Sequence[int], count: int) -> DataFrame:
     """Without `repartitionById`, by a column whose hash in Spark is the wanted partition."""
     name = "_salt"
     while name.lower() in {column.lower() for column in records.columns}:

@@ -272,7 +272,12 @@ class Sidecar:
         )
 
     def repartition_for(
-        self, dimension: str, *, on: On | None = None, partitions: int | None = None
+        self,
+        dimension: str,
+        *,
+        on: On | None = None,
+        partitions: int | None = None,
+        sequence: str | Sequence[str] | None = None,
     ) -> KeyRepartition:
         """Bring equal keys into the same partition: `events.transform(…repartition_for(…))`.
 
@@ -281,6 +286,9 @@ class Sidecar:
         `on`: the records' key columns as in `lookup_join`; their order decides the group. The
         default is the names of the dimension's key, which the driver reads from a sidecar.
         `partitions`: 1 to 4096, default `spark.sql.shuffle.partitions`.
+        `sequence`: columns that order the records of each partition, such as a time or an offset;
+        ascending, NULLs first. Without it, records of one key have the order of Spark's shuffle,
+        which is none. A stream cannot be sorted: then apply this within `foreachBatch`.
 
         Raises ValueError. Applying the result to a DataFrame raises InvalidRequest for unknown
         columns and columns that are no keys, BackendError, or SidecarUnreachable.
@@ -290,7 +298,10 @@ class Sidecar:
         if partitions is not None and not is_count:
             raise ValueError(f"partitions is a number from 1 to {KEY_GROUPS}, not {partitions!r}")
         columns = None if on is None else join_keys(on).columns
-        return KeyRepartition(self._address(), dimension, columns, partitions)
+        sorting = (sequence,) if isinstance(sequence, str) else tuple(sequence or ())
+        if sequence is not None and not sorting:
+            raise ValueError("sequence= must name at least one column, or be left out")
+        return KeyRepartition(self._address(), dimension, columns, partitions, sorting)
 
     def _address(self) -> Address:
         tls = ClientTls(self.ca_file, self.cert_file, self.key_file)

@@ -14,6 +14,7 @@ from lookup_core.dimension_schema import VersionColumns
 from lookup_core.errors import ErrorCode, InvalidRequest
 from spark_client import Sidecar
 from spark_client.fake_sidecar import FakeDimension, FakeSidecar
+from spark_client.key_repartition import divided_by_salt, in_sequence
 from spark_client.lookup_task import task_trace
 from tests.spark_client.builders import ALL_DIMENSIONS
 from tests.spark_client.fake_server import FakeServer
@@ -268,6 +269,52 @@ def test_equal_keys_share_a_partition(sidecar: Sidecar, keyed: DataFrame) -> Non
     assert set.union(*found.values()) == set(range(5))
     assert Counter(divided.collect()) == Counter(keyed.collect())
     assert partitions_of(narrow) == found
+
+
+@pytest.mark.parametrize("is_older", [False, True], ids=["by id", "by salt"])
+def test_sequence_orders_each_partition(
+    sidecar: Sidecar, keyed: DataFrame, *, is_older: bool
+) -> None:
+    """Records of a partition have the order of the sequence, NULLs first, on every PySpark."""
+    newest_first = keyed.withColumn("n", F.when(F.col("n") % 50 != 0, 1000 - F.col("n")))
+
+    if is_older:
+        divided = in_sequence(divided_by_salt(newest_first, [0], 5), [1])
+    else:
+        divide = sidecar.repartition_for("customers", partitions=5, sequence="n")
+        divided = newest_first.transform(divide)
+
+    parts = divided.groupBy(F.spark_partition_id()).agg(F.collect_list(F.coalesce("n", F.lit(-1))))
+    found = [numbers for _, numbers in parts.collect()]
+    assert len(found) == 5
+    assert found == [sorted(numbers) for numbers in found]
+    assert Counter(divided.collect()) == Counter(newest_first.collect())
+
+
+def test_sequence_precedes_the_lookup(sidecar: Sidecar, keyed: DataFrame) -> None:
+    """An ordered lookup keeps the sequence of each key's records, by several columns, too."""
+    newest_first = keyed.select("id", (1000 - F.col("n")).alias("a.b"), F.lit(1).alias("day"))
+
+    enriched = newest_first.transform(
+        sidecar.repartition_for("customers", partitions=3, sequence=["day", "a.b"])
+    ).transform(sidecar.lookup_join("customers", on="id"))
+
+    numbers: dict[Any, list[int]] = {}
+    for row in enriched.collect():
+        numbers.setdefault(row[0], []).append(row[1])
+    assert len(numbers) == 101
+    assert all(found == sorted(found) for found in numbers.values())
+
+
+def test_stream_has_no_sequence(sidecar: Sidecar, spark_session: SparkSession) -> None:
+    """A sequence of a stream, or of an unknown column, is refused with the remedy."""
+    stream = spark_session.readStream.format("rate").load()
+    divide = sidecar.repartition_for("customers", on="value", sequence="timestamp")
+
+    with pytest.raises(InvalidRequest, match="within foreachBatch"):
+        stream.transform(divide)
+    with pytest.raises(InvalidRequest, match="no column 'timestamp'; they have value"):
+        spark_session.range(1).toDF("value").transform(divide)
 
 
 def test_repartition_keeps_fields(sidecar: Sidecar, spark_session: SparkSession) -> None:

@@ -195,6 +195,8 @@ def test_wrong_counts_are_refused(partitions: Any) -> None:  # noqa: ANN401 -- a
         Sidecar(URL).repartition_for("d", partitions=partitions)
     with pytest.raises(ValueError, match="at least one column"):
         Sidecar(URL).lookup_udf("d", columns=[])
+    with pytest.raises(ValueError, match="sequence= must name at least one column"):
+        Sidecar(URL).repartition_for("d", sequence=[])
 
 
 @pytest.mark.parametrize(

@@ -44,7 +44,9 @@ def enrich(events: DataFrame) -> DataFrame:
     composite = sidecar.lookup_join("weather", on=("origin", "time_hour"), columns=())
     assert_type(events.transform(everything), DataFrame)
     assert_type(events.transform(sidecar.repartition_for("customers")), DataFrame)
-    events = events.transform(sidecar.repartition_for("d", on={"a": "b"}, partitions=8))
+    events = events.transform(
+        sidecar.repartition_for("d", on={"a": "b"}, partitions=8, sequence="at")
+    )
     return events.transform(everything).transform(shortest).transform(composite)
 
 

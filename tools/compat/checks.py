@@ -227,11 +227,14 @@ def check_sql(run: CheckRun) -> None:
 
 
 def check_repartition(run: CheckRun) -> None:
-    """`repartition_for` brings equal keys into one partition and keeps all rows."""
+    """`repartition_for` brings equal keys into one partition, in sequence, and keeps all rows."""
     spread = run.records().transform(
-        run.sidecar.repartition_for("customers", on="key", partitions=3)
+        run.sidecar.repartition_for("customers", on="key", partitions=3, sequence="line")
     )
     rows = _rows(spread.withColumn("partition", F.spark_partition_id()))
+    for partition in range(3):
+        lines = [row[0] for row in rows if row[-1] == partition]
+        _require_equal(lines, sorted(lines))
     _require_equal(sorted(row[0] for row in rows), range(LINES))
     partitions = defaultdict(set)
     for _, key, partition in rows:
