@@ -21,7 +21,7 @@ from service.commands.sidecar_client import (
     dimension_path,
     sidecar_command,
 )
-from service.commands.tables import print_table, shown
+from service.commands.tables import print_table, shown, shown_span
 
 FAILURES = frozenset({"error", "timeout"})  # outcomes
 
@@ -156,7 +156,8 @@ def answer_table(keys: Sequence[str], answer: Mapping[str, Any]) -> Table:
     answered = zip(keys, outcomes(answer), answer["ages_ms"], rows, strict=True)
     for key, outcome, age_ms, row in answered:
         cells = [shown(row[name]) if name in row else Text() for name in columns]
-        table.add_row(shown(key), shown(outcome), shown_age(age_ms) if row else "", *cells)
+        age = shown_span(age_ms / 1000) if row else ""
+        table.add_row(shown(key), shown(outcome), age, *cells)
     return table
 
 
@@ -177,8 +178,3 @@ def error_lines(answer: Mapping[str, Any], key: Sequence[KeyField]) -> list[str]
     return [
         f"{code}: {code.meaning}{more.get(code, '')}" for code in ErrorCode if code.value in codes
     ]
-
-
-def shown_age(age_ms: int) -> str:
-    """Return an age in milliseconds or seconds."""
-    return f"{age_ms} ms" if age_ms < 1000 else f"{age_ms / 1000:.1f} s"

@@ -12,7 +12,7 @@ from pyarrow import types
 
 from lookup_core.answer import Outcome
 from lookup_core.dimension_schema import DimensionSchema
-from lookup_core.errors import BackendError, ErrorCode, InvalidRequest
+from lookup_core.errors import BackendError, ErrorCode, InvalidRequest, of_dimension
 from lookup_core.keys.json_keys import typed_keys_from_json
 from lookup_core.keys.typed_keys import TypedKeys
 from service.engine.dimension import Dimension
@@ -139,4 +139,5 @@ def _problem(outcome: Outcome, code: ErrorCode | None, dimension: Dimension) -> 
     fallback = ErrorCode.TIMEOUT if outcome is Outcome.TIMEOUT else ErrorCode.INTERNAL
     code = code or fallback
     reason = dimension.record.errors.reason(code)
-    return problem_of_code(code, f"{dimension.name}: the lookup of this key failed: {reason}")
+    detail = of_dimension(dimension.name, f"the lookup of this key failed: {reason}")
+    return problem_of_code(code, detail)

@@ -158,7 +158,7 @@ class FakeSidecar:
         answer = {
             "outcomes": outcomes,
             "rows": rows,
-            "ages_ms": [1500 if row else 0 for row in rows],
+            "ages_ms": [90_000 if row else 0 for row in rows],
         }
         if "bad" in keys:
             position = keys.index("bad")

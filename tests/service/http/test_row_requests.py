@@ -321,7 +321,9 @@ async def test_unfit_row_names_its_column(service: Served) -> None:
     described = await service.get(ONE)
 
     assert alone.problem == (502, "value_rejected")
-    assert alone.json["detail"] == f"customers: the lookup of this key failed: {detail}"
+    assert alone.json["detail"] == (
+        f'dimension "customers": the lookup of this key failed: {detail}'
+    )
     assert many.json["outcomes"] == ["error", "fetched"]
     assert many.json["errors"] == {"0": {"code": "value_rejected", "retryable": False}}
     error = described.json["recent_errors"][0]
