@@ -1,15 +1,19 @@
-"""Connections of the listeners: runners of applications, and handshakes of TLS."""
+"""Connections of the listeners: runners of applications, malformed requests, handshakes of TLS."""
 
 import asyncio
 import socket
 import ssl
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from http import HTTPStatus
 
 import structlog
 from aiohttp import web
 
+from lookup_core.errors import ErrorCode
 from service.http.limits import Limits
+from service.http.problem import HttpCode, Problem
+from service.http.replies.ready_response import FIXED_HEADERS
 
 MAX_LINE_BYTES = 8190  # of the request line and of each header
 MAX_HEADERS = 128
@@ -22,7 +26,7 @@ def listener(app: web.Application, limits: Limits, *, shutdown_timeout_s: float)
     headers. Handlers are cancelled when their client disconnects. A clean-up waits up to
     `shutdown_timeout_s` for running requests.
     """
-    return web.AppRunner(
+    return _Runner(
         app,
         access_log=None,
         auto_decompress=False,
@@ -34,6 +38,52 @@ def listener(app: web.Application, limits: Limits, *, shutdown_timeout_s: float)
         max_line_size=MAX_LINE_BYTES,
         shutdown_timeout=shutdown_timeout_s,
     )
+
+
+class _Runner(web.AppRunner):
+    """A runner whose connections report malformed requests as problems, too."""
+
+    async def _make_server(self) -> web.Server:
+        made = await super()._make_server()
+        return _Server(
+            made.request_handler,
+            request_factory=made.request_factory,
+            handler_cancellation=made.handler_cancellation,
+            **made._kwargs,  # noqa: SLF001 -- aiohttp has no other way to its connections
+        )
+
+
+class _Server(web.Server):
+    def __call__(self) -> web.RequestHandler:
+        return _Connection(self, loop=asyncio.get_running_loop(), **self._kwargs)
+
+
+class _Connection(web.RequestHandler):
+    def handle_error(
+        self,
+        request: web.BaseRequest,
+        status: int = HTTPStatus.INTERNAL_SERVER_ERROR,
+        exc: BaseException | None = None,
+        message: str | None = None,
+    ) -> web.StreamResponse:
+        """The reply to a request that reached no route, or whose middleware failed."""
+        if request.writer.output_size:
+            raise ConnectionError("a part of the response was sent")
+        log = structlog.get_logger()
+        if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+            log.error("http.request_failed", code=ErrorCode.INTERNAL.value, exc_info=exc)
+            problem = Problem.of(status, ErrorCode.INTERNAL, "internal error; see the log")
+        else:
+            peer, reason = request.remote or "unix", type(exc).__name__
+            # Not the message: it quotes the request, possibly with its token.
+            log.warning("http.malformed_request", code="bad_http", peer=peer, reason=reason)
+            fault = (message or reason).strip().partition("\n")[0]
+            detail = f"this is not a valid HTTP/1.1 request: {fault}"
+            problem = Problem.of(status, HttpCode.BAD_HTTP, detail)
+        response = problem.response()
+        response.headers.update(FIXED_HEADERS)
+        response.force_close()
+        return response
 
 
 _ACCEPT_PAUSE_S = 1.0  # after a failed accept, such as without a free file descriptor

@@ -1,6 +1,7 @@
 """Connections of the listeners: strange or slow clients, and TLS handshakes."""
 
 import asyncio
+import json
 import socket
 import ssl
 from collections.abc import AsyncIterator
@@ -78,9 +79,32 @@ async def _read_to_the_end(reader: asyncio.StreamReader) -> bytes:
     ],
 )  # fmt: skip
 async def test_malformed_request_is_refused(service: Served, sent: bytes) -> None:
-    """Bytes that are not one clear HTTP/1.1 request are a 400; the next client is served."""
-    assert (await exchanged(service, sent)).split()[1] == b"400"
+    """Bytes that are not one clear HTTP/1.1 request are a problem; the next client is served."""
+    head, _, body = (await exchanged(service, sent)).partition(b"\r\n\r\n")
+
+    assert head.split()[1] == b"400"
+    assert b"Content-Type: application/problem+json" in head
+    assert json.loads(body)["code"] == "bad_http"
     assert (await service.get("/livez", over="tcp")).status == 200
+
+
+async def test_malformed_request_is_logged_once(
+    service: Served, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The log has one warning, which quotes nothing of the request, and no traceback."""
+    with capture_logs() as logs:
+        await exchanged(service, REQUEST + b"Host: a\r\nAuthorization: secret\r\n\r\n")
+
+    assert caplog.records == []
+    assert logs == [
+        {
+            "event": "http.malformed_request",
+            "log_level": "warning",
+            "code": "bad_http",
+            "peer": "127.0.0.1",
+            "reason": "BadHttpMessage",
+        }
+    ]
 
 
 async def test_pipeline_is_not_read_without_end(service: Served) -> None:
