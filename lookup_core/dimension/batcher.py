@@ -16,6 +16,7 @@ from lookup_core.protocol.answer_budget import AnswerSize
 from lookup_core.settings import BatchSettings
 
 QUERY_BYTES = 8 * 1024 * 1024  # of rows: a query's rows take about four times as much at its end
+_LEAST_BYTES = 4 * 1024  # less memory is not worth a copy
 
 ChannelId = NewType("ChannelId", int)
 
@@ -32,6 +33,17 @@ class KeyRun:
         """The first `count` keys, and the rest."""
         first = KeyRun(self.flights[:count], self.source, self.rows[:count])
         return first, KeyRun(self.flights[count:], self.source, self.rows[count:])
+
+    def compacted(self) -> "KeyRun":
+        """The same keys, copied if their source has at least twice their memory.
+
+        Few queued keys would otherwise keep a whole frame, whose other credit has returned.
+        """
+        own_bytes = self.source.nbytes * len(self.rows) // max(self.source.num_rows, 1)
+        if self.source.get_total_buffer_size() <= 2 * own_bytes + _LEAST_BYTES:
+            return self
+        copied = self.source.take(pa.array(self.rows))
+        return KeyRun(self.flights.copy(), copied, np.arange(len(self.rows), dtype=np.int32))
 
 
 @dataclass(slots=True)
@@ -66,7 +78,7 @@ class Batcher:
         """Queue keys for a channel."""
         if not self._queued:
             self._oldest_at = now
-        self._channels.setdefault(channel, _Channel()).runs.append(run)
+        self._channels.setdefault(channel, _Channel()).runs.append(run.compacted())
         self._queued += len(run.flights)
 
     def next_deadline(self) -> float | None:
@@ -136,7 +148,7 @@ class Batcher:
         while count and channel.runs:
             first, rest = channel.runs.popleft().split(count)
             if rest.flights.size:
-                channel.runs.appendleft(rest)
+                channel.runs.appendleft(rest.compacted())
             self._queued -= len(first.flights)
             wanted = self._wanted(first)
             if wanted.flights.size:

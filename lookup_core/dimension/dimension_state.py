@@ -395,7 +395,10 @@ class DimensionState:
     def _answer(self, query: Query, shares: Sequence[Share]) -> Effects:
         self._queries.end(query.id)
         self._flights.end(query.flights)
-        return Effects(self._delivered(shares))
+        delivered = self._delivered(shares)
+        for lookup_id, _ in shares:
+            self._waiting.compact(lookup_id, self._flights)
+        return Effects(delivered)
 
     def _end(self, lookups: Sequence[WaitingLookup], code: ErrorCode, now: float) -> Effects:
         shares = []

@@ -233,9 +233,13 @@ class FlightTable:
             for start, end in zip([0, *ends], ends, strict=False)
         }
 
+    def open_waiters(self, lookup_id: LookupId, waiters: Numbers) -> Numbers:
+        """Those of a lookup's waiters that are open."""
+        return waiters[self._waiters["lookup_id"][waiters] == lookup_id]
+
     def left_open(self, lookup_id: LookupId, waiters: Numbers) -> tuple[Positions, list[KeyId]]:
         """The positions, and their keys, that a lookup with these waiters still waits for."""
-        waiters = waiters[self._waiters["lookup_id"][waiters] == lookup_id]
+        waiters = self.open_waiters(lookup_id, waiters)
         positions: Positions = self._waiters["position"][waiters]
         return positions, self.key_ids(self._waiters["flight"][waiters])
 

@@ -18,7 +18,7 @@ class WaitingLookup:
     id: LookupId
     columns: tuple[str, ...]
     deadline_s: float
-    waiters: Numbers  # of the flight table, one for each key without an immediate answer
+    waiters: Numbers  # of the flight table, one for each key without an immediate answer, at first
     left: int = field(init=False)  # keys without an answer
 
     def __post_init__(self) -> None:
@@ -81,6 +81,12 @@ class WaitingLookups:
             return False
         self._pop(lookup_id)
         return True
+
+    def compact(self, lookup_id: LookupId, flights: FlightTable) -> None:
+        """Forget the answered keys of a lookup if they are most of its keys."""
+        lookup = self._lookups.get(lookup_id)
+        if lookup is not None and 2 * lookup.left < len(lookup.waiters):
+            lookup.waiters = flights.open_waiters(lookup_id, lookup.waiters)
 
     def remove(self, lookup_id: LookupId) -> WaitingLookup | None:
         """Remove a lookup; None if it does not wait."""

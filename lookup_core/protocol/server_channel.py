@@ -1,4 +1,4 @@
-"""Service side of one channel: open lookups, watermark, and the credit it grants as they end."""
+"""Service side of one channel: open lookups, watermark, and the credit that answers return."""
 
 from collections import deque
 from collections.abc import Iterable
@@ -58,7 +58,7 @@ class ServerChannel(Generic[Owner]):
         self._ledger = ledger
         self._owner = owner
         self._next_sequence = 1
-        self._held: dict[int, Grant] = {}  # {sequence: cost of its open lookup}
+        self._held: dict[int, Grant] = {}  # {sequence of an open lookup: cost of its open keys}
         self._held_sum = NOTHING
         self._unsent: deque[Grant] = deque()  # credit in the outbox, oldest first
         self._unsent_sum = NOTHING
@@ -94,18 +94,27 @@ class ServerChannel(Generic[Owner]):
         lent = self._ledger.lend(self._owner, self._wanted())
         return None if lent == NOTHING else self._to_send(lent)
 
+    def on_answered(self, sequence: int, records: int) -> Credit | None:
+        """The credit to send for a part of a lookup's records, before the last; None without any.
+
+        Bytes return in proportion to the records; `on_ended` returns the rest.
+        """
+        left = self._held.get(sequence)
+        if left is None or not records:
+            return None
+        cost = Grant(records, left.bytes * records // left.records)
+        self._held[sequence] = left.minus(cost)
+        back = self._released(cost)
+        return None if back == NOTHING else self._to_send(back)
+
     def on_ended(self, sequence: int) -> Credit | None:
-        """The credit to send for an ended lookup, once; None if it is not open.
+        """The credit to send for the rest of a lookup, once; None if it is not open.
 
         It stays charged until `on_credit_sent`, which bounds the queue for a client that does not
         read. It is 0 if other channels need all of it; `is_drained` waits for it nevertheless.
         """
         cost = self._held.pop(sequence, None)
-        if cost is None:
-            return None
-        self._held_sum = self._held_sum.minus(cost)
-        taken = self._ledger.take_back(self._owner, cost, record_bytes=self._mean_record_bytes())
-        return self._to_send(cost.minus(taken))
+        return None if cost is None else self._to_send(self._released(cost))
 
     def on_credit_sent(self) -> None:
         """The oldest credit was sent: the client may use it."""
@@ -149,6 +158,12 @@ class ServerChannel(Generic[Owner]):
 
     def _used(self) -> Grant:
         return self._held_sum.plus(self._unsent_sum)
+
+    def _released(self, cost: Grant) -> Grant:
+        """The part of this cost, no longer held, that returns to the client."""
+        self._held_sum = self._held_sum.minus(cost)
+        record_bytes = self._mean_record_bytes()
+        return cost.minus(self._ledger.take_back(self._owner, cost, record_bytes=record_bytes))
 
     def _to_send(self, grant: Grant) -> Credit:
         self._unsent.append(grant)

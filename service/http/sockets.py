@@ -59,7 +59,7 @@ class _Server(web.Server):
 
 
 class _Connection(web.RequestHandler):
-    def handle_error(
+    def handle_error(  # noqa: PLR0917 -- aiohttp's signature
         self,
         request: web.BaseRequest,
         status: int = HTTPStatus.INTERNAL_SERVER_ERROR,

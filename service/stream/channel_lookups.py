@@ -89,9 +89,12 @@ class ChannelLookups:
     def _deliver(self, whole: AnswerPiece) -> None:
         for piece in whole.pieces():
             self.outbox.put(piece)
+        state, sequence = self.admitted.state, whole.sequence
         if whole.is_last:
-            self._lookups.pop(whole.sequence, None)
-            self._put_credit(self.admitted.state.on_ended(whole.sequence))
+            self._lookups.pop(sequence, None)
+            self._put_credit(state.on_ended(sequence))
+        else:
+            self._put_credit(state.on_answered(sequence, whole.answer.size))
         self.queue.on_room()  # the answer may be smaller than what was held for it
 
     def _put_credit(self, credit: Credit | None) -> None:

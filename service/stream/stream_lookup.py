@@ -92,7 +92,10 @@ class StreamLookup:
         self.pace = context.costs.pace
         self.records = int(requested.keys.num_rows)
         self.deadline_s = requested.deadline_s
-        self._requested = requested
+        self._keys: pa.RecordBatch | None = requested.keys  # None once all are submitted
+        self._event_time_ms = requested.event_time_ms
+        self._span = requested.span
+        self._sequence = requested.sequence
         self._context = context
         self._deliver = deliver
         self._on_defect = on_defect
@@ -136,8 +139,8 @@ class StreamLookup:
                 self._context.dimension.leave(part.lookup_id)
             self._release(part, part.unanswered)
         self._parts.clear()
-        if self._requested.span is not None and self._unanswered:
-            self._requested.span.end(is_left=True)
+        if self._span is not None and self._unanswered:
+            self._span.end(is_left=True)
             self._unanswered = 0
 
     def fail(self, error: Exception) -> None:
@@ -150,17 +153,20 @@ class StreamLookup:
                 part.lookup_id = None
             self._on_answer(part, answer)
 
-        context, requested = self._context, self._requested
+        context = self._context
         casts = context.schema.casts(context.dimension.schema)
-        keys = requested.keys.slice(part.start, part.unanswered)
+        assert self._keys is not None  # parts do not overlap
+        keys = self._keys.slice(part.start, part.unanswered)
+        if part.start + part.unanswered == self.records:
+            self._keys = None  # one slow key must not keep the whole frame
         submitted = context.dimension.submit(
             casts.typed_keys(keys),
             columns=context.schema.columns,
             channel=context.id,
             timeout_s=timeout_s,
             deliver=deliver,
-            event_time_ms=requested.event_time_ms,
-            span=requested.span,
+            event_time_ms=self._event_time_ms,
+            span=self._span,
         )
         part.lookup_id = None if submitted.is_done else submitted.lookup_id
         return submitted.answers
@@ -180,13 +186,13 @@ class StreamLookup:
     def _deliver_held(self, answer: Answer, answer_bytes: int) -> None:
         self._hold(answer_bytes)
         self._unanswered -= answer.size
-        span = self._requested.span
+        span = self._span
         if span is not None:
             span.count_outcomes(answer.outcomes)
             if not self._unanswered:
                 span.end()
         channel, is_last = self._context.channel, not self._unanswered
-        self._deliver(AnswerPiece(channel, self._requested.sequence, is_last, answer, answer_bytes))
+        self._deliver(AnswerPiece(channel, self._sequence, is_last, answer, answer_bytes))
 
     def _hold(self, count_bytes: int) -> None:
         context = self._context

@@ -1,15 +1,29 @@
 """Batches: which keys share a query, when it is sent, and how channels take turns."""
 
+import weakref
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from lookup_core.dimension.batcher import QUERY_BYTES, Batcher
-from lookup_core.dimension.flight_table import FlightTable
+from lookup_core.dimension.batcher import QUERY_BYTES, Batcher, ChannelId
+from lookup_core.dimension.dimension_events import LookupRequest
+from lookup_core.dimension.flight_table import FlightTable, LookupId
 from lookup_core.errors import ErrorCode
+from lookup_core.keys.typed_keys import TypedKeys
 from lookup_core.settings import BatchSettings
-from tests.lookup_core.dimension.scenario import NOTHING, Order, Scenario, ended, settings
+from tests.lookup_core.dimension.scenario import (
+    NOTHING,
+    SCHEMA,
+    Order,
+    Scenario,
+    ended,
+    settings,
+)
 
 
 def waiting_keys(max_keys: int, *keys_of: range) -> Scenario:
@@ -229,3 +243,36 @@ def test_former_waiters_are_forgotten() -> None:
 
     assert len(scenario.state._flights._waiters) < 20
     assert scenario.land(batch, {7: "Ada"}) == ended(1, "fetched Ada")
+
+
+def submit_numbers(scenario: Scenario, count: int) -> "weakref.ref[npt.NDArray[np.int64]]":
+    """Look up the keys 0 to `count` - 1; returns a reference to the memory of their frame."""
+    values = np.arange(count)
+    keys = TypedKeys(pa.record_batch([pa.array(values)], SCHEMA.key), np.zeros(0, np.int32), {})
+    submitted = LookupRequest(LookupId(1), ChannelId(1), keys, ("name",), 100.0)
+    scenario.state.submit(submitted, scenario.now)
+    return weakref.ref(values)
+
+
+def test_few_queued_keys_free_their_frame() -> None:
+    """A queued key does not keep the memory of a lookup whose other keys are answered."""
+    scenario = Scenario(settings(max_keys=10_000, max_waiting_keys=10_000))
+    scenario.land(scenario.query(9, *range(9_999)), dict.fromkeys(range(9999), "x"))
+
+    frame = submit_numbers(scenario, 10_000)
+
+    assert frame() is None
+    assert scenario.send() == Order(2, [9_999])
+
+
+def test_answered_keys_of_queue_free_memory() -> None:
+    """A lookup that is answered query by query keeps the memory of its last keys only."""
+    scenario = Scenario(settings(max_keys=9_000, max_in_flight=1, max_waiting_keys=10_000))
+    frame = submit_numbers(scenario, 10_000)
+    order = scenario.send()
+    assert order is not None
+    scenario.land(order.batch, dict.fromkeys(range(9000), "x"))
+
+    waiting = scenario.state._waiting.get(LookupId(1))
+    assert (frame(), len(waiting.waiters)) == (None, 1_000)
+    assert scenario.send() == Order(2, [*range(9_000, 10_000)])

@@ -157,6 +157,12 @@ class Line:
         self.to_client.append(result(sequence, fetched(names), is_last=not still_open))
         if not still_open:
             self.end(sequence)
+            return
+        back, left = self.server.on_answered(sequence, len(names)), self.costs[sequence]
+        if back is not None:
+            assert back.records <= len(names)
+            self.costs[sequence] = left.minus(Grant(back.records, back.bytes))
+        self.reply(back)
 
     def end(self, sequence: int) -> None:
         """A lookup ends by its last answer or by a cancel; at most its cost comes back."""

@@ -20,6 +20,7 @@ from tests.lookup_core.protocol.channel_frames import (
     KEY,
     REQUEST,
     fetched,
+    key_values,
     missing,
     open_channel,
     opened,
@@ -136,6 +137,20 @@ def test_credit_splits_a_question() -> None:
     assert answered is not None
     assert (answered.question, answered.answer.errors) == (QuestionId(1), {2: ErrorCode.TYPE})
     assert answered.answer.positions.tolist() == [2]
+
+
+def test_answered_keys_are_not_in_flight() -> None:
+    """One unanswered key does not keep returned credit from being used."""
+    channel = open_channel(records=100)
+    (first,) = lookups(channel.look_up(sent_keys(1, *map(str, range(100))), now_s=0.0))
+    channel.look_up(sent_keys(2, *map(str, range(200))), now_s=0.0)
+
+    channel.on_result(result(1, fetched(dict.fromkeys(range(99), "x")), is_last=False))
+    sent = lookups(channel.on_credit(frames.Credit(1, 99, len(first.payload)), now_s=0.0))
+
+    assert [len(key_values(each)) for each in sent] == [99]
+    assert channel.statistics().in_flight_records == 100
+    channel.check_invariants()
 
 
 def test_payload_fits_byte_credit() -> None:

@@ -114,6 +114,33 @@ def test_credit_returns_once_when_sent(channel: ServerChannel[int]) -> None:
     assert channel.on_lookup(lookup(2), SHARE.records) is None
 
 
+def test_answered_keys_return_their_credit(channel: ServerChannel[int]) -> None:
+    """Each answer returns its records, and bytes in proportion; the end returns the rest."""
+    channel.on_lookup(lookup(1, size=100), 7)
+
+    back = [channel.on_answered(1, 6), channel.on_answered(1, 0), channel.on_answered(9, 1)]
+    left = channel.statistics(1).in_flight_records
+    channel.on_credit_sent()
+    rest = channel.on_ended(1)
+    channel.on_credit_sent()
+
+    assert back == [Credit(3, 6, 85), None, None]
+    assert (left, rest) == (7, Credit(3, 1, 15))
+    assert channel.statistics(1).credit_records == SHARE.records
+    channel.check_invariants()
+
+
+def test_credit_of_answers_goes_to_pool() -> None:
+    """No frame is sent for answers whose whole credit goes to other channels."""
+    greedy, late = new_channels(2, 10 * POOL_BYTES)
+    greedy.on_lookup(lookup(1, size=0, backlog=10**6), 2)
+    greedy.on_credit_sent()
+    late.on_lookup(lookup(1, size=0, backlog=10**6), 1)
+
+    assert greedy.on_answered(1, 1) is None
+    greedy.check_invariants()
+
+
 def test_channel_drains_after_close(channel: ServerChannel[int]) -> None:
     """After CLOSE a channel refuses lookups and ends when its last credit is sent."""
     drained = [channel.is_drained]

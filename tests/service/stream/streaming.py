@@ -25,6 +25,7 @@ from lookup_core.protocol.arrow_payload import (
     encode_batch,
     result_schema,
 )
+from lookup_core.protocol.credit_ledger import NOTHING, Grant
 from lookup_core.protocol.frame_codec import decode_frame, encode_frame
 from lookup_core.protocol.frames import PROTOCOL_VERSION, SUBPROTOCOL, Frame
 from lookup_core.settings import DimensionSettings
@@ -167,13 +168,17 @@ class Peer:
     async def answer(self, sent: frames.Lookup) -> dict[int, str]:
         """All answers to a lookup, which must come next, its credit before the last of them."""
         words: dict[int, str] = {}
-        while isinstance(frame := await self.frame(), frames.Result):
+        back = NOTHING
+        is_last = False
+        while not is_last:
+            if isinstance(frame := await self.frame(), frames.Credit):
+                back = back.plus(Grant(frame.records, frame.bytes))
+                continue
+            assert isinstance(frame, frames.Result), frame
+            is_last = frame.is_last
             words |= self._part(frame, sent, known=words)
-            assert not frame.is_last
-        assert frame == credit_of(sent)
-        last = await self.receive(frames.Result)
-        assert last.is_last
-        return words | self._part(last, sent, known=words)
+        assert frames.Credit(sent.channel, back.records, back.bytes) == credit_of(sent)
+        return words
 
     def _part(
         self, result: frames.Result, sent: frames.Lookup, *, known: Mapping[int, str]

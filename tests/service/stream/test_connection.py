@@ -119,6 +119,7 @@ async def test_key_is_read_by_position(service: Streaming) -> None:
     keys = pa.record_batch({"customer_id": pa.array([7, 9], pa.int32())})
     await peer.send(frames.Lookup(1, 1, 1000, 0, encode_batch(keys)))
 
+    await peer.receive(frames.Credit)
     _, words = await peer.result()
     assert words == {0: "fetched Ada"}
 
@@ -208,15 +209,17 @@ async def test_lookup_is_answered_by_position(peer: Peer) -> None:
 
 
 async def test_hits_do_not_wait_for_misses(service: Streaming, peer: Peer) -> None:
-    """Cached rows are sent at once, in a RESULT that is not the last."""
+    """Cached rows are sent at once with their credit, in a RESULT that is not the last."""
     await peer.answers(7)
     service.customers.hold()
 
-    sent = await peer.look_up(2, 7, 8)
+    sent = await peer.look_up(2, 7, 8, 7)
+    size = len(sent.payload)
+    assert await peer.receive(frames.Credit) == frames.Credit(1, 2, 2 * size // 3)
     first, words = await peer.result()
-    assert (words, first.is_last) == ({0: "hit Ada"}, False)
+    assert (words, first.is_last) == ({0: "hit Ada", 2: "hit Ada"}, False)
     service.customers.release()
-    assert await peer.receive(frames.Credit) == credit_of(sent)
+    assert await peer.receive(frames.Credit) == frames.Credit(1, 1, size - 2 * size // 3)
     last, words = await peer.result()
     assert (words, last.is_last) == ({1: "fetched Bert"}, True)
 
