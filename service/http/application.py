@@ -10,9 +10,9 @@ from lookup_core.protocol.recent_streams import EndedStream
 from lookup_core.protocol.server_channel import ChannelStatistics
 from service.engine.dimension import Dimension
 from service.engine.tracer import NullTracer, Tracer
-from service.http.body import wait_for_body
+from service.http.body import BodyReader, wait_for_body
 from service.http.delivery import Delivery
-from service.http.limits import AnswerByteBudget, BodyByteBudget, Limits
+from service.http.limits import AdmissionLimit, AnswerByteBudget, BodyByteBudget, Limits
 from service.http.middleware import NOT_FOUND, RequestMiddleware
 from service.http.readiness import Readiness
 from service.http.replies.ready_response import FIXED_HEADERS
@@ -84,10 +84,10 @@ def guarded_application(
     middleware = RequestMiddleware(
         audiences,
         parts.readiness,
-        max_requests=parts.limits.connections,
+        admission_limit=AdmissionLimit(parts.limits.connections),
         answer_budget=parts.answer_budget,
         access=access,
-        delivery=Delivery(parts.limits.send_deadline_s),
+        delivery=Delivery(parts.limits),
     )
     traced: dict[web.AbstractRoute, str] = {}
     spans = RequestSpans(parts.tracer, traced, frozenset(parts.dimensions))
@@ -107,9 +107,10 @@ def guarded_application(
 
 def _routes(parts: ServiceParts) -> list[Route]:
     dimensions, row_texts = parts.dimensions, RowTexts()
-    lookup = Lookup(dimensions, parts.limits, parts.body_budget, row_texts)
+    bodies = BodyReader(parts.limits, parts.body_budget)
+    lookup = Lookup(dimensions, parts.limits, bodies, row_texts)
     single_row = SingleRow(dimensions, row_texts)
-    admin = Admin(dimensions, parts.limits, parts.body_budget)
+    admin = Admin(dimensions, parts.limits, bodies)
     status = Status(
         dimensions=dimensions,
         channels=parts.channels,

@@ -4,56 +4,111 @@ import asyncio
 import json
 import math
 import re
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
 from aiohttp import web
 
-from lookup_core.errors import ErrorCode, InvalidRequest
-from service.http.limits import BodyByteBudget, Limits
+from lookup_core.errors import ErrorCode, InvalidRequest, Overloaded
+from service.http.limits import ADMISSION, BodyByteBudget, Limits
 
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 
-async def body(request: web.Request, limits: Limits, budget: BodyByteBudget) -> bytes:
-    """All bytes of the body; they count against `budget` while they are read.
+_INCOMPLETE_FACTOR = 4  # incomplete bodies per admitted request
 
-    Raises 415 for a compressed body, 413 for one that is too large, 408 for one that is incomplete
-    at the deadline, and Overloaded if the budget is used up.
+
+@dataclass(slots=True, eq=False)
+class BodyReader:
+    """Reads request bodies; for one listener.
+
+    An incomplete body holds no admission: slow ones would keep other requests out. Beyond four
+    times the admitted requests, the oldest incomplete body is refused.
     """
-    encoding = request.headers.get("Content-Encoding", "identity")
-    if encoding.lower() != "identity":
-        raise web.HTTPUnsupportedMediaType(text="compressed bodies are refused")
-    if (request.content_length or 0) > limits.request_bytes:
-        raise _too_large(limits)
-    if request.headers.get("Expect"):
-        await _continue(request)
-    if request.content.is_eof():  # small bodies are complete by now
-        return await _read(request, limits, budget)
-    try:
-        async with asyncio.timeout(limits.body_deadline_s):
-            return await _read(request, limits, budget)
-    except TimeoutError as error:
-        raise web.HTTPRequestTimeout(
-            text=f"the body was incomplete after {limits.body_deadline_s:g} s"
-        ) from error
+
+    limits: Limits
+    budget: BodyByteBudget
+    _incomplete: dict[asyncio.Timeout, None] = field(default_factory=dict)  # oldest first
+
+    async def read(self, request: web.Request) -> bytes:
+        """All bytes of the body; they count against the budget while they are read.
+
+        Raises 415 for a compressed body, 413 for one that is too large, 408 for one that is too
+        slow, and Overloaded if the budget is used up or no more requests may run.
+        """
+        encoding = request.headers.get("Content-Encoding", "identity")
+        if encoding.lower() != "identity":
+            raise web.HTTPUnsupportedMediaType(text="compressed bodies are refused")
+        if (request.content_length or 0) > self.limits.request_bytes:
+            raise _too_large(self.limits)
+        if request.headers.get("Expect"):
+            await _continue(request)
+        if request.content.is_eof():  # small bodies are complete by now
+            return await self._read(request, None)
+        admission = request[ADMISSION]
+        admission.give_back()
+        content = await self._read_in_time(request)
+        admission.take()
+        return content
+
+    async def _read_in_time(self, request: web.Request) -> bytes:
+        if len(self._incomplete) >= _INCOMPLETE_FACTOR * self.limits.connections:
+            oldest = next(iter(self._incomplete))
+            del self._incomplete[oldest]
+            if not oldest.expired():
+                oldest.reschedule(0.0)  # its task gets the TimeoutError
+        time_limit = asyncio.timeout(None)
+        self._incomplete[time_limit] = None
+        try:
+            async with time_limit:
+                return await self._read(request, _Pace(self.limits, time_limit))
+        except TimeoutError as error:
+            if time_limit not in self._incomplete:
+                detail = "too many request bodies are incomplete; send the body at once"
+                raise Overloaded(ErrorCode.OVERLOADED, detail) from error
+            raise web.HTTPRequestTimeout(text=_too_slow(self.limits)) from error
+        finally:
+            self._incomplete.pop(time_limit, None)
+
+    async def _read(self, request: web.Request, pace: "_Pace | None") -> bytes:
+        content = bytearray()
+        try:
+            while chunk := await request.content.readany():
+                self.budget.take(len(chunk), held_bytes=len(content))
+                content += chunk
+                if len(content) > self.limits.request_bytes:
+                    raise _too_large(self.limits)
+                if pace is not None:
+                    pace.on_bytes(len(chunk))
+            return bytes(content)
+        finally:
+            self.budget.give_back(len(content))
+
+
+class _Pace:
+    """Moves the time limit of a body as long as enough of it arrives in each period."""
+
+    def __init__(self, limits: Limits, time_limit: asyncio.Timeout) -> None:
+        self._limits = limits
+        self._time_limit = time_limit
+        self._end_s = asyncio.get_running_loop().time() + limits.body_deadline_s
+        self._begin_period()
+
+    def on_bytes(self, count: int) -> None:
+        """Take received bytes; enough of them begin the next period."""
+        self._missing_bytes -= count
+        if self._missing_bytes <= 0:
+            self._begin_period()
+
+    def _begin_period(self) -> None:
+        period_end_s = asyncio.get_running_loop().time() + self._limits.rate_period_s
+        self._time_limit.reschedule(min(self._end_s, period_end_s))
+        self._missing_bytes = self._limits.rate_bytes
 
 
 async def wait_for_body(request: web.Request) -> None:
     """The `expect_handler` of every route: 100 Continue is sent later, once access is checked."""
-
-
-async def _read(request: web.Request, limits: Limits, budget: BodyByteBudget) -> bytes:
-    content = bytearray()
-    try:
-        while chunk := await request.content.readany():
-            budget.take(len(chunk), held_bytes=len(content))
-            content += chunk
-            if len(content) > limits.request_bytes:
-                raise _too_large(limits)
-        return bytes(content)
-    finally:
-        budget.give_back(len(content))
 
 
 async def _continue(request: web.Request) -> None:
@@ -61,6 +116,13 @@ async def _continue(request: web.Request) -> None:
         raise web.HTTPExpectationFailed(text="Expect must be 100-continue")
     await request.writer.write(_CONTINUE)
     request.writer.output_size = 0  # 100 Continue is not part of the response
+
+
+def _too_slow(limits: Limits) -> str:
+    return (
+        f"the body is too slow: send at least {limits.rate_bytes} bytes, or its end, in each"
+        f" {limits.rate_period_s:g} s, and all of it within {limits.body_deadline_s:g} s"
+    )
 
 
 def _too_large(limits: Limits) -> web.HTTPRequestEntityTooLarge:

@@ -1,4 +1,4 @@
-"""Delivery of responses within a deadline; a client that does not read is disconnected."""
+"""Delivery of responses within limits; a client that reads too slowly is disconnected."""
 
 import asyncio
 import socket
@@ -8,7 +8,9 @@ from dataclasses import dataclass, field
 
 import structlog
 from aiohttp import hdrs, web
+from aiohttp.abc import AbstractStreamWriter
 
+from service.http.limits import Limits
 from service.http.replies.ready_response import ReadyResponse
 
 _RESET = struct.pack("ii", 1, 0)  # Linux's struct linger: on, without waiting
@@ -30,12 +32,11 @@ _PIECE_BYTES = 64 * 1024
 
 @dataclass(slots=True, eq=False)
 class Delivery:
-    """Sends responses, and resets connections at their deadline; for one event loop."""
+    """Sends responses, and resets connections that read too slowly; for one event loop."""
 
-    deadline_s: float
-    # {connection: deadline in loop time}, earliest first. One timer serves all of them: a timer
-    # per response would cost more time than most responses.
-    _due: dict[asyncio.Transport, float] = field(default_factory=dict)
+    limits: Limits
+    # One timer serves all of them: a timer per response would cost more time than most responses.
+    _sending: dict[asyncio.Transport, "_Sending"] = field(default_factory=dict)
     _timer: asyncio.TimerHandle | None = None
 
     async def send(self, request: web.Request, response: web.StreamResponse) -> None:
@@ -49,7 +50,7 @@ class Delivery:
             await response.prepare(request)
             if isinstance(response, ReadyResponse) and not transport.get_write_buffer_size():
                 return  # the kernel has all bytes, as for most responses
-            self._begin(transport)
+            self._begin(request, transport)
             has_body = request.method != hdrs.METH_HEAD
             if has_body and request.secure and isinstance(response, web.Response):
                 await _write_in_pieces(response)
@@ -58,23 +59,58 @@ class Delivery:
         except ConnectionError:
             pass  # aiohttp closes the connection
         finally:
-            self._due.pop(transport, None)
+            self._sending.pop(transport, None)
 
-    def _begin(self, transport: asyncio.Transport) -> None:
+    def _begin(self, request: web.Request, transport: asyncio.Transport) -> None:
         loop = asyncio.get_running_loop()
-        self._due[transport] = due_s = loop.time() + self.deadline_s
+        sending = _Sending(request.writer, transport, self.limits, begun_s=loop.time())
+        self._sending[transport] = sending
         if self._timer is None:
-            self._timer = loop.call_at(due_s, self._reset_overdue)
+            self._timer = loop.call_at(sending.due_s, self._reset_slow)
 
-    def _reset_overdue(self) -> None:
+    def _reset_slow(self) -> None:
         loop = asyncio.get_running_loop()
-        overdue = [each for each, due_s in self._due.items() if due_s <= loop.time()]
-        for transport in overdue:
-            del self._due[transport]
-            structlog.get_logger().warning("http.send_timeout", code="send_timeout")
-            reset(transport)
-        earliest_s = next(iter(self._due.values()), None)
-        self._timer = None if earliest_s is None else loop.call_at(earliest_s, self._reset_overdue)
+        now_s = loop.time()
+        due = [each for each, sending in self._sending.items() if sending.due_s <= now_s]
+        for transport in due:
+            if not self._sending[transport].continues(now_s):
+                del self._sending[transport]
+                structlog.get_logger().warning("http.send_timeout", code="send_timeout")
+                reset(transport)
+        next_s = min((sending.due_s for sending in self._sending.values()), default=None)
+        self._timer = None if next_s is None else loop.call_at(next_s, self._reset_slow)
+
+
+class _Sending:
+    """One response that the kernel has not taken whole; `due_s` is the time of its next check."""
+
+    def __init__(
+        self,
+        writer: AbstractStreamWriter,
+        transport: asyncio.Transport,
+        limits: Limits,
+        *,
+        begun_s: float,
+    ) -> None:
+        self._writer = writer
+        self._transport = transport
+        self._limits = limits
+        self._end_s = begun_s + limits.send_deadline_s
+        self._taken_bytes = self._all_taken_bytes
+        self.due_s = min(self._end_s, begun_s + limits.rate_period_s)
+
+    def continues(self, now_s: float) -> bool:
+        """Whether the client read enough since the last check, and the deadline is not reached."""
+        taken_bytes = self._all_taken_bytes
+        is_slow = taken_bytes - self._taken_bytes < self._limits.rate_bytes
+        self._taken_bytes = taken_bytes
+        self.due_s = min(self._end_s, now_s + self._limits.rate_period_s)
+        return now_s < self._end_s and not is_slow
+
+    @property
+    def _all_taken_bytes(self) -> int:
+        """The bytes that the kernel took; from a fixed but unknown start."""
+        return self._writer.output_size - self._transport.get_write_buffer_size()
 
 
 async def _write_in_pieces(response: web.Response) -> None:

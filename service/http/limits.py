@@ -10,7 +10,10 @@ from lookup_core.errors import ErrorCode, InvalidRequest, Overloaded
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Limits of each listener; deadlines are absolute, so a slow transfer does not extend them."""
+    """Limits of each listener; deadlines are absolute, so a slow transfer does not extend them.
+
+    A body or a response must also pass at least `rate_bytes`, or its end, in each `rate_period_s`.
+    """
 
     connections: int = 256  # concurrent requests, open streams included
     request_keys: int = 100_000
@@ -18,8 +21,47 @@ class Limits:
     header_deadline_s: float = 10.0  # also for an idle connection
     body_deadline_s: float = 30.0
     send_deadline_s: float = 30.0
+    rate_period_s: float = 5.0
+    rate_bytes: int = 8 * 1024
     linger_s: float = 2.0  # lets a client that still sends read the refusal
 
+
+@dataclass(slots=True, eq=False)
+class AdmissionLimit:
+    """The requests that one listener runs at once; probes and incomplete bodies do not count."""
+
+    max_requests: int
+    running: int = 0
+
+    def check(self) -> None:
+        """Raise Overloaded if no more requests may run."""
+        if self.running >= self.max_requests:
+            raise Overloaded(
+                ErrorCode.OVERLOADED,
+                f"{self.max_requests} requests are running, which is the limit",
+            )
+
+
+@dataclass(slots=True, eq=False)
+class Admission:
+    """The place of one request within the limit."""
+
+    limit: AdmissionLimit
+    _is_held: bool = False
+
+    def take(self) -> None:
+        """Take the place; raises Overloaded if no more requests may run."""
+        self.limit.check()
+        self.limit.running += 1
+        self._is_held = True
+
+    def give_back(self) -> None:
+        """Return the place; a no-op if it is not held."""
+        self.limit.running -= self._is_held
+        self._is_held = False
+
+
+ADMISSION = web.RequestKey("admission", Admission)
 
 _UNBOUNDED_BYTES = 1 << 62
 

@@ -9,7 +9,14 @@ from aiohttp.typedefs import Handler
 
 from lookup_core.errors import ErrorCode, Overloaded, SidelookError
 from service.http.delivery import Delivery
-from service.http.limits import ANSWER_RESERVATION, AnswerByteBudget, AnswerReservation
+from service.http.limits import (
+    ADMISSION,
+    ANSWER_RESERVATION,
+    Admission,
+    AdmissionLimit,
+    AnswerByteBudget,
+    AnswerReservation,
+)
 from service.http.problem import problem_of_code, problem_of_error, problem_of_http
 from service.http.readiness import Readiness
 from service.http.security import Access, Audience
@@ -25,24 +32,25 @@ class RequestMiddleware:
 
     audiences: Mapping[web.AbstractRoute, Audience]
     readiness: Readiness
-    max_requests: int  # admitted at once by this listener; probes are not counted
+    admission_limit: AdmissionLimit  # of this listener
     answer_budget: AnswerByteBudget
     access: Access
     delivery: Delivery
-    _admitted: int = 0
 
     @web.middleware
     async def handle(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         """Admit and authorize the request, run its handler, and send the response."""
         # An unknown path is treated as one for readers.
         audience = self.audiences.get(request.match_info.route, Audience.READER)
+        admission = Admission(self.admission_limit)
         try:
-            self._admit(audience)
+            self._admit(audience, admission)
         except Overloaded as error:  # before any other work for the request
             refusal = problem_of_error(error).response()
             refusal.force_close()
             return refusal
         response: web.StreamResponse
+        request[ADMISSION] = admission
         reservation = request[ANSWER_RESERVATION] = AnswerReservation(self.answer_budget)
         try:
             try:
@@ -54,21 +62,15 @@ class RequestMiddleware:
             return response
         finally:
             reservation.hold(0)  # not earlier: bytes being sent still use memory
-            if audience is not Audience.PROBE:
-                self._admitted -= 1
+            admission.give_back()
 
-    def _admit(self, audience: Audience) -> None:
+    def _admit(self, audience: Audience, admission: Admission) -> None:
         if audience is Audience.PROBE:
             return
         if audience is Audience.CALLER:
             self.readiness.check_not_draining()
             self.readiness.check_has_memory()
-        if self._admitted >= self.max_requests:
-            raise Overloaded(
-                ErrorCode.OVERLOADED,
-                f"{self.max_requests} requests are running, which is the limit",
-            )
-        self._admitted += 1
+        admission.take()
 
 
 def _problem_response(request: web.Request, error: Exception) -> web.Response:

@@ -12,8 +12,8 @@ from lookup_core.keys.json_keys import typed_keys_from_json
 from lookup_core.keys.typed_keys import TypedKeys
 from lookup_core.statistics import InvalidationOrigin
 from service.engine.dimension import Dimension
-from service.http.body import MediaType, body, json_body, sent_media_type
-from service.http.limits import BodyByteBudget, Limits
+from service.http.body import BodyReader, MediaType, json_body, sent_media_type
+from service.http.limits import Limits
 from service.http.replies import models
 from service.http.routes.lookup import check_key_count
 from service.http.routes.lookup_request import InvalidateRequest, from_json, path_dimension
@@ -25,16 +25,14 @@ class Admin:
 
     dimensions: Mapping[str, Dimension]
     limits: Limits
-    body_budget: BodyByteBudget
+    bodies: BodyReader
 
     async def invalidate(self, request: web.Request) -> web.Response:
         """Drop the keys, or all, from the cache; the reply has the number of dropped entries."""
         dimension = path_dimension(request, self.dimensions)
         if sent_media_type(request) is not MediaType.JSON:
             raise web.HTTPUnsupportedMediaType(text=f"the body is {MediaType.JSON}")
-        wanted = from_json(
-            InvalidateRequest, json_body(await body(request, self.limits, self.body_budget))
-        )
+        wanted = from_json(InvalidateRequest, json_body(await self.bodies.read(request)))
         keys = None if wanted.keys is None else self._typed(wanted.keys, dimension.schema)
         count = dimension.invalidate(keys, origin=InvalidationOrigin.ADMIN)
         return models.Invalidated(invalidated=count).response()

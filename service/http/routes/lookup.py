@@ -14,8 +14,8 @@ from lookup_core.keys.key_casts import typed_keys_from_arrow
 from lookup_core.keys.typed_keys import TypedKeys
 from service.engine.dimension import Dimension
 from service.engine.tracer import CallerSpan
-from service.http.body import MediaType, body, json_body, sent_media_type, wanted_media_type
-from service.http.limits import ANSWER_RESERVATION, AnswerReservation, BodyByteBudget, Limits
+from service.http.body import BodyReader, MediaType, json_body, sent_media_type, wanted_media_type
+from service.http.limits import ANSWER_RESERVATION, AnswerReservation, Limits
 from service.http.replies.arrow import arrow_keys, arrow_reply
 from service.http.replies.json_reply import json_reply
 from service.http.replies.lookup_result import LookupResult, lookup_result
@@ -67,7 +67,7 @@ class Lookup:
 
     dimensions: Mapping[str, Dimension]
     limits: Limits
-    body_budget: BodyByteBudget
+    bodies: BodyReader
     row_texts: RowTexts
 
     async def post(self, request: web.Request) -> web.StreamResponse:
@@ -75,7 +75,7 @@ class Lookup:
         dimension = path_dimension(request, self.dimensions)
         sent = sent_media_type(request)
         wanted = wanted_media_type(request, default=sent)
-        content = await body(request, self.limits, self.body_budget)
+        content = await self.bodies.read(request)
         typed: Callable[[DimensionSchema], TypedKeys]
         if sent is MediaType.ARROW:
             lookup, keys = from_query(request.query), arrow_keys(content)

@@ -117,10 +117,10 @@ class Served:
         sent = {**JSON_TYPE, **{name.replace("_", "-"): each for name, each in headers.items()}}
         return await self.get(f"{ONE}/{path}", method="POST", headers=sent, data=body)
 
-    async def lookup(self, body: str, name: str = "customers") -> Reply:
-        """Post a JSON body to the lookup of a dimension, over the Unix socket."""
+    async def lookup(self, body: str, name: str = "customers", *, over: str = "unix") -> Reply:
+        """Post a JSON body to the lookup of a dimension."""
         path = f"/v1/dimensions/{name}/lookup"
-        return await self.get(path, method="POST", headers=JSON_TYPE, data=body)
+        return await self.get(path, over=over, method="POST", headers=JSON_TYPE, data=body)
 
     @property
     def customers(self) -> FakeBackend:

@@ -3,6 +3,8 @@
 import asyncio
 import gzip
 import socket
+from asyncio import StreamReader
+from contextlib import AsyncExitStack
 from dataclasses import replace
 
 import numpy as np
@@ -136,6 +138,82 @@ async def test_stalled_body_holds_its_bytes() -> None:
         await until_status(service, 200)
 
 
+async def begun_bodies(service: Served, count: int, stack: AsyncExitStack) -> list[StreamReader]:
+    """Lookups whose bodies are incomplete; they began in this order."""
+    readers = []
+    for _ in range(count):
+        reader, writer = await stack.enter_async_context(connected(service))
+        writer.write(HEAD + INVITE + LENGTH + b"\r\n")
+        await reader.readuntil(b"\r\n\r\n")  # it is being read now
+        writer.write(b"{")
+        readers.append(reader)
+    return readers
+
+
+async def test_incomplete_bodies_hold_no_admission() -> None:
+    """While slow bodies arrive, other lookups are served."""
+    async with served(Setting(limits=Limits(connections=2))) as service, AsyncExitStack() as stack:
+        await begun_bodies(service, 2, stack)
+
+        assert (await service.lookup(BODY.decode(), over="tcp")).status == 200
+
+
+async def test_complete_body_needs_admission() -> None:
+    """A body that ends while all admissions are held is refused, and counts no more."""
+    async with (
+        served(Setting(limits=Limits(connections=1))) as service,
+        connected(service) as (
+            reader,
+            writer,
+        ),
+    ):
+        writer.write(HEAD + INVITE + LENGTH + b"\r\n")
+        await reader.readuntil(b"\r\n\r\n")
+        service.customers.hold()
+        running = asyncio.create_task(service.lookup('{"keys": [2]}', over="tcp"))
+        await service.customers.wait_for_fetches(1)
+        writer.write(BODY)
+        refusal = await reader.readuntil(b"\r\n\r\n")
+        service.customers.release()
+
+        assert refusal.startswith(b"HTTP/1.1 503 ")
+        assert (await running).status == 200
+        assert (await service.lookup(BODY.decode(), over="tcp")).status == 200
+
+
+async def test_slow_body_is_ended() -> None:
+    """A body that brings too few bytes in a period is a 408 long before its deadline."""
+    async with served(Setting(limits=Limits(rate_period_s=0.05, linger_s=0.1))) as service:
+        answer = await exchanged(service, HEAD + LENGTH + b"\r\n{")
+
+    assert answer.startswith(b"HTTP/1.1 408 ")
+    assert b"send at least 8192 bytes, or its end, in each 0.05 s" in answer
+
+
+async def test_fast_body_continues() -> None:
+    """A body that brings enough bytes in each period is read whole."""
+    limits = Limits(rate_period_s=PATIENCE_S, rate_bytes=100)
+    async with served(Setting(limits=limits)) as service, connected(service) as (reader, writer):
+        writer.write(HEAD + INVITE + b"Content-Length: 1013\r\n\r\n")
+        await reader.readuntil(b"\r\n\r\n")
+        for _ in range(10):
+            writer.write(b" " * 100)
+            await writer.drain()
+        writer.write(BODY)
+
+        assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 200 ")
+
+
+async def test_oldest_incomplete_body_is_refused() -> None:
+    """Beyond four incomplete bodies per admission the oldest is a 503, and newcomers are read."""
+    async with served(Setting(limits=Limits(connections=1))) as service, AsyncExitStack() as stack:
+        readers = await begun_bodies(service, 5, stack)
+
+        assert (await readers[0].readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 503 ")
+        assert (await service.lookup(BODY.decode(), over="tcp")).status == 200
+        assert not any(reader.at_eof() for reader in readers[1:])
+
+
 # Answers
 
 
@@ -265,9 +343,10 @@ def large(parts: ServiceParts) -> ServiceParts:
 
 
 @pytest.mark.parametrize("path", ["/metrics", "/v1/stream"])
-async def test_deaf_callers_are_cut_off(path: str) -> None:
-    """Each response that is not read within the send deadline ends with its connection."""
-    setting = Setting(limits=Limits(send_deadline_s=0.05), change_parts=large)
+@pytest.mark.parametrize("limits", [Limits(send_deadline_s=0.05), Limits(rate_period_s=0.05)])
+async def test_deaf_callers_are_cut_off(path: str, limits: Limits) -> None:
+    """A response that is not read by the deadline, or fast enough, ends with its connection."""
+    setting = Setting(limits=limits, change_parts=large)
     async with served(setting) as service:
         for _ in range(2):
             with (
