@@ -27,7 +27,7 @@ BACKLOG = 4096
 class BoundSockets:
     """The sockets of each listener; none for a listener that is closed."""
 
-    unix: Sequence[socket.socket]
+    unix: "UnixSocket | None"
     http: Sequence[socket.socket]
     health: Sequence[socket.socket]
 
@@ -39,7 +39,7 @@ def bound_sockets(listen: Listen) -> Iterator[BoundSockets]:
     Raises ConfigurationError for an address that cannot be bound; then none is.
     """
     with ExitStack() as stack:
-        unix = [] if listen.unix is None else [stack.enter_context(unix_socket(listen.unix))]
+        unix = None if listen.unix is None else stack.enter_context(unix_socket(listen.unix))
         http = _tcp_sockets("listen.http", listen.http, stack)
         yield BoundSockets(unix, http, _tcp_sockets("listen.health", listen.health, stack))
 
@@ -83,35 +83,91 @@ MODE = 0o660  # owner and group: the executor shares the pod's fsGroup
 
 
 @contextmanager
-def unix_socket(path: Path) -> Iterator[socket.socket]:
-    """A listening socket at `path`, removed when the block ends; a stale socket is replaced.
+def unix_socket(path: Path) -> Iterator["UnixSocket"]:
+    """A socket bound to `path` until the block ends; a stale socket is replaced.
 
     Raises ConfigurationError if another process serves it, or the folder is not writable.
     """
-    with _lock(path):
-        bound = _bind(path)
-        try:
-            yield bound
-        finally:
-            bound.close()
-            path.unlink(missing_ok=True)
-
-
-@contextmanager
-def _lock(path: Path) -> Iterator[None]:
-    # The lock shows whether a process serves the socket: the kernel releases it with the process.
+    unix = UnixSocket(path)
     try:
-        handle = os.open(f"{path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    except OSError as error:
-        raise ConfigurationError([_refusal(path, error)]) from error
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        yield
-    except BlockingIOError as error:
-        fault = f"listen.unix: {path}: another process listens there; stop it, or set another path"
-        raise ConfigurationError([fault]) from error
+        unix.bind()
+        yield unix
     finally:
-        os.close(handle)
+        unix.close()
+
+
+class UnixSocket:
+    """A Unix socket, its file, and the lock that shows that a process serves it.
+
+    Other processes can remove or replace the file, or its folder: then no client can connect.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.socket: socket.socket | None = None  # None before `bind`
+        self.fault: str | None = None  # why no client can connect, as of the last `renew`
+        self._file: tuple[int, int] | None = None  # device and inode: the kernel reuses none in use
+        self._lock: int | None = None
+        self._opened = ExitStack()  # closes all sockets at the end, former ones included
+
+    def bind(self) -> socket.socket:
+        """Bind the path; raises ConfigurationError if another process has it, or it is unusable.
+
+        A former socket stays open until it is closed, or until the end.
+        """
+        self._take_lock()
+        self.socket = self._opened.enter_context(_bind(self.path))
+        self._file = _identity(self.path)
+        return self.socket
+
+    def renew(self) -> socket.socket | None:
+        """Bind the path again if it is not the file of the socket; the new socket, or None.
+
+        A file that another process serves, or that is no socket, is left alone: see `fault`.
+        """
+        bound = self.fault = None
+        if _identity(self.path) != self._file:
+            try:
+                bound = self.bind()
+            except ConfigurationError as error:
+                (self.fault,) = error.faults
+        return bound
+
+    def close(self) -> None:
+        """Close the socket, and remove its file unless it was replaced."""
+        if self._file is not None and _identity(self.path) == self._file:
+            self.path.unlink()
+        self._opened.close()
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+    def _take_lock(self) -> None:
+        # The kernel releases the lock with the process. Its file may be replaced, too.
+        try:
+            handle = os.open(f"{self.path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise ConfigurationError([_refusal(self.path, error)]) from error
+        if self._lock is not None and os.path.sameopenfile(handle, self._lock):
+            os.close(handle)
+            return
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            os.close(handle)
+            raise _taken(self.path) from error
+        if self._lock is not None:
+            os.close(self._lock)
+        self._lock = handle
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    """Device and inode of the file at the path; None without a file."""
+    try:
+        found = path.lstat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 def _bind(path: Path) -> socket.socket:
@@ -119,6 +175,8 @@ def _bind(path: Path) -> socket.socket:
         raise ConfigurationError(
             [f"listen.unix: {path} is not a socket; remove it or choose another path"]
         )
+    if _is_served(path):  # by a process that takes no lock
+        raise _taken(path)
     bound = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     mask = os.umask(0o777 & ~MODE)  # set before the bind, so other users never have access
     try:
@@ -130,6 +188,24 @@ def _bind(path: Path) -> socket.socket:
     finally:
         os.umask(mask)
     return bound
+
+
+def _is_served(path: Path) -> bool:
+    """Whether a process listens at the path, as far as can be known."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        probe.setblocking(False)  # noqa: FBT003 -- the library's own
+        try:
+            probe.connect(str(path))
+        except (FileNotFoundError, ConnectionRefusedError):
+            return False
+        except OSError:  # such as a full backlog; a path that is too long is no file
+            return path.exists()
+    return True
+
+
+def _taken(path: Path) -> ConfigurationError:
+    fault = f"listen.unix: {path}: another process listens there; stop it, or set another path"
+    return ConfigurationError([fault])
 
 
 def _refusal(path: Path, error: OSError) -> str:

@@ -44,6 +44,7 @@ class Instruments:
             undescribed=readiness.undescribed,
             uses_index=lambda: {name: each.uses_index for name, each in dimensions.items()},
             lag_s=lambda: self.lag.lag_s,
+            is_reachable=lambda: readiness.unreachable is None,
             memory=self.guard.statistics,
             version=own_version(),
             certificate=self.certificate,

@@ -1,4 +1,4 @@
-"""Listeners: serve the bound sockets of `listen`."""
+"""Listeners: serve the bound sockets of `listen`, and bind a lost Unix socket again."""
 
 import asyncio
 import socket
@@ -10,16 +10,18 @@ import structlog
 from aiohttp import web
 
 from lookup_core.errors import ConfigurationError
-from service.bound_sockets import BACKLOG, BoundSockets
+from service.bound_sockets import BACKLOG, BoundSockets, UnixSocket
 from service.config.settings import Settings
 from service.http.application import ServiceParts, application, health_application
 from service.http.limits import Limits
+from service.http.readiness import Readiness
 from service.http.security import LOOPBACK_HOSTS, Access, TokenFile
 from service.http.sockets import SecureAcceptor, listener
 from service.tls.server_certificate import CertificateRotation
 
 log = structlog.get_logger()
 
+_CHECK_PERIOD_S = 1.0  # of the Unix socket's file
 REQUESTS_END_S = 2.0  # for responses that are still being sent at the end
 
 
@@ -60,8 +62,12 @@ async def listeners(
     listen, limits = settings.listen, parts.limits
     async with AsyncExitStack() as stack:
         if listen.unix is not None:
-            app = application(parts, _access(settings, None))
-            await _serve(app, limits, sockets.unix, stack=stack)
+            assert sockets.unix is not None
+            runner = await _set_up(application(parts, _access(settings, None)), limits, stack)
+            unix = UnixListener(sockets.unix, runner, parts.readiness)
+            await unix.start()
+            running = await stack.enter_async_context(asyncio.TaskGroup())
+            stack.callback(running.create_task(unix.run()).cancel)
         if listen.http is not None:
             hosts = _KnownHosts(LOOPBACK_HOSTS | {listen.http.host}, certificate)
             app = application(parts, _access(settings, hosts))
@@ -81,14 +87,60 @@ async def _serve(
     stack: AsyncExitStack,
     certificate: CertificateRotation | None = None,
 ) -> None:
-    runner = listener(app, limits, shutdown_timeout_s=REQUESTS_END_S)
-    await runner.setup()
-    stack.push_async_callback(runner.cleanup)
+    runner = await _set_up(app, limits, stack)
     if certificate is not None:
         await _accept_securely(runner, sockets, certificate, limits=limits, stack=stack)
         return
     for each in sockets:
         await web.SockSite(runner, each, backlog=BACKLOG).start()
+
+
+async def _set_up(app: web.Application, limits: Limits, stack: AsyncExitStack) -> web.AppRunner:
+    runner = listener(app, limits, shutdown_timeout_s=REQUESTS_END_S)
+    await runner.setup()
+    stack.push_async_callback(runner.cleanup)
+    return runner
+
+
+@dataclass(slots=True, eq=False)
+class UnixListener:
+    """Serves the Unix socket; `run` notices that its file is lost, and binds the path again."""
+
+    unix: UnixSocket
+    runner: web.AppRunner
+    readiness: Readiness
+    _site: web.SockSite | None = None
+
+    async def start(self) -> None:
+        """Serve the socket as it is bound."""
+        assert self.unix.socket is not None
+        self._site = web.SockSite(self.runner, self.unix.socket, backlog=BACKLOG)
+        await self._site.start()
+
+    async def run(self) -> None:
+        """Check the file each second, until cancelled."""
+        while True:
+            await asyncio.sleep(_CHECK_PERIOD_S)
+            await self.check()
+
+    async def check(self) -> None:
+        """Bind the path again if its file is lost; the service is not ready while it cannot be.
+
+        Open connections continue.
+        """
+        before, former = self.unix.fault, self._site
+        bound = self.unix.renew()
+        self.readiness.unreachable = fault = self.unix.fault
+        path = str(self.unix.path)
+        if bound is not None:
+            await self.start()
+            assert former is not None  # since `start`
+            await former.stop()
+            log.warning("listener.bound_again", path=path, reason="its file was lost")
+        elif fault is not None and fault != before:
+            log.error("listener.unreachable", code="unreachable", path=path, detail=fault)
+        elif fault is None and before is not None:
+            log.info("listener.reachable", path=path)
 
 
 async def _accept_securely(

@@ -68,12 +68,17 @@ def dimension_health(
     return reasons
 
 
-def sidecar_health(dimensions: Sequence[Dimension], *, is_draining: bool) -> Health:
+def sidecar_health(
+    dimensions: Sequence[Dimension], *, is_draining: bool, unreachable: str | None = None
+) -> Health:
     """State and reasons of the sidecar; a reason names all dimensions that share it.
 
-    During a drain the warnings of dimensions are left out.
+    `unreachable` says why no client can connect to a listener. During a drain the warnings of
+    dimensions are left out.
     """
     shared: dict[HealthReason, list[str]] = {}
+    if unreachable is not None:
+        shared[_reason("unreachable", unreachable)] = [each.name for each in dimensions]
     for dimension in dimensions:
         for reason in dimension.health:
             if not (is_draining and reason.severity == "warning"):

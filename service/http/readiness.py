@@ -14,12 +14,15 @@ DRAINING_RETRY_AFTER_S = 5.0
 class Readiness:
     """Ready once every dimension is described and started, until the drain begins.
 
+    While a listener is unreachable, the service is not ready.
+
     A dimension in full mode is started once its table was loaded, or its maximal wait is over.
     """
 
     def __init__(self, dimensions: Mapping[str, Dimension]) -> None:
         self._dimensions = dimensions
         self.is_draining = False  # once true, new lookups are refused
+        self.unreachable: str | None = None  # why no client can connect to a listener
         self._has_memory = True
 
     def start_draining(self) -> None:

@@ -64,6 +64,7 @@ class Collector:
     undescribed: Callable[[], Container[str]]  # dimensions that refuse lookups
     uses_index: Callable[[], Mapping[str, bool | None]]  # None: not known yet
     lag_s: Callable[[], float]
+    is_reachable: Callable[[], bool]  # whether clients can connect
     memory: Callable[[], MemoryStatistics]
     version: str
     certificate: HeldCertificate | None  # None: no samples; a zero would look expired
@@ -81,6 +82,7 @@ class Collector:
         yield sampled_family(metrics.DIMENSION_AVAILABLE, _known(is_available))
         yield sampled_family(metrics.LOOKUP_USES_INDEX, _known(self.uses_index()))
         yield sampled_family(metrics.EVENT_LOOP_LAG_SECONDS, [((), self.lag_s())])
+        yield sampled_family(metrics.LISTENERS_REACHABLE, [((), self.is_reachable())])
         memory = self.memory()
         yield sampled_family(metrics.MEMORY_RESIDENT_BYTES, [((), memory.resident_bytes)])
         yield sampled_family(metrics.MEMORY_USED_RATIO, [((), memory.used_share)])

@@ -210,6 +210,11 @@ EVENT_LOOP_LAG_SECONDS = Metric(
     "Longest delay of a timer of the event loop in the last 15 seconds.",
     (),
 )
+LISTENERS_REACHABLE = Metric(
+    "sidelook_listeners_reachable",
+    "1, or 0 while the file of listen.unix is lost or replaced and cannot be bound again.",
+    (),
+)
 TLS_CERTIFICATE_EXPIRY_SECONDS = Metric(
     "sidelook_tls_certificate_expiry_seconds",
     "Expiry of the certificate of listen.tls; Unix time. Absent without TLS.",

@@ -2,6 +2,7 @@
 
 import errno
 import os
+import shutil
 import socket
 import stat
 from collections.abc import Callable, Iterator
@@ -77,7 +78,9 @@ def test_closed_listeners_have_no_sockets(tmp_path: Path) -> None:
         (http,) = sockets.http
         socket.create_connection(http.getsockname(), PATIENCE_S).close()
 
-    assert ([each.family for each in sockets.unix], sockets.health) == ([socket.AF_UNIX], [])
+        assert sockets.unix is not None
+        assert sockets.unix.socket is not None
+        assert (sockets.unix.socket.family, sockets.health) == (socket.AF_UNIX, [])
 
 
 # TCP sockets
@@ -116,7 +119,9 @@ def test_name_has_a_socket_for_each_address() -> None:
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     """The path of the socket."""
-    return tmp_path / "sidelook.sock"
+    folder = tmp_path / "run"
+    folder.mkdir()
+    return folder / "sidelook.sock"
 
 
 @pytest.fixture(params=[0o000, 0o022, 0o777])
@@ -133,6 +138,23 @@ def refusal(path: Path) -> str:
         pass
     (fault,) = caught.value.faults
     return fault
+
+
+def taken(path: Path) -> str:
+    """The fault of a path that another process serves."""
+    return f"listen.unix: {path}: another process listens there; stop it, or set another path"
+
+
+def listening(bound: socket.socket | None) -> None:
+    """Let a bound socket accept connections."""
+    assert bound is not None
+    bound.listen()
+
+
+def can_connect(path: Path) -> bool:
+    """Whether a client can connect to the path."""
+    with socket.socket(socket.AF_UNIX) as client:
+        return client.connect_ex(str(path)) == 0
 
 
 def leave_behind(path: Path) -> None:
@@ -152,11 +174,8 @@ def test_live_socket_is_not_replaced(path: Path) -> None:
     """A stale socket is replaced, a live one is not; after its block the path is free."""
     leave_behind(path)
     with unix_socket(path) as first, socket.socket(socket.AF_UNIX) as client:
-        first.listen()
-        assert (
-            refusal(path)
-            == f"listen.unix: {path}: another process listens there; stop it, or set another path"
-        )
+        listening(first.socket)
+        assert refusal(path) == taken(path)
         client.connect(str(path))
     gone = not path.exists()
     with pytest.raises(ZeroDivisionError), unix_socket(path):
@@ -165,6 +184,115 @@ def test_live_socket_is_not_replaced(path: Path) -> None:
         path.unlink()  # by another process
 
     assert (gone, path.exists()) == (True, False)
+
+
+def test_foreign_listener_is_not_replaced(path: Path) -> None:
+    """The socket of a process without a lock is not replaced while that process listens."""
+    with socket.socket(socket.AF_UNIX) as foreign:
+        foreign.bind(str(path))
+        foreign.listen()
+
+        assert refusal(path) == taken(path)
+        assert can_connect(path)
+
+
+def remove_file(path: Path) -> None:
+    """Remove the file only."""
+    path.unlink()
+
+
+def remove_lock_too(path: Path) -> None:
+    """Remove all files of the folder."""
+    path.unlink()
+    Path(f"{path}.lock").unlink()
+
+
+def replace_folder(path: Path) -> None:
+    """Another folder of the same name."""
+    shutil.rmtree(path.parent)
+    path.parent.mkdir()
+
+
+def replace_by_stale_socket(path: Path) -> None:
+    """Another socket whose process has ended."""
+    path.unlink()
+    leave_behind(path)
+
+
+def rename(path: Path) -> None:
+    """The file has another name."""
+    path.rename(path.with_name("other.sock"))
+
+
+@pytest.mark.parametrize(
+    "lose", [remove_file, remove_lock_too, replace_folder, replace_by_stale_socket, rename]
+)
+def test_lost_file_is_bound_again(path: Path, lose: Callable[[Path], None]) -> None:
+    """A path without the socket's own file is bound again, once, with mode and lock."""
+    with unix_socket(path) as unix:
+        lose(path)
+
+        listening(unix.renew())
+
+        assert (unix.fault, unix.renew(), can_connect(path)) == (None, None, True)
+        assert stat.S_IMODE(path.stat().st_mode) == 0o660
+        assert refusal(path) == taken(path)
+    assert not path.exists()
+
+
+def test_socket_of_successor_is_not_stolen(path: Path) -> None:
+    """A path that another process has bound since is left to it, also at the end."""
+    with unix_socket(path) as unix:
+        remove_lock_too(path)
+        with unix_socket(path) as successor:
+            listening(successor.socket)
+            assert (unix.renew(), unix.fault, can_connect(path)) == (None, taken(path), True)
+            unix.close()
+            assert can_connect(path)
+
+
+def test_other_file_is_not_removed(path: Path) -> None:
+    """A file in place of the socket stays, and is a fault until it is removed."""
+    with unix_socket(path) as unix:
+        path.unlink()
+        path.touch()
+        faults = [unix.renew(), unix.fault]
+        path.unlink()
+        listening(unix.renew())
+
+        assert can_connect(path)
+        path.unlink()
+        path.touch()
+    assert faults == [
+        None,
+        f"listen.unix: {path} is not a socket; remove it or choose another path",
+    ]
+    assert path.exists()
+
+
+def test_missing_folder_is_a_fault(path: Path) -> None:
+    """Without its folder the path cannot be bound; it is bound when the folder is back."""
+    with unix_socket(path) as unix:
+        shutil.rmtree(path.parent)
+        lost = unix.renew(), unix.fault
+        path.parent.mkdir()
+        listening(unix.renew())
+
+        assert (unix.fault, can_connect(path)) == (None, True)
+    assert lost[0] is None
+    assert lost[1] is not None
+    assert lost[1].startswith(f"listen.unix: {path}: No such file or directory; the folder must")
+
+
+def test_file_that_returns_is_no_fault(path: Path) -> None:
+    """A file that was renamed and is back is served as before."""
+    with unix_socket(path) as unix:
+        other = path.rename(path.with_name("other.sock"))
+        path.touch()
+        lost = unix.renew() is None and unix.fault is not None
+        other.rename(path)
+
+        assert (lost, unix.renew(), unix.fault) == (True, None, None)
 
 
 def link_to_a_socket(path: Path) -> None:

@@ -1,6 +1,6 @@
-"""TLS of the TCP listener: accepted callers, and rotation of the certificate.
+"""Listeners: a lost Unix socket; callers and certificates of the TCP listener with TLS.
 
-The backend is a fake; handshake, certificates and routes are real.
+The backend is a fake; sockets, handshake, certificates and routes are real.
 """
 
 import asyncio
@@ -13,15 +13,19 @@ from pathlib import Path
 
 import aiohttp
 import pytest
+from structlog.testing import capture_logs
 
 from lookup_core.errors import ConfigurationError
-from service.bound_sockets import bound_sockets
+from service.bound_sockets import bound_sockets, unix_socket
 from service.config.settings import Settings
+from service.http.application import application
 from service.http.limits import Limits
-from service.listeners import certificate_rotation, listeners
+from service.http.security import Access
+from service.http.sockets import listener
+from service.listeners import UnixListener, certificate_rotation, listeners
 from service.tls.server_certificate import CertificateRotation
 from tests.service.config.configuration import MINIMAL
-from tests.service.http.serving import Setting, is_closed, served
+from tests.service.http.serving import Served, Setting, is_closed, served
 from tests.service.stream.streaming import until
 from tests.service.tls.certificates import Authority, authority, section, yesterday
 from tools.processes.sidecar_process import free_port
@@ -104,6 +108,109 @@ async def until_refused(listener: SecureListener, context: ssl.SSLContext) -> No
     async with asyncio.timeout(PATIENCE_S):
         while await listener.status(context) == 200:
             pass
+
+
+# The Unix socket
+
+
+async def get(session: aiohttp.ClientSession, path: str) -> tuple[int, bytes]:
+    """The status and the body of a request."""
+    async with asyncio.timeout(PATIENCE_S), session.get(path) as response:
+        return response.status, await response.read()
+
+
+def client_of(path: Path) -> aiohttp.ClientSession:
+    """A client of a Unix socket."""
+    connector = aiohttp.UnixConnector(str(path))
+    return aiohttp.ClientSession("http://localhost", connector=connector)
+
+
+@asynccontextmanager
+async def unix_listener(service: Served, path: Path) -> AsyncIterator[UnixListener]:
+    """The service at another Unix socket, whose file is checked by the test."""
+    runner = listener(application(service.parts, Access()), Limits(), shutdown_timeout_s=0.1)
+    await runner.setup()
+    with unix_socket(path) as unix:
+        served_socket = UnixListener(unix, runner, service.parts.readiness)
+        await served_socket.start()
+        yield served_socket
+        await runner.cleanup()
+
+
+async def test_lost_socket_is_served_again(tmp_path: Path) -> None:
+    """After its file was removed, the path takes new clients, and former connections continue."""
+    path = tmp_path / "s.sock"
+    async with (
+        served() as service,
+        unix_listener(service, path) as unix,
+        client_of(path) as former,
+        client_of(path) as new,
+    ):
+        assert (await get(former, "/livez"))[0] == 200
+        path.unlink()
+        with capture_logs() as logs:
+            await unix.check()
+            await unix.check()
+
+        assert [(await get(each, "/readyz"))[0] for each in (former, new)] == [200, 200]
+    assert [(each["event"], each["path"]) for each in logs] == [("listener.bound_again", str(path))]
+
+
+async def test_unreachable_service_is_not_ready(tmp_path: Path) -> None:
+    """While the path cannot be bound, probe, status and log name it; then all is well again."""
+    path = tmp_path / "s.sock"
+    fault = f"listen.unix: {path} is not a socket; remove it or choose another path"
+    async with served() as service, unix_listener(service, path) as unix:
+        await service.described()
+        path.unlink()
+        path.touch()
+        with capture_logs() as logs:
+            await unix.check()
+            await unix.check()
+        refusal = await service.get("/readyz", over="health")
+        health = (await service.get("/v1/status")).json["health"]
+        path.unlink()
+        await unix.check()
+        ready = await service.get("/readyz", over="health")
+
+    assert (refusal.problem, refusal.json["detail"]) == ((503, "sidecar_unreachable"), fault)
+    assert (health["state"], health["reasons"][0]["text"]) == ("degraded", fault)
+    assert [(each["event"], each["detail"]) for each in logs] == [("listener.unreachable", fault)]
+    assert ready.status == 200
+
+
+async def test_returned_file_is_reported(tmp_path: Path) -> None:
+    """A socket's file that is back under its name makes the service reachable again."""
+    path = tmp_path / "s.sock"
+    async with served() as service, unix_listener(service, path) as unix, client_of(path) as client:
+        other = path.rename(tmp_path / "other.sock")
+        path.touch()
+        await unix.check()
+        other.rename(path)
+        with capture_logs() as logs:
+            await unix.check()
+
+        assert service.parts.readiness.unreachable is None
+        assert (await get(client, "/livez"))[0] == 200
+    assert [each["event"] for each in logs] == ["listener.reachable"]
+
+
+async def test_listeners_watch_their_socket(tmp_path: Path) -> None:
+    """A running service binds a removed socket again by itself."""
+    path = tmp_path / "s.sock"
+    listen = {"unix": str(path), "health": None, "http": None}
+    settings = Settings({"listen": listen}, MINIMAL)
+    async with served() as service, client_of(path) as client:
+        with bound_sockets(settings.listen) as sockets:
+            async with listeners(settings, service.parts, sockets):
+                path.unlink()
+                await until(path.exists)
+
+                assert (await get(client, "/livez"))[0] == 200
+    assert not path.exists()
+
+
+# TLS
 
 
 @pytest.mark.parametrize(

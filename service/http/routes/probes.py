@@ -36,8 +36,11 @@ class Probes:
         return _not_yet(_NOT_LOADED, reasons) if reasons else _ok()
 
     async def readyz(self, _request: web.Request) -> web.Response:
-        """Whether lookups are accepted: not draining, every dimension described and started."""
+        """Whether lookups are accepted: not draining, reachable, every dimension started."""
         self.readiness.check_not_draining()
+        if self.readiness.unreachable is not None:
+            code = ErrorCode.SIDECAR_UNREACHABLE
+            return Problem.of(503, code, self.readiness.unreachable).response()
         reasons = self.readiness.not_ready()
         if not reasons:
             return _ok()

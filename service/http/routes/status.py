@@ -58,7 +58,9 @@ class Status:
             event_loop_lag_s=process.lag_s(),
             is_draining=is_draining,
             not_ready=not_ready,
-            health=sidecar_health(dimensions, is_draining=is_draining),
+            health=sidecar_health(
+                dimensions, is_draining=is_draining, unreachable=self.readiness.unreachable
+            ),
             dimensions=dimensions,
             channels=self._channels(),
             ended_streams=self._ended_streams(),

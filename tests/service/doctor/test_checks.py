@@ -82,8 +82,9 @@ def written(folder: Path, files: Mapping[str, str]) -> Path:
 async def test_served_socket_is_well(tmp_path: Path) -> None:
     """The process that holds the lock is named."""
     path = tmp_path / "s.sock"
-    with unix_socket(path) as bound:
-        bound.listen()
+    with unix_socket(path) as unix:
+        assert unix.socket is not None
+        unix.socket.listen()
 
         owner = f"uid and gid {os.getuid()}:{os.getgid()}"
         served = f"is served by process {os.getpid()}; mode 0660, {owner}"

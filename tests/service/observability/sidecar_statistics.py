@@ -107,6 +107,7 @@ def collector(
         undescribed=lambda: {"airlines"},
         uses_index=lambda: {"airports": False, "airlines": True, "planes": None},
         lag_s=lambda: 0.25,
+        is_reachable=lambda: False,
         memory=lambda: MemoryStatistics(3_000, 0.93, PressureLevel.STOP_CREDIT),
         version="1.2.3",
         certificate=HeldCertificate(),
