@@ -54,6 +54,7 @@ class ServerChannel(Generic[Owner]):
         self.is_idle = False
         self.watermark_ms: int | None = None
         self.keys_total = 0  # of all lookups
+        self.used_at_s = 0.0  # monotonic: when it was opened, or last had a lookup
         self.share = ledger.share  # the exclusive credit
         self._ledger = ledger
         self._owner = owner
@@ -69,6 +70,11 @@ class ServerChannel(Generic[Owner]):
     def is_drained(self) -> bool:
         """Whether the client closed the channel, and all answers and credit were sent."""
         return self.is_closing and not self._held and not self._unsent
+
+    def silent_for_s(self, now: float) -> float:
+        """How long the channel has had no lookup; 0 while it has one, or is closing."""
+        is_used = self._held or self._unsent or self.is_closing
+        return 0.0 if is_used else now - self.used_at_s
 
     def on_lookup(self, frame: Lookup, records: int) -> Credit | None:
         """Charge a lookup of this many records; returns floating credit for its backlog, if any.

@@ -45,7 +45,8 @@ class ChannelLookups:
             )
             self._deliver(nothing)
             return
-        deadline_s = self.queue.now() + frame.timeout_ms / 1000
+        self.admitted.state.used_at_s = now_s = self.queue.now()
+        deadline_s = now_s + frame.timeout_ms / 1000
         span = self.context.tracer.begin_lookup(
             opened.dimension, keys=keys.num_rows, parent=opened.trace
         )
@@ -92,6 +93,7 @@ class ChannelLookups:
         state, sequence = self.admitted.state, whole.sequence
         if whole.is_last:
             self._lookups.pop(sequence, None)
+            state.used_at_s = self.queue.now()
             self._put_credit(state.on_ended(sequence))
         else:
             self._put_credit(state.on_answered(sequence, whole.answer.size))

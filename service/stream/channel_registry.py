@@ -16,6 +16,8 @@ from lookup_core.protocol.recent_streams import EndedStream, RecentStreams
 from lookup_core.protocol.server_channel import ChannelStatistics, ServerChannel
 from service.engine.dimension import Dimension
 
+# A channel without a lookup for this time may lose its share to a new channel.
+SILENT_S = 10.0
 # The first watermark of a channel follows its first batch; without event time there is none. Until
 # this wait ends the two cases look the same, and both hold the output watermark back.
 FIRST_WATERMARK_S = 5.0
@@ -138,6 +140,7 @@ class AdmittedChannel:
     id: ChannelId
     connection: int
     state: ServerChannel[ChannelId]
+    revoke: Callable[[], None]  # ends it, because a new channel needs its share
 
 
 class ChannelRegistry:
@@ -154,26 +157,32 @@ class ChannelRegistry:
         self._recent = RecentStreams()
         self._ids = count(1)  # 0 is the scheduler channel of HTTP lookups
         self._channels: dict[ChannelId, AdmittedChannel] = {}
+        self._next_silent_at_s = 0.0  # no channel is silent for long before
 
-    def admit(self, opened: Open, *, connection: int) -> AdmittedChannel:
+    def admit(
+        self, opened: Open, *, connection: int, revoke: Callable[[], None]
+    ) -> AdmittedChannel:
         """Open a channel with its share of credit.
 
-        Raises Overloaded if there are too many channels, or no memory for another one.
+        If no share is left, it gets that of the channel that has been silent for longest, which is
+        revoked. Raises Overloaded if none has been silent for `SILENT_S`, and while no memory is
+        left for another channel.
         """
         if not self._credit.may_lend:
             detail = "memory is used up; raise limits.memory"
             raise Overloaded(ErrorCode.OVERLOADED, detail)
         channel = ChannelId(next(self._ids))
-        if self._credit.open(channel) is None:
+        if self._credit.open(channel) is None and not self._take_over(channel):
             raise Overloaded(
                 ErrorCode.OVERLOADED,
-                f"{len(self._channels)} channels are open and use all memory for lookups; "
-                "raise limits.memory or limits.channels",
+                f"{len(self._channels)} channels are open and use all memory for lookups, and"
+                f" none has been silent for {SILENT_S:g} s; raise limits.memory or limits.channels",
             )
         state = ServerChannel(
             opened.channel, opened.dimension, opened.origin, ledger=self._credit, owner=channel
         )
-        admitted = self._channels[channel] = AdmittedChannel(channel, connection, state)
+        state.used_at_s = self.watermarks.clock()
+        admitted = self._channels[channel] = AdmittedChannel(channel, connection, state, revoke)
         self.watermarks.opened(channel, opened.dimension)
         self._recent.opened(opened.dimension, self.watermarks.clock())
         return admitted
@@ -200,3 +209,17 @@ class ChannelRegistry:
         """The streams without an open channel that ended within the last minute."""
         watermarks = self.watermarks
         return self._recent.ended(watermarks.watermarks_ms(), watermarks.clock())
+
+    def _take_over(self, channel: ChannelId) -> bool:
+        """Open a channel with the share of a silent one; False without a silent channel."""
+        now_s = self.watermarks.clock()
+        if now_s < self._next_silent_at_s or not self._channels:
+            return False
+        longest = max(self._channels.values(), key=lambda each: each.state.silent_for_s(now_s))
+        silent_for_s = longest.state.silent_for_s(now_s)
+        if silent_for_s < SILENT_S:
+            # Refused clients retry: do not visit all channels each time.
+            self._next_silent_at_s = now_s + SILENT_S - silent_for_s
+            return False
+        longest.revoke()
+        return self._credit.open(channel) is not None

@@ -2,6 +2,7 @@
 
 import asyncio
 from dataclasses import dataclass, replace
+from functools import partial
 
 import structlog
 from aiohttp import WSCloseCode, WSMsgType, web
@@ -95,6 +96,7 @@ def connection_end(error: Exception, connection: int) -> ConnectionEnded:
 
 
 MAX_CHANNELS = 64  # of one connection; a task opens one per dimension
+_REMEMBERED_CHANNELS = 1024  # revoked ones, of one connection
 _PINGS = {WSMsgType.PING, WSMsgType.PONG}
 
 
@@ -116,6 +118,7 @@ class StreamConnection:
         self._pings = ping_limit()
         self._opening: dict[int, asyncio.Task[None]] = {}  # {channel being opened: task}
         self._channels: dict[int, ChannelLookups] = {}
+        self._revoked: dict[int, None] = {}  # until they are opened again, oldest first
         self._is_greeted = False
         self._must_end = asyncio.Event()
         self._cause: Exception = ConnectionEnded(WSCloseCode.GOING_AWAY, "draining")
@@ -168,7 +171,12 @@ class StreamConnection:
         await self._greet()
         while True:
             match frame := await self._next_frame():
+                case frames.Lookup() | frames.Watermark() | frames.Status() if (
+                    frame.channel in self._revoked
+                ):
+                    pass  # sent before the client read ERROR: it sends it again
                 case frames.Open():
+                    self._revoked.pop(frame.channel, None)
                     self._check_new(frame)
                     self._opening[frame.channel] = tasks.create_task(self._open(frame))
                 case frames.Lookup():
@@ -227,7 +235,9 @@ class StreamConnection:
             frame = _with_named_key(frame, schema)
             select = schema.select_versions if frame.is_as_of else schema.select
             opened_schema = DimensionSchema(schema.key, select(frame.columns))
-            admitted = self._registry.admit(frame, connection=self._number)
+            admitted = self._registry.admit(
+                frame, connection=self._number, revoke=partial(self._revoke, frame.channel)
+            )
         except SidelookError as error:
             self._outbox.put(
                 frames.Failure(frame.channel, error.code, error.detail, error.is_retryable)
@@ -257,6 +267,18 @@ class StreamConnection:
             waits=waits,
         )
         self._outbox.put(opened)
+
+    def _revoke(self, number: int) -> None:
+        """End a silent channel; its client opens it again when it needs it."""
+        self._drop(number)
+        self._revoked[number] = None
+        if len(self._revoked) > _REMEMBERED_CHANNELS:
+            del self._revoked[next(iter(self._revoked))]
+        log.info("stream.channel_revoked", connection=self._number, channel=number)
+        detail = (
+            "the channel was silent, and another one needs its share; open it again for lookups"
+        )
+        self._outbox.put(frames.Failure(number, ErrorCode.OVERLOADED, detail, is_retryable=True))
 
     def _control(self, frame: Frame) -> None:
         match frame:

@@ -314,7 +314,7 @@ async def serving(setting: Setting | None = None) -> AsyncIterator[Streaming]:
         tracer=setting.tracer,
     )
     # Without this, deadlines would use real time, and everything else the time of the loop.
-    handler._parts.queue.clock = asyncio.get_running_loop().time
+    registry.watermarks.clock = handler._parts.queue.clock = asyncio.get_running_loop().time
     async with AsyncExitStack() as stack, asyncio.TaskGroup() as tasks:
         running = [tasks.create_task(each.run()) for each in dimensions.values()]
         running.append(tasks.create_task(handler.run()))

@@ -13,6 +13,7 @@ from lookup_core.protocol.credit_ledger import CreditLedger
 from lookup_core.protocol.frames import SUBPROTOCOL
 from service.engine.dimension import Dimension
 from service.engine.gathering import Submitted
+from service.stream.channel_registry import SILENT_S
 from service.stream.connection import MAX_CHANNELS, Timeouts
 from tests.service.engine.running import settings
 from tests.service.stream.streaming import (
@@ -20,6 +21,7 @@ from tests.service.stream.streaming import (
     Setting,
     Streaming,
     credit_of,
+    lookup_frame,
     open_frame,
     streaming,
     until,
@@ -146,6 +148,77 @@ async def test_channels_of_the_service_are_bounded() -> None:
         await peer.send(frames.Close(1))
         await peer.receive(frames.Closed)
         assert (await peer.open(2)).channel == 2
+
+
+def pass_time(service: Streaming, seconds: float) -> None:
+    """Set the clock of channels and lookups forward."""
+    queue, watermarks = service.handler._parts.queue, service.handler.registry.watermarks
+    now_s = queue.clock() + seconds
+    queue.clock = watermarks.clock = lambda: now_s
+
+
+async def test_silent_channel_makes_room() -> None:
+    """A new channel gets the share of the longest silent one, which may open again later."""
+    async with streaming(Setting(max_channels=2)) as service:
+        silent, other = await service.peer(), await service.greeted()
+        await silent.open(2)
+        await silent.answer(await silent.look_up(1, 7, channel=2))
+        pass_time(service, SILENT_S + 1)
+        assert (await other.open(1)).channel == 1
+        service.handler.registry._credit.check_invariants()
+        ended = await silent.receive(frames.Failure)
+        pass_time(service, 1.0)
+
+        # Frames that crossed the ERROR are ignored, and other channels are not affected.
+        late = (frames.Watermark(1, 5), frames.Status(1, is_idle=True), frames.Cancel(1, 1))
+        await silent.send(lookup_frame(1, 7), *late)
+        assert await silent.answer(await silent.look_up(2, 9, channel=2)) == {0: "missing"}
+        await silent.send(open_frame(1))
+        refused = await silent.receive(frames.Failure)
+        pass_time(service, SILENT_S + 1)
+        await silent.open(1)
+        await other.receive(frames.Failure)
+        assert await silent.answers(7) == [{0: "hit Ada"}]
+
+    assert (ended.channel, ended.code, ended.is_retryable) == (1, ErrorCode.OVERLOADED, True)
+    assert "none has been silent for 10 s" in refused.detail
+
+
+@pytest.mark.parametrize("use", ["looking up", "closing"])
+async def test_used_channel_is_never_revoked(use: str) -> None:
+    """A channel with a lookup keeps its share, however long the lookup takes."""
+    async with streaming(Setting(max_channels=1)) as service:
+        service.customers.hold()
+        busy, other = await service.peer(), await service.greeted()
+        sent = await busy.look_up(1, 7, timeout_ms=60_000)
+        if use == "closing":
+            await busy.send(frames.Close(1))
+        await service.customers.wait_for_fetches(1)
+        pass_time(service, 2 * SILENT_S)
+        await other.send(open_frame(1))
+        refused = [await other.receive(frames.Failure)]
+        await other.send(open_frame(1))
+        refused.append(await other.receive(frames.Failure))
+        service.customers.release()
+
+        assert [each.code for each in refused] == [ErrorCode.OVERLOADED] * 2
+        assert await busy.answer(sent) == {0: "fetched Ada"}
+
+
+async def test_forgotten_revoked_channel_is_unknown(service: Streaming) -> None:
+    """Few revoked channels are remembered; later frames for a forgotten one are a violation."""
+    peer = await service.peer()
+    (connection,) = service.handler._connections
+    for number in range(2, 1_027):
+        connection._revoke(number)
+    received = [await peer.receive(frames.Failure) for _ in range(1_025)]
+    assert len(received) == 1_025
+
+    await peer.send(lookup_frame(1, 7, channel=1_026))
+    assert await peer.answers(7) == [{0: "fetched Ada"}]
+    await peer.send(lookup_frame(1, 7, channel=2))
+
+    assert (await peer.closed())[1] == "unknown_channel: channel 2 is not open"
 
 
 async def test_closed_channels_are_remembered() -> None:
