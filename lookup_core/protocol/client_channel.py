@@ -273,6 +273,11 @@ class ClientChannel:
         """Whether no answer will arrive on this connection."""
         return self._state is _State.FREE or not self._sent.records
 
+    @property
+    def has_work(self) -> bool:
+        """Whether keys or watermarks wait to be sent or answered."""
+        return bool(self._backlog) or self._sent.records > 0
+
     def statistics(self) -> ChannelStatistics:
         """Levels now."""
         return ChannelStatistics(

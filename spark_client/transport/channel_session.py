@@ -55,6 +55,7 @@ class ChannelSession:
         self.channel = channel
         self.reopen_at_s: float | None = None  # after a retriable refusal
         self.refusal: SidelookError | None = None  # the last one, until OPENED
+        self._is_revoked = False  # until there is work: meanwhile others need its credit
         self._wire = wire
         self._backoff = backoff
         self._is_patient = is_patient
@@ -85,11 +86,13 @@ class ChannelSession:
         with self._changed:
             self._wire.send(self.channel.look_up(keys, now_s=self._wire.clock()))
             self._answers += self.channel.pop_refused()
+            self._open_if_revoked()
 
     def mark(self, watermark_ms: int) -> None:
         """See `LookupChannel`."""
         with self._changed:
             self._wire.send(self.channel.mark(watermark_ms, now_s=self._wire.clock()))
+            self._open_if_revoked()
 
     def answers(self, timeout_s: float | None) -> Sequence[ChannelAnswer]:
         """See `LookupChannel`."""
@@ -135,7 +138,7 @@ class ChannelSession:
 
     def reopen(self) -> None:
         """With the lock held: request the channel on a new connection, unless it has failed."""
-        self.reopen_at_s = None
+        self.reopen_at_s, self._is_revoked = None, False
         try:
             self._decode()  # before the sequences restart at 1 on the new connection
         except ProtocolViolation as violation:  # must not end the other channels
@@ -161,6 +164,9 @@ class ChannelSession:
     def on_refusal(self, refusal: SidelookError, *, jitter: float) -> bool:
         """With the lock held: take a refusal of the channel; returns whether it is opened again."""
         self.channel.on_lost()
+        if refusal.is_retryable and self.channel.columns is not None and not self.channel.has_work:
+            self._is_revoked = True
+            return True
         now_s = self._wire.clock()
         delay_s = NEVER
         if refusal.is_retryable and (self._is_patient or refusal.code.heals_by_itself):
@@ -174,7 +180,7 @@ class ChannelSession:
     def on_goaway(self) -> None:
         """With the lock held: the connection is being left; due frames wait for the next one."""
         self.channel.pause()
-        self.reopen_at_s = None
+        self.reopen_at_s, self._is_revoked = None, False
 
     def on_tick(self, now_s: float) -> None:
         """With the lock held: send the frames that are due."""
@@ -190,6 +196,10 @@ class ChannelSession:
     def _wake(self) -> None:
         self._changed.notify()
         self._ring()
+
+    def _open_if_revoked(self) -> None:
+        if self._is_revoked:
+            self.reopen()
 
     def _decode(self) -> None:
         while self._results:

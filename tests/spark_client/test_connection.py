@@ -179,6 +179,22 @@ def test_lasting_refusal_fails_at_once(
     assert len(received(sidecar, frames.Open)) == 1
 
 
+@pytest.mark.parametrize("work", ["keys", "a watermark"])
+def test_revoked_channel_opens_with_work(
+    sidecar: FakeSidecar, connection: Connection, work: str
+) -> None:
+    """A channel that ended while it was silent is opened again for keys or a watermark."""
+    silent, busy = connection.open(REQUEST), connection.open(REQUEST)
+    sidecar.broadcast(refusal(channel=1))
+    assert is_served(busy)
+    revoked = len(received(sidecar, frames.Open))
+    if work == "a watermark":
+        silent.mark(5)
+
+    assert is_served(silent)
+    assert (revoked, len(received(sidecar, frames.Open))) == (2, 3)
+
+
 def test_driver_waits_for_what_heals(sidecar: FakeSidecar, connection: Connection) -> None:
     """An outage of the database or an overload is retried, also by the driver."""
     sidecar.memory.refusals += [refusal(), refusal(ErrorCode.BACKEND_UNAVAILABLE)]
