@@ -153,6 +153,20 @@ def test_answered_keys_are_not_in_flight() -> None:
     channel.check_invariants()
 
 
+def test_open_keys_and_watermarks_are_work() -> None:
+    """Keys are work until they are answered, also without a connection; so are watermarks."""
+    channel = open_channel()
+    work = [channel.has_work]
+    channel.look_up(sent_keys(1, "a"), now_s=0.0)
+    channel.on_lost()
+    work.append(channel.has_work)
+    channel.abandon(QuestionId(1), now_s=0.0)
+    work.append(channel.has_work)
+    channel.mark(5, now_s=0.0)
+
+    assert [*work, channel.has_work] == [False, True, False, True]
+
+
 def test_payload_fits_byte_credit() -> None:
     """The payload of a lookup uses much of the credit in bytes and never exceeds it."""
     question = sent_keys(1, *map(str, range(1000)))

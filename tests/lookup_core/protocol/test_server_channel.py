@@ -141,6 +141,21 @@ def test_credit_of_answers_goes_to_pool() -> None:
     greedy.check_invariants()
 
 
+def test_silence_begins_without_lookups(channel: ServerChannel[int]) -> None:
+    """A channel is silent since its last use, unless it has a lookup, unsent credit or CLOSE."""
+    channel.used_at_s = 5.0
+    silent = [channel.silent_for_s(7.0)]
+    channel.on_lookup(lookup(1), 1)
+    silent.append(channel.silent_for_s(7.0))
+    channel.on_ended(1)
+    silent.append(channel.silent_for_s(7.0))
+    channel.on_credit_sent()
+    silent.append(channel.silent_for_s(7.0))
+    channel.is_closing = True
+
+    assert [*silent, channel.silent_for_s(7.0)] == [2.0, 0.0, 0.0, 2.0, 0.0]
+
+
 def test_channel_drains_after_close(channel: ServerChannel[int]) -> None:
     """After CLOSE a channel refuses lookups and ends when its last credit is sent."""
     drained = [channel.is_drained]
