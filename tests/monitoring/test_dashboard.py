@@ -18,6 +18,7 @@ NOT_SHOWN = {  # {metric: why}
     "sidelook_dimension_load_rows": "the status page shows a running load",
     "sidelook_dimension_split_failures_total": "as above; explains a stalled feed",
     "sidelook_dimension_splits": "as above",
+    "sidelook_listeners_reachable": "0 fails the readiness probe, which Kubernetes shows",
     "sidelook_fenced_keys_total": "explains fetched keys that are not cached; needs no action",
 }
 
