@@ -77,7 +77,7 @@ class _Connection(web.RequestHandler):
             peer, reason = request.remote or "unix", type(exc).__name__
             # Not the message: it quotes the request, possibly with its token.
             log.warning("http.malformed_request", code="bad_http", peer=peer, reason=reason)
-            fault = (message or reason).strip().partition("\n")[0]
+            fault = (message or reason).strip().partition("\n")[0].rstrip(":")
             detail = f"this is not a valid HTTP/1.1 request: {fault}"
             problem = Problem.of(status, HttpCode.BAD_HTTP, detail)
         response = problem.response()
