@@ -395,10 +395,7 @@ class DimensionState:
     def _answer(self, query: Query, shares: Sequence[Share]) -> Effects:
         self._queries.end(query.id)
         self._flights.end(query.flights)
-        delivered = self._delivered(shares)
-        for lookup_id, _ in shares:
-            self._waiting.compact(lookup_id, self._flights)
-        return Effects(delivered)
+        return Effects(self._delivered(shares))
 
     def _end(self, lookups: Sequence[WaitingLookup], code: ErrorCode, now: float) -> Effects:
         shares = []
@@ -423,6 +420,7 @@ class DimensionState:
             Delivery(lookup_id, answer, is_last=self._waiting.answer(lookup_id, answer.size))
             for lookup_id, answer in shares
         ]
+        self._waiting.compact(dict(shares), self._flights)
         of_callers = [delivery for delivery in deliveries if delivery.lookup_id >= 0]
         self._count(delivery.answer for delivery in of_callers)
         return of_callers

@@ -82,11 +82,11 @@ class WaitingLookups:
         self._pop(lookup_id)
         return True
 
-    def compact(self, lookup_id: LookupId, flights: FlightTable) -> None:
-        """Forget the answered keys of a lookup if they are most of its keys."""
-        lookup = self._lookups.get(lookup_id)
-        if lookup is not None and 2 * lookup.left < len(lookup.waiters):
-            lookup.waiters = flights.open_waiters(lookup_id, lookup.waiters)
+    def compact(self, lookup_ids: Iterable[LookupId], flights: FlightTable) -> None:
+        """Forget the answered keys of these lookups where they are most of the keys."""
+        for lookup in map(self._lookups.get, lookup_ids):
+            if lookup is not None and 2 * lookup.left < len(lookup.waiters):
+                lookup.waiters = flights.open_waiters(lookup.id, lookup.waiters)
 
     def remove(self, lookup_id: LookupId) -> WaitingLookup | None:
         """Remove a lookup; None if it does not wait."""
