@@ -343,6 +343,11 @@ class FakeSidecar:
         self._dimensions = dimensions
         self._transports: list[MemoryTransport] = []
 
+    @property
+    def names(self) -> list[str]:
+        """The names of the dimensions, sorted."""
+        return sorted(self._dimensions)
+
     def connect(self) -> MemoryTransport:
         """A new connection; raises SidecarUnreachable while the sidecar is down."""
         if self.is_down:

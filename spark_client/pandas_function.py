@@ -27,7 +27,7 @@ Frame: TypeAlias = Any  # pandas.DataFrame
 _EXACT = 2**53  # doubles represent smaller whole numbers exactly
 _REMEDY = "use lookup_join, or PySpark 4.1 or newer"
 # What a registered function needs; Spark reads these from its own functions.
-_REGISTERED = ("func", "returnType", "evalType", "deterministic", "asNondeterministic")
+_REGISTERED = ("func", "returnType", "evalType", "deterministic")
 
 
 def pandas_function(task: LookupFunctionTask, columns: StructType, name: str) -> LookupFunction:
@@ -41,15 +41,25 @@ def pandas_function(task: LookupFunctionTask, columns: StructType, name: str) ->
         mark = f"_{mark}"
     plain = _function(PandasLookup(task, None), columns, name)
     marked = _function(PandasLookup(task, mark), StructType([*columns]).add(mark, "boolean"), name)
+    return _null_without_row(plain, marked, columns.names, mark=mark)
 
+
+def _null_without_row(
+    plain: LookupFunction, marked: LookupFunction, names: Sequence[str], *, mark: str
+) -> LookupFunction:
     def lookup(*keys: Any) -> Column:  # noqa: ANN401 -- columns or their names
         row = marked(*keys)
-        fields = [row.getField(field).alias(field) for field in columns.names]
+        fields = [row.getField(field).alias(field) for field in names]
         return F.when(row.getField(mark), F.struct(*fields))
 
-    lookup.__name__ = name
+    def as_nondeterministic() -> LookupFunction:
+        once, once_marked = plain.asNondeterministic(), marked.asNondeterministic()  # type: ignore[attr-defined]
+        return _null_without_row(once, once_marked, names, mark=mark)
+
+    lookup.__name__ = plain.__name__
     for attribute in _REGISTERED:
         setattr(lookup, attribute, getattr(plain, attribute))
+    lookup.asNondeterministic = as_nondeterministic  # type: ignore[attr-defined]
     return lookup
 
 

@@ -7,10 +7,12 @@ import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Literal, TypeVar
 
 import pyspark
+from pyspark.sql import SparkSession
 from pyspark.sql.pandas.utils import (
     require_minimum_pandas_version,
     require_minimum_pyarrow_version,
@@ -41,6 +43,7 @@ from spark_client.lookup_settings import (
 )
 from spark_client.pandas_function import LookupFunction
 from spark_client.schemas import ANY_KEY, chosen_columns, described_columns, dimension_columns
+from spark_client.sql_functions import Dimensions, SqlFunctions, as_nondeterministic
 from spark_client.transport.connections import Address
 from spark_client.transport.endpoint import SYSTEMS_TLS, ClientTls, endpoint_of
 
@@ -245,6 +248,7 @@ class Sidecar:
         schema: str | StructType | None = None,
         traceparent: str | None = None,
         show_keys: bool = True,
+        deterministic: bool = True,
     ) -> LookupFunction:
         """A function from the key's columns, in the dimension's order, to a struct column.
 
@@ -252,6 +256,9 @@ class Sidecar:
         Use: `name = sidecar.lookup_udf("customers", columns=["name"])`, then
         `events.select(name("customer_id"))`. Options as in `lookup_join`. For dimensions with
         versions use `lookup_join(as_of=…)`.
+        `deterministic`: whether Spark may evaluate a call again where its result is used, as in a
+        filter and in a projection, and thus see two answers. False gives one answer to each call;
+        it prevents optimizations, and use in join conditions and as arguments of aggregates.
 
         Raises ValueError, InvalidRequest, BackendError, or SidecarUnreachable if the driver has
         no sidecar and no `schema` was given.
@@ -267,9 +274,49 @@ class Sidecar:
             offered = dimension_columns(described)
         else:
             offered = chosen_columns(as_struct(schema), names)
-        return lookup_udf(
+        function = lookup_udf(
             self._address(), dimension, columns=offered, lookup=lookup, settings=settings
         )
+        return function if deterministic else as_nondeterministic(function)
+
+    def register(  # noqa: PLR0913 -- as above
+        self,
+        spark: SparkSession,
+        *,
+        prefix: str = "lookup_",
+        dimensions: Dimensions | None = None,
+        timeout: float = 5.0,
+        on_timeout: Literal["fail", "null"] = "fail",
+        on_error: Literal["fail", "null"] = "fail",
+        traceparent: str | None = None,
+        show_keys: bool = True,
+        deterministic: bool = True,
+    ) -> dict[str, str]:
+        """Register a SQL function for each dimension: `SELECT lookup_airports(dest).name FROM t`.
+
+        Returns {name of the function: dimension}. The functions belong to the session, classic or
+        Connect, and replace its functions of the same names. Arguments are the key's columns, in
+        the dimension's order; the result is that of `lookup_udf`.
+        `prefix`: before the dimension's name. A name with dots or hyphens needs backticks in SQL.
+        `dimensions`: default all of the sidecar. Those with versions, with column types that Spark
+        lacks or with a database that cannot be read are left out, with a warning. Otherwise a list
+        of names, or `{name: columns}` with a list of columns, a schema as DDL or StructType, which
+        needs no sidecar on the driver, or None for all columns; then each failure is raised.
+        The other options are those of `lookup_udf`, for all functions.
+
+        Raises ValueError for invalid arguments, and for names that Spark has itself or does not
+        distinguish; InvalidRequest, BackendError or SidecarUnreachable. Nothing is registered then.
+        """
+        make = partial(
+            self.lookup_udf,
+            timeout=timeout,
+            on_timeout=on_timeout,
+            on_error=on_error,
+            traceparent=traceparent,
+            show_keys=show_keys,
+            deterministic=deterministic,
+        )
+        return SqlFunctions(self._address(), prefix, dimensions, make).register(spark)
 
     def repartition_for(
         self,

@@ -28,6 +28,30 @@ class Address:
     connect_timeout_s: float = 60.0
     tls: ClientTls = SYSTEMS_TLS
 
+    @property
+    def attempt_timeout_s(self) -> float:
+        """Seconds for one attempt to connect."""
+        return min(_HANDSHAKE_TIMEOUT_S, self.connect_timeout_s)
+
+    def token(self) -> str | None:
+        """The token, if any; read from the file each time, because tokens are rotated.
+
+        Raises InvalidRequest if the file cannot be read, or has no single token.
+        """
+        if self.token_file is None:
+            return None
+        try:
+            token = Path(self.token_file).read_text(errors="replace").strip()
+        except OSError as error:
+            detail = f"the token file {self.token_file} cannot be read: {error.strerror}"
+            raise InvalidRequest(ErrorCode.UNAUTHORIZED, detail) from error
+        if not token.isprintable():  # it would end the header
+            detail = (
+                f"the token file {self.token_file} must have one line, without control characters"
+            )
+            raise InvalidRequest(ErrorCode.UNAUTHORIZED, detail)
+        return token
+
 
 class Connections:
     """Connections by process and address."""
@@ -59,16 +83,5 @@ os.register_at_fork(after_in_child=connections.forget)
 
 
 def _connected(address: Address) -> Transport:
-    # Read for each connection, because tokens are rotated.
-    token = None if address.token_file is None else _token(address.token_file)
-    timeout_s = min(_HANDSHAKE_TIMEOUT_S, address.connect_timeout_s)
-    endpoint = endpoint_of(address.url)
-    return handshake(endpoint, token=token, timeout_s=timeout_s, tls=address.tls)
-
-
-def _token(path: str) -> str:
-    try:
-        return Path(path).read_text().strip()
-    except OSError as error:
-        detail = f"the token file {path} cannot be read: {error.strerror}"
-        raise InvalidRequest(ErrorCode.UNAUTHORIZED, detail) from error
+    endpoint, timeout_s = endpoint_of(address.url), address.attempt_timeout_s
+    return handshake(endpoint, token=address.token(), timeout_s=timeout_s, tls=address.tls)

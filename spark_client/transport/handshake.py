@@ -45,7 +45,7 @@ def handshake(
         except OSError as error:
             # With TLS 1.3 a refusal of the client's certificate comes only now.
             of_tls = tls.reason(error, endpoint.host) if endpoint.is_secure else None
-            reason = f"the handshake failed: {of_tls or _with_remedy(str(error), endpoint.url)}"
+            reason = f"the handshake failed: {of_tls or with_remedy(str(error), endpoint.url)}"
             raise SidecarUnreachable(endpoint.url, reason) from error
         _check_answer(protocol, endpoint.url, has_token=token is not None)
         connected.settimeout(0)
@@ -89,9 +89,13 @@ def _check_answer(protocol: ClientProtocol, url: str, *, has_token: bool) -> Non
 
 def _refusal(error: Exception, url: str, *, has_token: bool) -> SidelookError:
     if not isinstance(error, InvalidStatus):
-        reason = _with_remedy(f"{url} is no sidecar: {error}", url)
+        reason = with_remedy(f"{url} is no sidecar: {error}", url)
         return InvalidRequest(ErrorCode.BAD_REQUEST, reason)
-    status = error.response.status_code
+    return refusal_of(error.response.status_code, url, has_token=has_token)
+
+
+def refusal_of(status: int, url: str, *, has_token: bool) -> SidelookError:
+    """The error for an HTTP status other than the expected one; retriable from 500 on."""
     if status in {401, 403}:
         detail = (
             f"{url} wants a token (HTTP {status}); name its file: Sidecar({url!r}, token_file=…)"
@@ -103,10 +107,11 @@ def _refusal(error: Exception, url: str, *, has_token: bool) -> SidelookError:
         return SidecarUnreachable(url, f"it answered HTTP {status}")
     reason = f"{url} is no sidecar: HTTP {status}"
     if status == HTTPStatus.BAD_REQUEST:  # the answer of many TLS servers to plain HTTP
-        reason = _with_remedy(reason, url)
+        reason = with_remedy(reason, url)
     return InvalidRequest(ErrorCode.BAD_REQUEST, reason)
 
 
-def _with_remedy(reason: str, url: str) -> str:
+def with_remedy(reason: str, url: str) -> str:
+    """The reason, and the remedy if plain HTTP may have met a TLS port."""
     remedy = plain_refusal(url)
     return f"{reason}; {remedy}" if remedy else reason

@@ -3,6 +3,7 @@
 The WebSocket is the websockets library's own server: another implementation than the client's.
 """
 
+import json
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,7 +22,7 @@ from spark_client.fake_sidecar import FakeSidecar
 
 
 class FakeServer:
-    """Serves a `FakeSidecar`; refuses handshakes with `status` if it is set."""
+    """Serves a `FakeSidecar` and its names; refuses requests with `status` if it is set."""
 
     def __init__(self, sidecar: FakeSidecar) -> None:
         self.sidecar = sidecar
@@ -51,9 +52,11 @@ class FakeServer:
 
     def _answer_handshake(self, connection: ServerConnection, request: Request) -> Response | None:
         self.requests.append(request)
-        if self.status is None:
-            return None
-        return connection.respond(self.status, "no\n")
+        if self.status is not None:
+            return connection.respond(self.status, "no\n")
+        if request.path == "/v1/dimensions":
+            return connection.respond(HTTPStatus.OK, json.dumps({"dimensions": self.sidecar.names}))
+        return None
 
     def _converse(self, connection: ServerConnection) -> None:
         self.connections.append(connection)

@@ -1,0 +1,151 @@
+"""SQL functions of a sidecar's dimensions: names, columns, and registration in a Spark session.
+
+`lookup_udf` makes the functions. Nothing is registered if one of them is refused.
+"""
+
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Protocol
+
+from pyspark.sql import SparkSession
+from pyspark.sql.types import StructType
+
+from lookup_core.errors import (
+    BackendError,
+    InvalidRequest,
+    SidecarUnreachable,
+    of_dimension,
+)
+from spark_client.lookup_join import as_struct
+from spark_client.pandas_function import LookupFunction
+from spark_client.schemas import ANY_KEY, described_columns, dimension_columns
+from spark_client.transport.connections import Address
+from spark_client.transport.dimension_names import dimension_names
+
+_log = logging.getLogger(__name__)
+
+# Of one function: names of columns, a schema as DDL or StructType, or None for all columns.
+Fields = Sequence[str] | StructType | None
+Dimensions = Sequence[str] | Mapping[str, Fields]
+
+_THREADS = 16  # which read schemas, because each dimension may wait for its own database
+
+
+class MakeFunction(Protocol):
+    """`lookup_udf` with the options that all functions share."""
+
+    def __call__(self, dimension: str, *, schema: StructType) -> LookupFunction:
+        """A function that returns these columns."""
+
+
+@dataclass(frozen=True, slots=True)
+class SqlFunctions:
+    """The functions to register: those of all dimensions, or of chosen ones."""
+
+    address: Address
+    prefix: str
+    dimensions: Dimensions | None
+    make: MakeFunction
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.prefix, str):
+            raise ValueError(f"prefix is a text before the names, not {self.prefix!r}")  # noqa: TRY004 -- as documented
+        given = self.dimensions
+        if isinstance(given, str):
+            raise ValueError(f"dimensions is a list of names; write [{given!r}]")  # noqa: TRY004 -- as documented
+        if given is not None and not (given and all(isinstance(name, str) for name in given)):
+            raise ValueError(f"dimensions must list one or more names, not {given!r}")
+
+    def register(self, session: SparkSession) -> dict[str, str]:
+        """Register the functions; returns {name in SQL: dimension}.
+
+        Raises ValueError for names that clash, InvalidRequest, BackendError, SidecarUnreachable.
+        """
+        if not hasattr(session, "udf"):
+            raise ValueError(f"spark is a SparkSession, not {session!r}")
+        schemas = self._schemas()
+        names = {self.prefix + dimension: dimension for dimension in schemas}
+        _check_names(names, session)
+        functions = [
+            (name, self.make(dimension, schema=schemas[dimension]))
+            for name, dimension in names.items()
+        ]
+        for name, function in functions:
+            session.udf.register(name, function)
+        return names
+
+    def _schemas(self) -> dict[str, StructType]:
+        try:
+            if self.dimensions is None:
+                return self._usable(dimension_names(self.address))
+            return self._chosen(self.dimensions)
+        except SidecarUnreachable as error:
+            remedy = "where the driver has no sidecar, give dimensions={name: schema}"
+            raise SidecarUnreachable(error.endpoint, f"{error.reason}; {remedy}") from error
+
+    def _usable(self, names: Sequence[str]) -> dict[str, StructType]:
+        """{dimension: columns} of those that can be functions; warns of the others."""
+        schemas, refusals = {}, []
+        for name, reading in self._read(dict.fromkeys(names)).items():
+            try:
+                schemas[name] = reading.result()
+            except (InvalidRequest, BackendError) as error:
+                refusals.append(error)
+                _log.warning("dimension %s has no SQL function: %s", name, error)
+        if refusals and not schemas:
+            raise refusals[0]
+        return schemas
+
+    def _chosen(self, given: Dimensions) -> dict[str, StructType]:
+        fields = given if isinstance(given, Mapping) else dict.fromkeys(given)
+        schemas: dict[str, StructType] = {}
+        unread: dict[str, Sequence[str] | None] = {}
+        for name, each in fields.items():
+            if isinstance(each, (str, StructType)):
+                schemas[name] = as_struct(each)
+            else:
+                unread[name] = each
+        for name, reading in self._read(unread).items():
+            schemas[name] = reading.result()
+        return schemas
+
+    def _read(self, wanted: Mapping[str, Sequence[str] | None]) -> "dict[str, Future[StructType]]":
+        """Read columns from the sidecar; the futures are done."""
+        with ThreadPoolExecutor(_THREADS, thread_name_prefix="sidelook-schema") as threads:
+            return {name: threads.submit(self._columns, name, wanted[name]) for name in wanted}
+
+    def _columns(self, dimension: str, columns: Sequence[str] | None) -> StructType:
+        if columns is not None and not columns:
+            raise ValueError(f"dimensions lists no column of {dimension!r}; a struct needs a field")
+        described = described_columns(self.address, dimension, columns=columns, key=ANY_KEY)
+        try:
+            return dimension_columns(described)
+        except InvalidRequest as error:
+            remedy = f"in register, list the others: dimensions={{{dimension!r}: […]}}"
+            detail = of_dimension(dimension, f"{error.detail}; {remedy}")
+            raise InvalidRequest(error.code, detail) from error
+
+
+def as_nondeterministic(function: LookupFunction) -> LookupFunction:
+    """The function as one whose calls Spark may neither repeat nor move."""
+    return function.asNondeterministic()  # type: ignore[attr-defined]
+
+
+def _check_names(names: Iterable[str], session: SparkSession) -> None:
+    """Raise ValueError for names that Spark would not distinguish, or has itself."""
+    known: dict[str, str] = {}
+    for name in names:
+        other = known.setdefault(name.lower(), name)
+        if other != name:
+            raise ValueError(
+                f"Spark does not distinguish the functions {other} and {name}; register one of"
+                " them in a call of its own, with another prefix"
+            )
+    # Some versions of Spark replace their own function in the session, others never call ours.
+    own = {str(row[0]).lower() for row in session.sql("SHOW SYSTEM FUNCTIONS").collect()}
+    clashing = sorted(known[name] for name in known.keys() & own)
+    if clashing:
+        detail = f"Spark has functions {', '.join(clashing)}; choose another prefix"
+        raise ValueError(detail)

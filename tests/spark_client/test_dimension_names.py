@@ -1,0 +1,135 @@
+"""Names of a sidecar's dimensions, read by the driver: retries, refusals and deadlines."""
+
+import socket
+import threading
+from http import HTTPStatus
+from itertools import count
+from pathlib import Path
+
+import pytest
+
+from lookup_core.errors import ErrorCode, InvalidRequest, SidecarUnreachable, SidelookError
+from spark_client.fake_sidecar import FakeSidecar
+from spark_client.transport.connection import Timing
+from spark_client.transport.connections import Address
+from spark_client.transport.dimension_names import dimension_names
+from tests.spark_client.builders import ALL_DIMENSIONS
+from tests.spark_client.fake_server import FakeServer
+from tools.processes.until import until
+
+
+@pytest.fixture
+def server() -> FakeServer:
+    """A sidecar with three dimensions, which is not served yet."""
+    return FakeServer(FakeSidecar(ALL_DIMENSIONS))
+
+
+def refusal(url: str, token_file: Path | None = None) -> SidelookError:
+    """The error, after at most two attempts."""
+    times_s = count(step=100)
+    timing = Timing(clock=lambda: next(times_s), pause=lambda _: None)
+    address = Address(url, None if token_file is None else str(token_file))
+    with pytest.raises(SidelookError) as caught:
+        dimension_names(address, timing)
+    return caught.value
+
+
+def test_names_come_over_http(server: FakeServer, tmp_path: Path) -> None:
+    """All names, sorted, by one request with the token, which the file may end with a newline."""
+    token = tmp_path / "token"
+    token.write_text("secret\n")
+
+    with server.at(tmp_path / "s.sock") as url:
+        names = dimension_names(Address(url, str(token)))
+
+    (request,) = server.requests
+    assert names == ("composite", "customers", "history")
+    assert (request.path, request.headers["Authorization"]) == ("/v1/dimensions", "Bearer secret")
+
+
+def test_names_are_awaited(server: FakeServer, tmp_path: Path) -> None:
+    """A sidecar that starts, or is overloaded, is tried again until it answers."""
+    server.status = HTTPStatus.SERVICE_UNAVAILABLE
+    found: list[tuple[str, ...]] = []
+    path = tmp_path / "s.sock"
+    reader = threading.Thread(
+        target=lambda: found.append(dimension_names(Address(f"unix://{path}")))
+    )
+
+    reader.start()
+    with server.at(path):
+        until(lambda: len(server.requests) > 0)
+        server.status = None
+        reader.join()
+
+    assert found == [("composite", "customers", "history")]
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "reason"),
+    [
+        (401, ErrorCode.UNAUTHORIZED, "wants a token (HTTP 401)"),
+        (404, ErrorCode.BAD_REQUEST, "is no sidecar: HTTP 404"),
+        (503, ErrorCode.SIDECAR_UNREACHABLE, "it answered HTTP 503"),
+    ],
+)
+def test_status_is_the_reason(
+    server: FakeServer, tmp_path: Path, *, status: int, code: ErrorCode, reason: str
+) -> None:
+    """The errors are those of the handshake of a stream."""
+    server.status = HTTPStatus(status)
+
+    with server.at(tmp_path / "s.sock") as url:
+        error = refusal(url)
+
+    assert error.code is code
+    assert reason in error.detail
+
+
+OK = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s"
+
+
+@pytest.mark.parametrize(
+    ("scheme", "answer", "kind", "reason"),
+    [
+        ("http", b"", SidecarUnreachable, "it closed the connection"),
+        ("http", b"220 mail ready\r\n", InvalidRequest, "is no sidecar: BadStatusLine"),
+        ("http", OK % (99, b"{"), InvalidRequest, "is no sidecar: IncompleteRead"),
+        ("http", OK % (2, b"[]"), InvalidRequest, "/v1/dimensions lists no dimensions"),
+        ("http", OK % (1, b"{"), InvalidRequest, "/v1/dimensions lists no dimensions"),
+        ("http", OK % (18, b'{"dimensions":[1]}'), InvalidRequest, "lists no dimensions"),
+        ("https", b"HTTP/1.1 400 Bad Request\r\n\r\n", SidecarUnreachable, "does not speak TLS"),
+    ],
+)
+def test_other_servers_are_refused(
+    scheme: str, answer: bytes, kind: type[SidelookError], reason: str
+) -> None:
+    """Only a list of names is an answer of a sidecar."""
+
+    def serve() -> None:
+        for _ in range(2 if kind is SidecarUnreachable else 1):
+            with listening.accept()[0] as connection:
+                connection.recv(65536)
+                connection.sendall(answer)
+
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        thread = threading.Thread(target=serve)
+        thread.start()
+        error = refusal(f"{scheme}://127.0.0.1:{listening.getsockname()[1]}")
+        thread.join()
+
+    assert type(error) is kind
+    assert reason in error.detail
+
+
+def test_unusable_tokens_are_not_sent(tmp_path: Path) -> None:
+    """A missing file, and one with two lines, are errors that do not show the token."""
+    token = tmp_path / "token"
+
+    missing = refusal("unix:///nowhere", token)
+    token.write_text("one\ntwo")
+    double = refusal("unix:///nowhere", token)
+
+    assert [missing.code, double.code] == [ErrorCode.UNAUTHORIZED] * 2
+    assert missing.detail == f"the token file {token} cannot be read: No such file or directory"
+    assert double.detail == f"the token file {token} must have one line, without control characters"

@@ -1,0 +1,279 @@
+"""SQL functions of dimensions: names, refusals, evaluation, and schemas without a sidecar."""
+
+import logging
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql.types import StructType
+
+from lookup_core.answer import Answer
+from lookup_core.errors import ErrorCode, InvalidRequest, SidecarUnreachable
+from spark_client import Sidecar
+from spark_client.fake_sidecar import FakeDimension, FakeSidecar
+from spark_client.sql_functions import Dimensions
+from tests.spark_client.builders import ALL_DIMENSIONS, CUSTOMERS
+from tests.spark_client.fake_server import FakeServer
+
+pytestmark = pytest.mark.full
+
+NOWHERE = Sidecar("unix:///nowhere", connect_timeout=0.01)
+BEYOND_SPARK = pa.array([1], pa.decimal256(40, 0))
+UNFIT = pa.table({"id": [1], "big": BEYOND_SPARK, "name": ["x"]})
+COUNTED = pa.table({"id": pa.array([], pa.int64()), "times": pa.array([], pa.int64())})
+
+
+@dataclass(frozen=True)
+class CountedDimension(FakeDimension):
+    """Each row is the number of lookups of its key so far, as if it changed between them."""
+
+    asked: "Counter[int]" = field(default_factory=Counter)
+
+    def answers(self, keys: pa.RecordBatch, columns: tuple[str, ...]) -> list[Answer]:
+        """Answers for all keys."""
+        numbers = keys.column(0).to_pylist()
+        self.asked.update(number for number in numbers if number is not None)
+        rows = {"id": numbers, "times": [self.asked[number] for number in numbers]}
+        return FakeDimension(pa.table(rows), self.key).answers(keys, columns)
+
+
+@pytest.fixture
+def counted() -> CountedDimension:
+    """A dimension whose rows change with each lookup."""
+    return CountedDimension(COUNTED, ("id",))
+
+
+@pytest.fixture
+def fake(counted: CountedDimension) -> FakeSidecar:
+    """A sidecar with dimensions that can be functions and some that cannot."""
+    unfit = FakeDimension(UNFIT, ("id",))
+    odd = FakeDimension(CUSTOMERS, ("id",))
+    return FakeSidecar({**ALL_DIMENSIONS, "counted": counted, "unfit": unfit, "A.b-c": odd})
+
+
+@pytest.fixture
+def sidecar(fake: FakeSidecar, tmp_path: Path) -> Iterator[Sidecar]:
+    """Its address, for driver and workers."""
+    with FakeServer(fake).at(tmp_path / "s.sock") as url:
+        yield Sidecar(url, connect_timeout=20.0)
+
+
+@pytest.fixture
+def session(spark_session: SparkSession) -> SparkSession:
+    """A session without registered functions, with a view of four events."""
+    session = spark_session.newSession()
+    events = session.createDataFrame([(1, 1), (2, 9), (3, None), (4, 3)], "n int, id long")
+    events.coalesce(1).createOrReplaceTempView("events")
+    return session
+
+
+def rows(session: SparkSession, query: str) -> list[tuple[object, ...]]:
+    """The rows of a query."""
+    return [tuple(row) for row in session.sql(query).collect()]
+
+
+def functions(session: SparkSession) -> set[str]:
+    """The names of the functions of the session that are not Spark's."""
+    return {row[0] for row in session.sql("SHOW USER FUNCTIONS").collect()}
+
+
+def test_each_dimension_becomes_a_function(
+    sidecar: Sidecar, session: SparkSession, caplog: pytest.LogCaptureFixture
+) -> None:
+    """All that can be functions are registered; of the others a warning has the reason."""
+    with caplog.at_level(logging.WARNING):
+        registered = sidecar.register(session)
+
+    assert registered == {
+        "lookup_A.b-c": "A.b-c",
+        "lookup_composite": "composite",
+        "lookup_counted": "counted",
+        "lookup_customers": "customers",
+    }
+    assert functions(session) == {name.lower() for name in registered}
+    history, unfit = [record.getMessage() for record in caplog.records]
+    assert history.startswith("dimension history has no SQL function: ")
+    assert "'history' has versions (since)" in history
+    assert "column 'big' is decimal256(40, 0)" in unfit
+    assert unfit.endswith("in register, list the others: dimensions={'unfit': […]}")
+
+
+def test_functions_take_keys_in_order(sidecar: Sidecar, session: SparkSession) -> None:
+    """A row is a struct, also of a composite key; without one, the result is NULL."""
+    sidecar.register(session)
+
+    query = "SELECT n, lookup_customers(id) AS c, lookup_customers(id).name FROM events ORDER BY n"
+    assert rows(session, query) == [
+        (1, ("Ann", 1), "Ann"),
+        (2, None, None),
+        (3, None, None),
+        (4, ("Ćirić", None), "Ćirić"),
+    ]
+    assert rows(session, "SELECT lookup_composite(2, 'y').name, lookup_composite(2, 'x')") == [
+        ("two", None)
+    ]
+    assert rows(session, "SELECT `LOOKUP_a.B-C`(1).tier") == [(1,)]
+
+
+def test_chosen_dimensions_have_chosen_columns(sidecar: Sidecar, session: SparkSession) -> None:
+    """A list of names, a list of columns, DDL or a StructType; later calls add functions."""
+    wide = StructType().add("tier", "long")
+    chosen: list[Dimensions] = [
+        ["customers"],
+        {"unfit": ["name"], "customers": "tier bigint, name string"},
+        {"composite": None, "customers": wide},
+    ]
+
+    found = [sidecar.register(session, prefix=f"f{n}_", dimensions=d) for n, d in enumerate(chosen)]
+
+    assert found == [
+        {"f0_customers": "customers"},
+        {"f1_customers": "customers", "f1_unfit": "unfit"},
+        {"f2_composite": "composite", "f2_customers": "customers"},
+    ]
+    query = "SELECT f0_customers(1L), f1_customers(1L), f2_customers(1L), f1_unfit(1L)"
+    types = [kind for _, kind in session.sql(query).dtypes]
+    assert types == [
+        "struct<name:string,tier:int>",
+        "struct<tier:bigint,name:string>",
+        "struct<tier:bigint>",
+        "struct<name:string>",
+    ]
+    assert rows(session, query) == [(("Ann", 1), (1, "Ann"), (1,), ("x",))]
+
+
+def test_given_schemas_need_no_sidecar(session: SparkSession) -> None:
+    """A driver without a sidecar registers schemas; without them, the error has the remedy."""
+    registered = NOWHERE.register(session, dimensions={"customers": "name string"})
+
+    assert registered == {"lookup_customers": "customers"}
+    assert functions(session) == {"lookup_customers"}
+    for dimensions in (None, ["customers"]):
+        with pytest.raises(SidecarUnreachable, match=r"give dimensions=\{name: schema\}$"):
+            NOWHERE.register(session, dimensions=dimensions)
+
+
+@pytest.mark.parametrize(
+    ("dimensions", "code", "detail"),
+    [
+        (["customers", "history"], ErrorCode.BAD_REQUEST, "'history' has versions"),
+        (["customers", "unfit"], ErrorCode.TYPE, 'dimension "unfit": column'),
+        (["customers", "custmers"], ErrorCode.UNKNOWN_DIMENSION, "did you mean customers?"),
+        ({"customers": ["name", "x"]}, ErrorCode.UNKNOWN_COLUMN, "no column x"),
+    ],
+)
+def test_named_dimensions_must_fit(
+    sidecar: Sidecar, session: SparkSession, dimensions: Dimensions, code: ErrorCode, detail: str
+) -> None:
+    """The refusal of a named dimension is raised, and nothing is registered."""
+    with pytest.raises(InvalidRequest) as caught:
+        sidecar.register(session, dimensions=dimensions)
+
+    assert caught.value.code is code
+    assert detail in caught.value.detail
+    assert functions(session) == set()
+
+
+def test_sidecar_without_functions_is_refused(session: SparkSession, tmp_path: Path) -> None:
+    """If no dimension can be a function, the first reason is raised."""
+    fake = FakeSidecar({"history": ALL_DIMENSIONS["history"]})
+
+    with (
+        FakeServer(fake).at(tmp_path / "s.sock") as url,
+        pytest.raises(InvalidRequest, match="'history' has versions"),
+    ):
+        Sidecar(url).register(session)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"prefix": None}, "prefix is a text"),
+        ({"dimensions": "customers"}, r"write \['customers'\]"),
+        ({"dimensions": []}, "dimensions must list one or more names"),
+        ({"dimensions": [3]}, "dimensions must list one or more names"),
+        ({"dimensions": {"customers": []}}, "lists no column of 'customers'"),
+        ({"dimensions": {"a": "x int", "A": "x int"}}, "lookup_a and lookup_A; register one"),
+        ({"dimensions": {"year": "x int"}, "prefix": ""}, "Spark has functions year; choose"),
+        ({"dimensions": {"ear": "x int"}, "prefix": "Y"}, "Spark has functions Year; choose"),
+        ({"dimensions": {"a": "x int"}, "on_error": "skip"}, "on_error must be fail or null"),
+        ({"dimensions": {"a": "bigint"}}, "schema= must list columns"),
+    ],
+)
+def test_wrong_arguments_register_nothing(
+    session: SparkSession, options: dict[str, object], message: str
+) -> None:
+    """The error names the argument; names of Spark's functions are refused in any case."""
+    with pytest.raises(ValueError, match=message):
+        NOWHERE.register(session, **options)  # type: ignore[arg-type]
+
+    assert functions(session) == set()
+    assert rows(session, "SELECT year(date'2013-01-01')") == [(2013,)]
+
+
+def test_session_must_be_of_spark() -> None:
+    """Another object in place of the session is named."""
+    with pytest.raises(ValueError, match="spark is a SparkSession, not 'spark'"):
+        NOWHERE.register("spark")  # type: ignore[arg-type]
+
+
+def test_registering_again_replaces(sidecar: Sidecar, session: SparkSession) -> None:
+    """A second call replaces the functions of the same names; other sessions have none."""
+    sidecar.register(session, dimensions={"customers": ["tier"]})
+    sidecar.register(session, dimensions={"customers": ["name"]})
+
+    assert rows(session, "SELECT lookup_customers(1)") == [(("Ann",),)]
+    assert functions(session.newSession()) == set()
+
+
+IN_SUBQUERY = "SELECT c.times FROM (SELECT id, {f}(id) AS c FROM events) WHERE c.times = 1"
+IN_VIEW = "SELECT c.times FROM looked_up WHERE c.times = 1"
+TWO_CALLS = "SELECT {f}(id).times FROM events WHERE {f}(id).times = 1"
+
+
+@pytest.mark.parametrize(
+    ("deterministic", "query", "seen"),
+    [
+        (True, IN_SUBQUERY, 2),
+        (False, IN_SUBQUERY, 1),
+        (True, IN_VIEW, 2),
+        (False, IN_VIEW, 1),
+        (True, TWO_CALLS, 2),
+        (False, TWO_CALLS, 2),
+    ],
+)
+def test_nondeterministic_calls_have_one_answer(
+    sidecar: Sidecar,
+    session: SparkSession,
+    counted: CountedDimension,
+    *,
+    deterministic: bool,
+    query: str,
+    seen: int,
+) -> None:
+    """A filter and a projection see one answer if the call is written once and may not repeat."""
+    (name,) = sidecar.register(session, dimensions=["counted"], deterministic=deterministic)
+    session.sql(f"CREATE TEMPORARY VIEW looked_up AS SELECT {name}(id) AS c FROM events")
+
+    found = rows(session, query.format(f=name))
+
+    assert found == [(seen,)] * 3  # the filter saw 1 in each case
+    assert counted.asked == Counter({1: seen, 3: seen, 9: seen})
+
+
+@pytest.mark.parametrize("deterministic", [True, False])
+def test_udf_calls_repeat_unless_nondeterministic(
+    sidecar: Sidecar, session: SparkSession, counted: CountedDimension, *, deterministic: bool
+) -> None:
+    """In a DataFrame the option of `lookup_udf` has the same effect."""
+    function = sidecar.lookup_udf("counted", deterministic=deterministic)
+
+    looked_up = session.table("events").select(function("id").alias("c"))
+    found = looked_up.where("c.times = 1").select("c.times").collect()
+
+    assert [row[0] for row in found] == [2 - (not deterministic)] * 3
+    assert counted.asked[1] == 2 - (not deterministic)
