@@ -21,7 +21,14 @@ _, _, THREATS = (ROOT / "SECURITY.md").read_text().partition("\n## Threats")
 
 
 @pytest.mark.parametrize(
-    "method", [Sidecar, Sidecar.lookup_join, Sidecar.lookup_udf, Sidecar.repartition_for]
+    "method",
+    [
+        Sidecar,
+        Sidecar.lookup_join,
+        Sidecar.lookup_udf,
+        Sidecar.register,
+        Sidecar.repartition_for,
+    ],
 )
 def test_page_lists_options_with_defaults(method: Callable[..., Any]) -> None:
     """The options have the order and the defaults of the signature."""

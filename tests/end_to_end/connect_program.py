@@ -18,7 +18,7 @@ from tests.end_to_end.spark_frames import written
 
 
 def main(url: str) -> dict[str, object]:
-    """Run lookup joins on a batch, and one on a stream before an aggregation."""
+    """Run lookups on a batch, also in SQL, and one on a stream before an aggregation."""
     os.environ["SPARK_TESTING"] = "1"  # Spark then takes any free port for its server
     session = (
         SparkSession.builder.remote("local[2]")
@@ -45,8 +45,18 @@ def main(url: str) -> dict[str, object]:
         tiers = {mode: _tiers(few.transform(join)) for mode, join in joins.items()}
         divided = few.transform(sidecar.repartition_for("customers"))
         tiers["divided"] = _tiers(divided.transform(joins["key_ordered"]))
+        tiers |= _tiers_in_sql(session, sidecar, few)
     session.stop()
     return {"session": type(session).__module__, "tiers": tiers, "windows": windows}
+
+
+def _tiers_in_sql(session: SparkSession, sidecar: Sidecar, few: DataFrame) -> dict[str, list[int]]:
+    few.createOrReplaceTempView("few")
+    for deterministic in (True, False):
+        prefix = "sql_" if deterministic else "once_"
+        sidecar.register(session, prefix=prefix, deterministic=deterministic)
+    call = "SELECT id, {name}_customers(id).tier FROM few"
+    return {name: _tiers(session.sql(call.format(name=name))) for name in ("sql", "once")}
 
 
 def _tiers(enriched: DataFrame) -> list[int]:

@@ -18,12 +18,12 @@ START_TIMEOUT_S = 120.0  # of a driver, or of a cluster of five JVMs
 
 
 def test_same_calls_work_under_connect(sidecar_process: SidecarProcess) -> None:
-    """Under Spark Connect batch and stream are enriched in all modes, and windows close."""
+    """Under Spark Connect batch and stream are enriched, also in SQL, and windows close."""
     output = SparkProgram("connect_program", [url_of(sidecar_process)]).output()
 
     assert output.result == {
         "session": "pyspark.sql.connect.session",
-        "tiers": {how: [0, 1, 2, 3, 4, 0, 1] for how in (*OutputMode, "divided")},
+        "tiers": {how: [0, 1, 2, 3, 4, 0, 1] for how in (*OutputMode, "divided", "sql", "once")},
         "windows": 9,  # the last one stays open
     }
     assert "Traceback" not in output.standard_error

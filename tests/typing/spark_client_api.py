@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import assert_type
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql.types import StringType, StructField, StructType
 
 from spark_client import (
@@ -56,7 +56,25 @@ def function(events: DataFrame) -> DataFrame:
     schema = StructType([StructField("name", StringType())])
     name = sidecar.lookup_udf("customers", columns=["name"], schema=schema)
     assert_type(name, Callable[..., Column])
-    return events.select(name("customer_id").alias("customer"))
+    once = sidecar.lookup_udf("customers", deterministic=False)
+    return events.select(name("customer_id").alias("customer"), once("customer_id"))
+
+
+def sql_functions(spark: SparkSession, sidecar: Sidecar) -> None:
+    """SQL functions of all dimensions, of some, and with columns and schemas."""
+    assert_type(sidecar.register(spark), dict[str, str])
+    sidecar.register(spark, dimensions=["customers"], deterministic=False)
+    schema = StructType([StructField("name", StringType())])
+    sidecar.register(
+        spark,
+        prefix="",
+        dimensions={"customers": ["name"], "airports": "k int", "planes": schema, "tiers": None},
+        timeout=5,
+        on_timeout="null",
+        on_error="null",
+        traceparent=None,
+        show_keys=False,
+    )
 
 
 def wrong(sidecar: Sidecar) -> None:
@@ -66,6 +84,8 @@ def wrong(sidecar: Sidecar) -> None:
     sidecar.lookup_join("d", on="k", how="outer")  # type: ignore[arg-type]  # no such join
     sidecar.lookup_join("d", on="k", mode="sorted")  # type: ignore[arg-type]  # no such mode
     sidecar.lookup_join("d", on="k", on_error="skip")  # type: ignore[arg-type]  # no such policy
+    sidecar.lookup_udf("d", deterministic="no")  # type: ignore[arg-type]  # not a truth value
+    sidecar.register("spark")  # type: ignore[arg-type]  # no session
     sidecar.url = "unix:///other"  # type: ignore[misc]  # a sidecar is a value
 
 

@@ -218,12 +218,28 @@ def check_udf(run: CheckRun) -> None:
 
 
 def check_sql(run: CheckRun) -> None:
-    """A registered lookup function works in SQL."""
+    """Functions of `register`, and a registered lookup function, work in SQL."""
     run.session.udf.register("lookup_customers", run.sidecar.lookup_udf("customers"))
     run.records().createOrReplaceTempView("records")
     query = "SELECT line, lookup_customers(key).name FROM records WHERE line < 300 ORDER BY line"
     expected = [(line, name) for line, _, name, _ in _expected()[:300]]
     _require_equal(_rows(run.session.sql(query)), expected)
+    for is_deterministic in (True, False):
+        _check_register(run, is_deterministic=is_deterministic)
+
+
+def _check_register(run: CheckRun, *, is_deterministic: bool) -> None:
+    prefix = f"register_{is_deterministic}_"
+    found = run.sidecar.register(run.session, prefix=prefix, deterministic=is_deterministic)
+    # Without `planes`, which has versions.
+    names = ["customers", "first_gaps", "gaps", "pairs", "things", "typed"]
+    _require_equal(sorted(found.items()), [(prefix + name, name) for name in names])
+    call = f"SELECT line, {prefix}customers(key) AS row FROM records"
+    query = f"SELECT line, row.name FROM ({call}) WHERE row.tier = 1 ORDER BY line"
+    expected = [(line, name) for line, _, name, tier in _expected() if tier == 1]
+    _require_equal(_rows(run.session.sql(query)), expected)
+    plan = run.session.sql(f"EXPLAIN {query}").collect()[0][0]
+    _require_equal([plan.count("ArrowEvalPython")], [2 if is_deterministic else 1])
 
 
 def check_repartition(run: CheckRun) -> None:
