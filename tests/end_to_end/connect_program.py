@@ -55,7 +55,7 @@ def _tiers_in_sql(session: SparkSession, sidecar: Sidecar, few: DataFrame) -> di
     for deterministic in (True, False):
         prefix = "sql_" if deterministic else "once_"
         sidecar.register(session, prefix=prefix, deterministic=deterministic)
-    call = "SELECT id, {name}_customers(id).tier FROM few"
+    call = "SELECT id, {name}_customers(id).tier AS tier FROM few"
     return {name: _tiers(session.sql(call.format(name=name))) for name in ("sql", "once")}
 
 

@@ -87,6 +87,23 @@ def test_spark_job_joins_over_tls(secure: SecureSidecar, spark_session: SparkSes
     assert rows == {number: f"customer {number}" for number in range(1000)}
 
 
+def test_sql_functions_register_over_tls(
+    secure: SecureSidecar, spark_session: SparkSession
+) -> None:
+    """The driver reads the names of the dimensions with certificate and token, and not without."""
+    session, mine = spark_session.newSession(), handle(secure)
+
+    registered = mine.register(session)
+
+    assert registered == {"lookup_customers": "customers"}
+    assert session.sql("SELECT lookup_customers(7).name").collect() == [("customer 7",)]
+    with pytest.raises(InvalidRequest, match="wants a token"):
+        dataclasses.replace(mine, token_file=None).register(session)
+    stranger = dataclasses.replace(mine, ca_file=None, connect_timeout=HASTE_S)
+    with pytest.raises(SidecarUnreachable, match="not signed by an authority"):
+        stranger.register(session)
+
+
 @pytest.mark.real_path
 def test_unknown_authority_is_refused(secure: SecureSidecar) -> None:
     """A certificate of an authority that the client does not know is an error."""

@@ -67,6 +67,7 @@ def as_text(row: object) -> str:
     return " | ".join("NULL" if value is None else str(value) for value in row)
 
 
+@pytest.mark.real_path
 def test_page_can_be_typed_in(dims: Sidecar, session: SparkSession) -> None:
     """Each statement of the page works, and queries return the rows that follow them."""
     shown = 0

@@ -15,7 +15,12 @@ from lookup_core.answer import Answer
 from lookup_core.errors import ErrorCode, InvalidRequest, SidecarUnreachable
 from spark_client import Sidecar
 from spark_client.fake_sidecar import FakeDimension, FakeSidecar
-from spark_client.sql_functions import Dimensions
+from spark_client.lookup_settings import LookupSettings
+from spark_client.lookup_task import LookupFunctionTask
+from spark_client.pandas_function import pandas_function
+from spark_client.schemas import arrow_columns
+from spark_client.sql_functions import Dimensions, as_nondeterministic
+from spark_client.transport.connections import Address
 from tests.spark_client.builders import ALL_DIMENSIONS, CUSTOMERS
 from tests.spark_client.fake_server import FakeServer
 
@@ -219,6 +224,20 @@ def test_session_must_be_of_spark() -> None:
     """Another object in place of the session is named."""
     with pytest.raises(ValueError, match="spark is a SparkSession, not 'spark'"):
         NOWHERE.register("spark")  # type: ignore[arg-type]
+
+
+def test_older_spark_keeps_null_rows(sidecar: Sidecar, session: SparkSession) -> None:
+    """Before PySpark 4.1, too, a nondeterministic function is NULL without a row."""
+    columns = StructType().add("name", "string").add("tier", "integer")
+    task = LookupFunctionTask(
+        Address(sidecar.url), "customers", arrow_columns(columns), LookupSettings()
+    )
+    function = as_nondeterministic(pandas_function(task, columns, "lookup"))
+
+    found = session.table("events").select(function("id").alias("c")).collect()
+
+    assert [row["c"] for row in found] == [("Ann", 1), None, None, ("Ćirić", None)]
+    assert not function.deterministic  # type: ignore[attr-defined]
 
 
 def test_registering_again_replaces(sidecar: Sidecar, session: SparkSession) -> None:
