@@ -256,9 +256,9 @@ class Sidecar:
         Use: `name = sidecar.lookup_udf("customers", columns=["name"])`, then
         `events.select(name("customer_id"))`. Options as in `lookup_join`. For dimensions with
         versions use `lookup_join(as_of=…)`.
-        `deterministic`: whether Spark may evaluate a call again where its result is used, as in a
-        filter and in a projection, and thus see two answers. False gives one answer to each call;
-        it prevents optimizations, and use in join conditions and as arguments of aggregates.
+        `deterministic`: whether Spark may evaluate a call for each use of its result, as in filter
+        and projection, and see two answers. False prevents that, some optimizations, and use in
+        join conditions and as arguments of aggregates.
 
         Raises ValueError, InvalidRequest, BackendError, or SidecarUnreachable if the driver has
         no sidecar and no `schema` was given.
@@ -294,18 +294,16 @@ class Sidecar:
     ) -> dict[str, str]:
         """Register a SQL function for each dimension: `SELECT lookup_airports(dest).name FROM t`.
 
-        Returns {name of the function: dimension}. The functions belong to the session, classic or
-        Connect, and replace its functions of the same names. Arguments are the key's columns, in
-        the dimension's order; the result is that of `lookup_udf`.
-        `prefix`: before the dimension's name. A name with dots or hyphens needs backticks in SQL.
-        `dimensions`: default all of the sidecar. Those with versions, with column types that Spark
-        lacks or with a database that cannot be read are left out, with a warning. Otherwise a list
-        of names, or `{name: columns}` with a list of columns, a schema as DDL or StructType, which
-        needs no sidecar on the driver, or None for all columns; then each failure is raised.
-        The other options are those of `lookup_udf`, for all functions.
+        Returns {name of the function: dimension}. The functions replace those of the same names in
+        the session, classic or Connect. Arguments and result are those of `lookup_udf`.
+        `prefix`: of the functions' names; those with dots or hyphens need backticks in SQL.
+        `dimensions`: default all of the sidecar; those with versions, with column types that Spark
+        lacks or with a database that cannot be read are left out, with a warning. A list of names,
+        or `{name: columns}` with a list, a schema as DDL or StructType, which needs no sidecar on
+        the driver, or None for all columns, raises each failure. Other options: of `lookup_udf`.
 
-        Raises ValueError for invalid arguments, and for names that Spark has itself or does not
-        distinguish; InvalidRequest, BackendError or SidecarUnreachable. Nothing is registered then.
+        Raises ValueError, also for names that Spark has or does not distinguish; InvalidRequest,
+        BackendError or SidecarUnreachable. Nothing is registered then.
         """
         make = partial(
             self.lookup_udf,

@@ -15,7 +15,7 @@ from lookup_core.answer import Answer
 from lookup_core.errors import ErrorCode, InvalidRequest, SidecarUnreachable
 from spark_client import Sidecar
 from spark_client.fake_sidecar import FakeDimension, FakeSidecar
-from spark_client.lookup_settings import LookupSettings
+from spark_client.lookup_settings import LookupSettings, PassSettings
 from spark_client.lookup_task import LookupFunctionTask
 from spark_client.pandas_function import pandas_function
 from spark_client.schemas import arrow_columns
@@ -230,7 +230,7 @@ def test_older_spark_keeps_null_rows(sidecar: Sidecar, session: SparkSession) ->
     """Before PySpark 4.1, too, a nondeterministic function is NULL without a row."""
     columns = StructType().add("name", "string").add("tier", "integer")
     task = LookupFunctionTask(
-        Address(sidecar.url), "customers", arrow_columns(columns), LookupSettings()
+        Address(sidecar.url), "customers", arrow_columns(columns), LookupSettings(), PassSettings()
     )
     function = as_nondeterministic(pandas_function(task, columns, "lookup"))
 
