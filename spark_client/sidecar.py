@@ -256,9 +256,8 @@ class Sidecar:
         Use: `name = sidecar.lookup_udf("customers", columns=["name"])`, then
         `events.select(name("customer_id"))`. Options as in `lookup_join`. For dimensions with
         versions use `lookup_join(as_of=…)`.
-        `deterministic`: whether Spark may evaluate a call for each use of its result, as in filter
-        and projection, and see two answers. False prevents that, some optimizations, and use in
-        join conditions and as arguments of aggregates.
+        `deterministic`: whether Spark may evaluate a call for each use of its result, and see two
+        answers. False prevents that, some optimizations, and use in joins' conditions and sums.
 
         Raises ValueError, InvalidRequest, BackendError, or SidecarUnreachable if the driver has
         no sidecar and no `schema` was given.
@@ -297,10 +296,9 @@ class Sidecar:
         Returns {name of the function: dimension}. The functions replace those of the same names in
         the session, classic or Connect. Arguments and result are those of `lookup_udf`.
         `prefix`: of the functions' names; those with dots or hyphens need backticks in SQL.
-        `dimensions`: default all of the sidecar; those with versions, with column types that Spark
-        lacks or with a database that cannot be read are left out, with a warning. A list of names,
-        or `{name: columns}` with a list, a schema as DDL or StructType, which needs no sidecar on
-        the driver, or None for all columns, raises each failure. Other options: of `lookup_udf`.
+        `dimensions`: names, or `{name: columns}` with a list, a schema as DDL or StructType, which
+        needs no sidecar on the driver, or None for all columns. Default all of the sidecar, without
+        those that have versions, types that Spark lacks or no readable database: a warning says so.
 
         Raises ValueError, also for names that Spark has or does not distinguish; InvalidRequest,
         BackendError or SidecarUnreachable. Nothing is registered then.
