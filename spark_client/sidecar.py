@@ -293,8 +293,8 @@ class Sidecar:
     ) -> dict[str, str]:
         """Register a SQL function for each dimension: `SELECT lookup_airports(dest).name FROM t`.
 
-        Returns {name of the function: dimension}. The functions replace those of the same names in
-        the session, classic or Connect. Arguments and result are those of `lookup_udf`.
+        Returns {name of the function: dimension}. Functions of the same names in the session,
+        classic or Connect, are replaced. Options, arguments and result are those of `lookup_udf`.
         `prefix`: of the functions' names; those with dots or hyphens need backticks in SQL.
         `dimensions`: names, or `{name: columns}` with a list, a schema as DDL or StructType, which
         needs no sidecar on the driver, or None for all columns. Default all of the sidecar, without
