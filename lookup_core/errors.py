@@ -19,6 +19,7 @@ class ErrorCode(TextEnum):
     KEY_TOO_LARGE = "key_too_large"
     KEY_REJECTED = "key_rejected"
     VALUE_REJECTED = "value_rejected"
+    ROW_TOO_LARGE = "row_too_large"
     AMBIGUOUS = "ambiguous"
     TIMEOUT = "timeout"
     # of the backend
@@ -79,6 +80,8 @@ _MEANINGS = {
     ErrorCode.KEY_REJECTED: "the database refuses the value of a key",
     ErrorCode.VALUE_REJECTED: "a value does not fit its column's type, or its encoding; the"
     " dimension's recent_errors have the details",
+    ErrorCode.ROW_TOO_LARGE: "the row of a key has more than limits.row_bytes; raise it, or leave"
+    " the large columns out of the dimension's columns",
     ErrorCode.AMBIGUOUS: "a key has several rows; set match: first or all, or versions",
     ErrorCode.TIMEOUT: "no answer before the deadline",
     ErrorCode.BACKEND_UNAVAILABLE: "the database cannot be reached",

@@ -16,8 +16,12 @@ from lookup_core.keys.typed_keys import TypedKeys
 
 NO_ROW = -1
 SEVERAL_ROWS = -2
-UNFIT_ROW = -3
-_ERRORS = {SEVERAL_ROWS: ErrorCode.AMBIGUOUS, UNFIT_ROW: ErrorCode.VALUE_REJECTED}
+_ERRORS = {
+    SEVERAL_ROWS: ErrorCode.AMBIGUOUS,
+    -3: ErrorCode.VALUE_REJECTED,
+    -4: ErrorCode.ROW_TOO_LARGE,
+}
+_MARKS = {code: mark for mark, code in _ERRORS.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,10 +65,14 @@ class QueryOrder:
 
 @dataclass(frozen=True, slots=True)
 class UnfitRows:
-    """Keys of which a row has a value that does not fit the type of its column."""
+    """Keys of which a row cannot be the answer, and why; they end with the error code.
 
+    `value_rejected`: a value does not fit the type of its column. `row_too_large`.
+    """
+
+    code: ErrorCode
     ordinals: npt.NDArray[np.int32]  # distinct
-    detail: str  # the columns, their types and the remedy
+    detail: str  # the columns or the limit, and the remedy
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,19 +84,38 @@ class FetchedRows:
     server: str = ""  # which server responded, if known: another may hold other rows
     snapshot: TableSnapshot | None = None  # the transactions that the read saw, if known
     read_at: float | None = None  # monotonic seconds; None: after the request
-    unfit: UnfitRows | None = None  # their rows are left out
+    unfit: Sequence[UnfitRows] = ()  # with different codes
+    # [d] keys that another query must fetch, because the rows before theirs filled this answer
+    deferred: npt.NDArray[np.int32] = field(default_factory=lambda: np.zeros(0, np.int32))
 
     def of_order(self, order: npt.NDArray[np.int32]) -> "FetchedRows":
         """The rows for a batch of which the fetched one was this selection."""
-        unfit = self.unfit and replace(self.unfit, ordinals=order[self.unfit.ordinals])
-        return replace(self, ordinals=order[self.ordinals], unfit=unfit)
+        unfit = [replace(each, ordinals=order[each.ordinals]) for each in self.unfit]
+        deferred = order[self.deferred]
+        return replace(self, ordinals=order[self.ordinals], unfit=unfit, deferred=deferred)
+
+    def without_deferred(self, key_count: int) -> "FetchedRows":
+        """The rows for the batch without its deferred keys, of which it had `key_count`."""
+        is_left = np.ones(key_count, np.bool_)
+        is_left[self.deferred] = False
+        places = np.cumsum(is_left, dtype=np.int32) - np.int32(1)
+        rest = replace(self, deferred=self.deferred[:0]).of_rows_of(is_left)
+        return rest.of_order(places)
+
+    def of_rows_of(self, is_left: npt.NDArray[np.bool_]) -> "FetchedRows":
+        """The rows of these keys alone; their ordinals stay as they are."""
+        is_kept = is_left[self.ordinals]
+        if is_kept.all():
+            return self
+        rows = self.rows.filter(pa.array(is_kept))
+        return replace(self, ordinals=self.ordinals[is_kept], rows=rows)
 
 
 @dataclass(frozen=True, slots=True)
 class QueryResult:
     """The rows of a query, and which of them each key has."""
 
-    row_of: npt.NDArray[np.int32]  # [keys] row number, or NO_ROW, SEVERAL_ROWS, UNFIT_ROW
+    row_of: npt.NDArray[np.int32]  # [keys] row number, NO_ROW, or the mark of an error
     rows: pa.RecordBatch
     age_ms: int  # since the query was sent: a row may have changed from then on
 
@@ -99,8 +126,8 @@ class QueryResult:
         row_of = np.full(key_count, NO_ROW, np.int32)
         row_of[ordinals] = np.arange(len(ordinals), dtype=np.int32)
         row_of[np.bincount(ordinals, minlength=key_count) > 1] = SEVERAL_ROWS
-        if fetched.unfit is not None:
-            row_of[fetched.unfit.ordinals] = UNFIT_ROW
+        for unfit in fetched.unfit:
+            row_of[unfit.ordinals] = _MARKS[unfit.code]
         return cls(row_of, fetched.rows, age_ms)
 
     def answers(

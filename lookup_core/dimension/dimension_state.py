@@ -129,12 +129,13 @@ class DimensionState:
     def on_rows(self, batch_id: BatchId, fetched: FetchedRows, *, now: float) -> Effects:
         """Answer with the rows of a query, and cache those that no change has overtaken.
 
-        Keys without a row are queried again if attempts and time are left. Raises the errors of
-        Arrow for rows that exceed its limits, before any change.
+        Keys without a row are queried again if attempts and time are left, deferred keys at once.
+        Raises the errors of Arrow for rows that exceed its limits, before any other change.
         """
         query = self._queries.at_backend(batch_id)
         if query is None:
             return Effects()
+        fetched = self._queries.defer(query, fetched, now)
         rows, read_at = fetched.rows, fetched.read_at
         missing = max(len(query.flights) - rows.num_rows, 0)
         self._batcher.on_rows(rows.num_rows, rows.nbytes, missing=missing)

@@ -15,7 +15,7 @@ from lookup_core.backoff import NEVER, Backoff, jittered
 from lookup_core.compatibility import concat_batches
 from lookup_core.dimension.batcher import Batcher
 from lookup_core.dimension.deadlines import Deadlines
-from lookup_core.dimension.dimension_events import NO_ROW, QueryResult
+from lookup_core.dimension.dimension_events import NO_ROW, FetchedRows, QueryResult
 from lookup_core.dimension.flight_table import BatchId, FlightTable, LookupId, Numbers, Waiters
 from lookup_core.errors import ErrorCode
 from lookup_core.keys.canonical_keys import Hashes
@@ -172,7 +172,7 @@ class QueryTable:
             return False
         del self._at_backend[query.id]
         if code.is_of_one_key or code is ErrorCode.TIMEOUT:
-            self._park_halves(query, retry_at)
+            self._park_parts(query, np.arange(len(query.flights)), None, retry_at)
         else:
             self._park(query, retry_at)
         return True
@@ -201,6 +201,20 @@ class QueryTable:
         query.keys = query.keys.take(pa.array(np.flatnonzero(~is_missed)))
         self._park(missed, postponed.retry_at)
         self._flights.postpone(missed.flights, postponed.lookups, until=postponed.retry_at)
+
+    def defer(self, query: Query, fetched: FetchedRows, now: float) -> FetchedRows:
+        """Park the deferred keys of a query, for other queries at once; returns the others' rows.
+
+        Each of those has at most as many keys as this one answers. It is no retry.
+        """
+        key_count, deferred = len(query.flights), fetched.deferred
+        if not deferred.size:
+            return fetched
+        answered = np.setdiff1d(np.arange(key_count), deferred)
+        self._park_parts(query, deferred, len(answered), now)
+        query.flights = query.flights[answered]
+        query.keys = query.keys.take(pa.array(answered))
+        return fetched.without_deferred(key_count)
 
     def on_changed_keys(self, hashes: Hashes, now: float) -> None:
         """Detach the flights of changed keys, and query postponed keys at once.
@@ -295,14 +309,16 @@ class QueryTable:
         self._parked[query.id] = query
         self._retries.add(query.id, retry_at)
 
-    def _park_halves(self, query: Query, retry_at: float) -> None:
-        is_wanted = self._flights.is_wanted(query.flights)
-        self._flights.end(query.flights[~is_wanted])
-        wanted = np.flatnonzero(is_wanted)
-        middle = (len(wanted) + 1) // 2
-        for ordinals in (wanted[:middle], wanted[middle:]):
-            if ordinals.size:
-                self._park(self._part(query, ordinals), retry_at)
+    def _park_parts(
+        self, query: Query, ordinals: Numbers, size: int | None, retry_at: float
+    ) -> None:
+        """Park keys of a query in parts of this size, or in two; end keys without a lookup."""
+        is_wanted = self._flights.is_wanted(query.flights[ordinals])
+        self._flights.end(query.flights[ordinals[~is_wanted]])
+        wanted = ordinals[is_wanted]
+        size = max(1, (len(wanted) + 1) // 2 if size is None else size)
+        for start in range(0, len(wanted), size):
+            self._park(self._part(query, wanted[start : start + size]), retry_at)
 
     def _hasten(self, query: Query, flights: Numbers, *, due_at: float, now: float) -> None:
         self.end(query.id)

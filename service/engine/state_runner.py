@@ -238,8 +238,8 @@ class StateRunner:
 
     def _on_rows(self, order: QueryOrder, fetched: FetchedRows) -> Effects:
         self._on_server(fetched.server)
-        if fetched.unfit is not None:
-            self._on_unfit(BackendError(ErrorCode.VALUE_REJECTED, fetched.unfit.detail))
+        for unfit in fetched.unfit:
+            self._on_unfit(BackendError(unfit.code, unfit.detail))
         try:
             return self.state.on_rows(order.id, fetched, now=self.clock())
         except Exception as error:
@@ -249,7 +249,7 @@ class StateRunner:
 
     def _on_unfit(self, error: BackendError) -> None:
         self._parts.record.errors.on_query_failed(error)
-        if self._logs.is_due("unfit", self.clock()):
+        if self._logs.is_due(error.code, self.clock()):
             log.warning("query.failed", dimension=self.name, code=error.code, detail=error.detail)
 
     def _on_server(self, server: str) -> None:

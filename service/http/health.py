@@ -28,6 +28,7 @@ _KEY_FAULTS = frozenset(
         ErrorCode.KEY_TOO_LARGE,
         ErrorCode.KEY_REJECTED,
         ErrorCode.VALUE_REJECTED,
+        ErrorCode.ROW_TOO_LARGE,
         ErrorCode.AMBIGUOUS,
     }
 )

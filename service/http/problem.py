@@ -58,7 +58,7 @@ _CODES_BY_STATUS: dict[int, tuple[ErrorCode, ...]] = {
     ),
     502: (
         *(ErrorCode.BACKEND_REJECTED, ErrorCode.SCHEMA_CHANGED),
-        *(ErrorCode.FORBIDDEN, ErrorCode.VALUE_REJECTED),
+        *(ErrorCode.FORBIDDEN, ErrorCode.VALUE_REJECTED, ErrorCode.ROW_TOO_LARGE),
     ),
     503: (
         *(ErrorCode.BACKEND_UNAVAILABLE, ErrorCode.CONNECTION_LOST, ErrorCode.BACKEND_AUTH),

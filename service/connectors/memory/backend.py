@@ -77,7 +77,8 @@ class FakeBackend:
         columns = [column.combine_chunks() for column in found.columns]
         rows = pa.record_batch(columns, schema=self._schema.columns)
         unfit, self.next_unfit = self.next_unfit, None
-        return FetchedRows(matches.ordinals, rows, self.server, self.snapshot, unfit=unfit)
+        unfits = () if unfit is None else (unfit,)
+        return FetchedRows(matches.ordinals, rows, self.server, self.snapshot, unfit=unfits)
 
     def replace(self, rows: pa.Table, schema: DimensionSchema) -> None:
         """Replace the rows; fetches fail until the next `describe`."""

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from lookup_core.answer import Answer, Outcome
@@ -238,9 +239,10 @@ class Scenario:
         *,
         snapshot: TableSnapshot | None = None,
         read_at: float | None = None,
-        unfit: Sequence[int] = (),
+        unfit: Mapping[int, ErrorCode] | None = None,
+        deferred: Sequence[int] = (),
     ) -> Result:
-        """A query returns its rows, what its read saw, and when that was; `unfit`: keys."""
+        """A query returns its rows, what its read saw, when that was, and other keys."""
         found = [
             (ordinal, name)
             for ordinal, key in enumerate(self._keys[batch])
@@ -251,7 +253,11 @@ class Scenario:
             pa.record_batch([pa.array([n for _, n in found], pa.utf8())], SCHEMA.columns),
             snapshot=snapshot,
             read_at=read_at,
-            unfit=_unfit([self._keys[batch].index(key) for key in unfit]),
+            unfit=[
+                UnfitRows(code, self._ordinals(batch, [key]), "column name")
+                for key, code in (unfit or {}).items()
+            ],
+            deferred=self._ordinals(batch, deferred),
         )
         return self._result(self.state.on_rows(BatchId(batch), fetched, now=self.now))
 
@@ -317,14 +323,13 @@ class Scenario:
             list(effects.cancelled),
         )
 
+    def _ordinals(self, batch: int, keys: Sequence[int]) -> npt.NDArray[np.int32]:
+        return np.array([self._keys[batch].index(key) for key in keys], np.int32)
+
     def _note_ages(self, lookup: int, answers: Sequence[Answer]) -> None:
         for answer in answers:
             places = [(lookup, position) for position in answer.positions.tolist()]
             self.ages |= dict(zip(places, (answer.ages_ms / 1000).tolist(), strict=True))
-
-
-def _unfit(ordinals: list[int]) -> UnfitRows | None:
-    return UnfitRows(np.array(ordinals, np.int32), "column name") if ordinals else None
 
 
 def _as_list(names: str | list[str]) -> list[str]:

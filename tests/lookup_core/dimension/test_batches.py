@@ -20,6 +20,7 @@ from tests.lookup_core.dimension.scenario import (
     NOTHING,
     SCHEMA,
     Order,
+    Result,
     Scenario,
     ended,
     settings,
@@ -276,3 +277,34 @@ def test_answered_keys_of_queue_free_memory() -> None:
     waiting = scenario.state._waiting.get(LookupId(1))
     assert (frame(), len(waiting.waiters)) == (None, 1_000)
     assert scenario.send() == Order(2, [*range(9_000, 10_000)])
+
+
+def test_deferred_keys_are_queried_at_once() -> None:
+    """Keys that the rows of others kept out are queried next, in batches of that many keys."""
+    scenario = Scenario(settings())
+    batch = scenario.query(1, 1, 2, 3, 4, 5)
+
+    first = scenario.land(batch, {1: "a", 2: "b", 3: "only a part"}, deferred=[3, 4, 5])
+    scenario.look_up(2, 4)
+    orders = [*iter(scenario.send, None)]
+
+    assert first == Result({1: {0: "fetched a", 1: "fetched b"}}, ended=[])
+    assert orders == [Order(2, [3, 4]), Order(3, [5])]
+    assert scenario.statistics.retries == 0
+    both = {1: {2: "fetched c", 3: "fetched d"}, 2: {0: "fetched d"}}
+    assert scenario.land(2, {3: "c", 4: "d"}) == Result(both, ended=[2])
+    assert scenario.land(3, {5: "e"}) == Result({1: {4: "fetched e"}}, ended=[1])
+    assert scenario.look_up(3, 1, 3, 5) == {0: "hit a", 1: "hit c", 2: "hit e"}
+
+
+def test_deferred_keys_without_lookups_end() -> None:
+    """A deferred key that no lookup waits for any more is not queried."""
+    scenario = Scenario(settings())
+    scenario.look_up(1, 1)
+    scenario.look_up(2, 2)
+    batch = scenario.resend()
+    scenario.leave(2)
+
+    scenario.land(batch, {1: "a"}, deferred=[2])
+
+    assert scenario.send() is None

@@ -14,6 +14,7 @@ from lookup_core.dimension.dimension_state import DimensionState
 from lookup_core.dimension.flight_table import BatchId
 from lookup_core.dimension_schema import DimensionSchema
 from lookup_core.errors import ErrorCode
+from lookup_core.protection.circuit_breaker import BreakerState
 from lookup_core.settings import CacheMode, CacheSettings
 from tests.lookup_core.dimension.scenario import (
     FAULTY,
@@ -246,16 +247,18 @@ def test_several_rows_are_an_error(scenario: Scenario) -> None:
     assert scenario.look_up(2, 7, 8, 9) == {1: "hit Bert", 2: "missing"}
 
 
-def test_unfit_rows_fail_their_keys() -> None:
-    """A row that does not fit its types fails its key alone, which has no stale row either."""
+@pytest.mark.parametrize("code", [ErrorCode.VALUE_REJECTED, ErrorCode.ROW_TOO_LARGE])
+def test_unfit_rows_fail_their_keys(code: ErrorCode) -> None:
+    """A row that cannot be an answer fails its key alone, which has no stale row either."""
     scenario = Scenario(settings(if_error_s=100.0))
     scenario.cache({7: "Ada"})
     scenario.now = TTL_S
     batch = scenario.query(1, 7, 8, 9)
 
-    result = scenario.land(batch, {8: "Bert"}, unfit=[7])
+    result = scenario.land(batch, {8: "Bert"}, unfit={7: code})
 
-    assert result == ended(1, "error value_rejected", "fetched Bert", "missing")
+    assert result == ended(1, f"error {code}", "fetched Bert", "missing")
+    assert scenario.breaker is BreakerState.CLOSED
     assert scenario.look_up(2, 7, 8, 9) == {1: "hit Bert", 2: "missing"}
     assert scenario.land(scenario.resend(), {7: "Eve"}) == ended(2, "fetched Eve")
 
@@ -263,15 +266,15 @@ def test_unfit_rows_fail_their_keys() -> None:
 def test_rows_follow_their_keys() -> None:
     """The rows of a selection of keys belong to the keys of the whole batch."""
     rows = pa.record_batch([["Ada", "Bert"]], SCHEMA.columns)
-    unfit = UnfitRows(np.array([1], np.int32), "column name")
-    order = np.array([4, 2, 6], np.int32)
+    unfit = UnfitRows(ErrorCode.ROW_TOO_LARGE, np.array([1], np.int32), "column name")
+    order, last = np.array([4, 2, 6, 9], np.int32), np.array([3], np.int32)
 
-    fetched = FetchedRows(np.array([2, 0], np.int32), rows, unfit=unfit).of_order(order)
+    rows_of_some = FetchedRows(np.array([2, 0], np.int32), rows, unfit=[unfit], deferred=last)
+    fetched = rows_of_some.of_order(order)
 
-    assert fetched.ordinals.tolist() == [6, 4]
-    assert fetched.unfit is not None
-    assert (fetched.unfit.ordinals.tolist(), fetched.rows) == ([2], rows)
-    assert FetchedRows(order[:0], rows.slice(2)).of_order(order).unfit is None
+    assert (fetched.ordinals.tolist(), fetched.rows) == ([6, 4], rows)
+    assert [each.ordinals.tolist() for each in fetched.unfit] == [[2]]
+    assert fetched.deferred.tolist() == [9]
 
 
 def test_undeliverable_rows_change_nothing(scenario: Scenario) -> None:

@@ -311,24 +311,25 @@ async def test_row_without_answer_has_its_status(service: Served) -> None:
     assert [each.json["retryable"] for each in (failed, missing, late)] == [False, False, True]
 
 
-async def test_unfit_row_names_its_column(service: Served) -> None:
+@pytest.mark.parametrize("code", [ErrorCode.VALUE_REJECTED, ErrorCode.ROW_TOO_LARGE])
+async def test_unfit_row_names_its_column(service: Served, code: ErrorCode) -> None:
     """A row that does not fit its types fails its key; the detail names dimension and column."""
     detail = "column name: a value does not fit int; types: {name: string} reads it as text"
-    unfit = service.customers.next_unfit = UnfitRows(np.zeros(1, np.int32), detail)
+    unfit = service.customers.next_unfit = UnfitRows(code, np.zeros(1, np.int32), detail)
     alone = await service.get(f"{ROWS}/1")
     service.customers.next_unfit = unfit
     many = await service.lookup('{"keys": [1, 2]}')
     described = await service.get(ONE)
 
-    assert alone.problem == (502, "value_rejected")
+    assert alone.problem == (502, code)
     assert alone.json["detail"] == (
         f'dimension "customers": the lookup of this key failed: {detail}'
     )
     assert many.json["outcomes"] == ["error", "fetched"]
-    assert many.json["errors"] == {"0": {"code": "value_rejected", "retryable": False}}
+    assert many.json["errors"] == {"0": {"code": code, "retryable": False}}
     error = described.json["recent_errors"][0]
     assert [error[name] for name in ("code", "detail", "keys", "queries")] == [
-        "value_rejected",
+        code,
         detail,
         2,
         2,
