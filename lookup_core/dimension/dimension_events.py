@@ -74,6 +74,17 @@ class UnfitRows:
     ordinals: npt.NDArray[np.int32]  # distinct
     detail: str  # the columns or the limit, and the remedy
 
+    @classmethod
+    def too_large(
+        cls, ordinals: npt.NDArray[np.int32], *, row_bytes: int, columns: Sequence[str]
+    ) -> "UnfitRows":
+        """Rows that exceed the limit; `columns` are those that may be large."""
+        detail = (
+            f"a row has more than limits.row_bytes ({row_bytes / 2**20:g} MiB) in"
+            f" {', '.join(columns)}; raise it, or leave large columns out of `columns`"
+        )
+        return cls(ErrorCode.ROW_TOO_LARGE, ordinals, detail)
+
 
 @dataclass(frozen=True, slots=True)
 class FetchedRows:
@@ -130,6 +141,15 @@ class QueryResult:
             row_of[unfit.ordinals] = _MARKS[unfit.code]
         return cls(row_of, fetched.rows, age_ms)
 
+    def taken(
+        self, numbers: npt.NDArray[np.int32], columns: Sequence[str] | None = None
+    ) -> pa.RecordBatch:
+        """Columns of the rows of these numbers; not copied if these are all rows, in order."""
+        rows = self.rows if columns is None else self.rows.select(columns)
+        if np.array_equal(numbers, np.arange(rows.num_rows)):
+            return rows
+        return rows.take(pa.array(numbers))
+
     def answers(
         self,
         positions: npt.NDArray[np.int32],
@@ -144,7 +164,7 @@ class QueryResult:
                 positions=positions[has_row],
                 outcomes=np.full(int(has_row.sum()), Outcome.FETCHED, np.uint8),
                 ages_ms=np.full(int(has_row.sum()), self.age_ms, np.uint32),
-                rows=self.rows.select(columns).take(pa.array(row_of[has_row])),
+                rows=self.taken(row_of[has_row], columns),
             )
         if (missing := positions[row_of == NO_ROW]).size:
             ages_ms = np.full(missing.size, self.age_ms, np.uint32)

@@ -172,7 +172,7 @@ class QueryTable:
             return False
         del self._at_backend[query.id]
         if code.is_of_one_key or code is ErrorCode.TIMEOUT:
-            self._park_parts(query, np.arange(len(query.flights)), None, retry_at)
+            self._park_parts(query, np.arange(len(query.flights)), retry_at)
         else:
             self._park(query, retry_at)
         return True
@@ -211,7 +211,7 @@ class QueryTable:
         if not deferred.size:
             return fetched
         answered = np.setdiff1d(np.arange(key_count), deferred)
-        self._park_parts(query, deferred, len(answered), now)
+        self._park_parts(query, deferred.astype(np.intp), now, size=len(answered))
         query.flights = query.flights[answered]
         query.keys = query.keys.take(pa.array(answered))
         return fetched.without_deferred(key_count)
@@ -310,7 +310,7 @@ class QueryTable:
         self._retries.add(query.id, retry_at)
 
     def _park_parts(
-        self, query: Query, ordinals: Numbers, size: int | None, retry_at: float
+        self, query: Query, ordinals: Numbers, retry_at: float, *, size: int | None = None
     ) -> None:
         """Park keys of a query in parts of this size, or in two; end keys without a lookup."""
         is_wanted = self._flights.is_wanted(query.flights[ordinals])

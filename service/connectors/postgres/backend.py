@@ -20,6 +20,7 @@ from service.connectors.postgres.errors import is_untranslatable
 from service.connectors.postgres.queries import (
     blocks_query,
     blocks_query_with_snapshot,
+    bounded_reply,
     index_remedy,
     key_arguments,
     key_order,
@@ -39,6 +40,7 @@ log = structlog.get_logger()
 # keeps all rows of such a batch in memory.
 _MIN_BLOCK_KEYS = 1_000
 _MAX_BLOCK_ROW_BYTES = 1_000
+_STEP_BYTES = 2**20  # rows whose decoding takes about a millisecond
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +137,8 @@ class PostgresBackend:
                 has_snapshot=has_snapshot,
             )
             fetched = fetched.of_order(order)
+        if fetched.rows.nbytes > _STEP_BYTES:
+            await asyncio.sleep(0)  # the rows are copied again: let other tasks run before
         if fetched.rows.num_rows:
             self._row_bytes = fetched.rows.nbytes / fetched.rows.num_rows
         return replace(fetched, server=reply.server_id)
@@ -180,6 +184,7 @@ class PostgresBackend:
             )
         elif self.uses_index is False:
             log.info("dimension.lookup_with_index", table=settings.table)
+        query = bounded_reply(table, query)
         if settings.is_followed:
             blocks = blocks_query_with_snapshot(table, query)
             return _Lookup(table, query_with_snapshot(table, query), blocks, is_indexed, trial)

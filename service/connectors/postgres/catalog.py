@@ -198,6 +198,8 @@ async def read_table(run: RunQuery, settings: PostgresSettings) -> PostgresTable
         query=settings.query,
         where=settings.where,
         may_write=settings.pgbouncer,
+        row_bytes=settings.row_bytes,
+        has_several_rows=settings.has_several_rows,
     )
     if settings.where is not None:
         await check_filter(run, settings, table)

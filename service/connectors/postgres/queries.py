@@ -1,5 +1,6 @@
 """Lookup queries of a table, and their key arguments."""
 
+from collections.abc import Mapping
 from typing import Any
 from uuid import UUID
 
@@ -9,14 +10,23 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types
 
+from lookup_core.dimension.batcher import QUERY_BYTES
 from lookup_core.keys.key_casts import UUID_FIELD
 from service.connectors.postgres.column_values import DAYS, MICROSECONDS
-from service.connectors.postgres.table import PostgresTable, RelationKind, quoted
+from service.connectors.postgres.table import (
+    ColumnReading,
+    PostgresTable,
+    RelationKind,
+    quoted,
+)
 
 # `t` on a standby, else `f`, and the snapshot of the statement: see `parsed_snapshot`.
 _SNAPSHOT = (
     "pg_catalog.concat(pg_catalog.pg_is_in_recovery(), ' ', pg_catalog.pg_current_snapshot())"
 )
+# Why the values of a row are left out: the high half of its ordinal.
+TOO_LARGE, DEFERRED = 1, 2
+REPLY_BYTES = QUERY_BYTES * 5 // 4  # rows may be larger than the former ones, which size the batch
 # An uncorrelated subquery: the server evaluates it once, before the rows of the query.
 _READ_ONLY = "(SELECT pg_catalog.set_config('transaction_read_only', 'on', true)) = 'on'"
 
@@ -152,9 +162,81 @@ def _keys(table: PostgresTable) -> str:
 def columns_sql(table: PostgresTable) -> str:
     """The expressions of the columns of rows `t`, named column1 and so on."""
     return ", ".join(
-        f"{reading.expression(f't.{quoted(name)}')} AS column{number}"
+        f"{_value(table, f't.{quoted(name)}', reading)} AS column{number}"
         for number, (name, reading) in enumerate(table.columns, 1)
     )
+
+
+def _value(table: PostgresTable, name: str, reading: ColumnReading) -> str:
+    """The expression of a value; of one that takes eight times `row_bytes`, blanks of that size.
+
+    The server would read and convert all of it, perhaps for longer than the query may take.
+    """
+    value = reading.expression(name)
+    if not (reading.may_be_large and table.is_stored) or value == name:
+        return value
+    size = f"pg_catalog.pg_column_size({name})"
+    blanks = f"pg_catalog.repeat(' ', LEAST({size}, {table.row_bytes + 1}))"
+    blanks = f"textsend({blanks})" if types.is_binary(reading.sent) else blanks
+    return f"CASE WHEN {size} > {8 * table.row_bytes} THEN {blanks} ELSE {value} END"
+
+
+def bounded_query(table: PostgresTable, query: str, *, first: int = 0) -> str:
+    """The result of a query, in its order, without the large values of rows that are too large.
+
+    The high half of their ordinals is TOO_LARGE. The first columns are never left out.
+    """
+    if not any(reading.may_be_large for _, reading in table.columns):
+        return query
+    return _marked(table, _sized(table, query), {TOO_LARGE: "b.bytes IS NULL"}, first=first)
+
+
+def bounded_reply(table: PostgresTable, query: str) -> str:
+    """The result of `bounded_query` up to REPLY_BYTES, or the bytes of one row if these are more.
+
+    The rows behind are DEFERRED, without large values; of those of a key, only the first is there.
+    """
+    if not table.has_several_rows and not any(each.may_be_large for _, each in table.columns):
+        return query
+    limit = max(REPLY_BYTES, table.row_bytes)
+    totals = (
+        "SELECT s.*, COALESCE(pg_catalog.sum(s.bytes) OVER w, 0) AS total,"  # noqa: S608  as above
+        " pg_catalog.lag(s.ordinal) OVER w IS DISTINCT FROM s.ordinal AS is_first"
+        f" FROM ({_sized(table, query)}) AS s WINDOW w AS (ROWS UNBOUNDED PRECEDING)"
+    )
+    marks = {TOO_LARGE: "b.bytes IS NULL", DEFERRED: f"b.total > {limit}"}
+    kept = f"b.is_first OR b.total - COALESCE(b.bytes, 0) <= {limit}"
+    return f"{_marked(table, totals, marks)} WHERE {kept}"
+
+
+def _sized(table: PostgresTable, query: str) -> str:
+    """The rows of a query with their bytes; NULL if these are too many.
+
+    `octet_length` does not read a stored value, also if it is compressed. OFFSET 0 keeps the
+    planner from computing other values once more.
+    """
+    large = table.row_bytes + 1
+    fixed = sum(each.fixed_bytes for _, each in table.columns if not each.may_be_large)
+    lengths = "".join(
+        f" + COALESCE(pg_catalog.octet_length(q.column{number}), 0)"
+        for number, (_, reading) in enumerate(table.columns, 1)
+        if reading.may_be_large
+    )
+    size = f"NULLIF(LEAST({fixed}::int8{lengths}, {large}), {large})::int4"
+    return f"SELECT q.*, {size} AS bytes FROM ({query} OFFSET 0) AS q OFFSET 0"  # noqa: S608  as above
+
+
+def _marked(table: PostgresTable, rows: str, marks: Mapping[int, str], *, first: int = 0) -> str:
+    """The rows `b`, with the marks whose conditions hold, and then without large values."""
+    branches = " ".join(f"WHEN {condition} THEN {mark << 32}" for mark, condition in marks.items())
+    values = (
+        f"CASE WHEN {' OR '.join(marks.values())} THEN NULL ELSE b.column{number} END"
+        if reading.may_be_large and number > first
+        else f"b.column{number}"
+        for number, (_, reading) in enumerate(table.columns, 1)
+    )
+    columns = ", ".join(f"{value} AS column{number}" for number, value in enumerate(values, 1))
+    return f"SELECT b.ordinal + CASE {branches} ELSE 0 END AS ordinal, {columns} FROM ({rows}) AS b"  # noqa: S608  as above
 
 
 def _matches(table: PostgresTable) -> str:

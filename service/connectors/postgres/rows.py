@@ -15,8 +15,10 @@ from pyarrow import types
 from lookup_core.dimension.dimension_events import FetchedRows, UnfitRows
 from lookup_core.errors import BackendError, ErrorCode
 from lookup_core.freshness.table_snapshot import TableSnapshot
+from lookup_core.row_bytes import row_bytes
 from lookup_core.type_texts import type_text
 from service.connectors.postgres.column_values import DecodedColumn
+from service.connectors.postgres.queries import DEFERRED, TOO_LARGE
 from service.connectors.postgres.table import ColumnReading, PostgresTable
 
 _PYTHON_TYPES: tuple[tuple[Callable[[pa.DataType], bool], type], ...] = (
@@ -85,8 +87,10 @@ def checked_rows(
 ) -> FetchedRows:
     """Rows with ordinals from 1 to `key_count`, at least one; unfit rows are left out.
 
-    Raises BackendError `internal` for ordinals or columns that do not belong to the query.
+    The high half of an ordinal is its mark, as in `queries`. Raises BackendError `internal` for
+    ordinals or columns that do not belong to the query.
     """
+    marks, ordinals = np.divmod(ordinals, 1 << 32)
     fits = ordinals.min() >= 1 and ordinals.max() <= key_count
     if not fits or [len(column.values) for column in columns] != [len(ordinals)] * len(
         table.columns
@@ -95,16 +99,44 @@ def checked_rows(
         raise BackendError(ErrorCode.INTERNAL, detail)
     arrays = [column.values for column in columns]
     rows = pa.record_batch(arrays, schema=table.schema.columns)
-    fetched = FetchedRows((ordinals - 1).astype(np.int32), rows)
-    faults = _faults(columns, table)
-    if not faults:
-        return fetched
+    positions = (ordinals - 1).astype(np.int32)
+    fetched = _within_limits(FetchedRows(positions, rows), marks, table)
     fits_types = np.ones(len(ordinals), np.bool_)
     for column in columns:
         fits_types[column.unfit] = False
-    unfit = UnfitRows(np.unique(fetched.ordinals[~fits_types]), "; ".join(faults))
-    fitting = rows.filter(pa.array(fits_types))
-    return replace(fetched, ordinals=fetched.ordinals[fits_types], rows=fitting, unfit=unfit)
+    is_kept = fits_types & (marks == 0)
+    if is_kept.all():
+        return fetched
+    rows = rows.filter(pa.array(is_kept))
+    fetched = replace(fetched, ordinals=positions[is_kept], rows=rows)
+    if fits_types.all():
+        return fetched
+    detail, of_unfit = "; ".join(_faults(columns, table)), np.unique(positions[~fits_types])
+    unfit = UnfitRows(ErrorCode.VALUE_REJECTED, of_unfit, detail)
+    return replace(fetched, unfit=[*fetched.unfit, unfit])
+
+
+def _within_limits(
+    sent: FetchedRows, marks: npt.NDArray[np.int64], table: PostgresTable
+) -> FetchedRows:
+    """The rows as they were sent, with the keys that a limit of bytes concerns."""
+    ordinals, has_several = sent.ordinals, table.has_several_rows
+    if not marks.any() and not (has_several and sent.rows.nbytes > table.row_bytes):
+        return sent
+    large, cut = ordinals[marks == TOO_LARGE], ordinals[marks == DEFERRED]
+    unfit = []
+    if has_several:
+        together = np.bincount(ordinals, weights=row_bytes(sent.rows))
+        # The first key of an answer is cut only if its own rows exceed the answer.
+        is_first = cut == ordinals[0]
+        large = np.concatenate((large, np.flatnonzero(together > table.row_bytes), cut[is_first]))
+    elif (twice := np.intersect1d(cut, ordinals[marks == 0])).size:
+        unfit = [UnfitRows(ErrorCode.AMBIGUOUS, twice, ErrorCode.AMBIGUOUS.meaning)]
+    if (large := np.unique(large).astype(np.int32)).size:
+        names = [name for name, reading in table.columns if reading.may_be_large or has_several]
+        unfit.append(UnfitRows.too_large(large, row_bytes=table.row_bytes, columns=names))
+    deferred = np.setdiff1d(cut, [key for each in unfit for key in each.ordinals])
+    return replace(sent, unfit=unfit, deferred=deferred.astype(np.int32))
 
 
 def _faults(columns: Sequence[DecodedColumn], table: PostgresTable) -> list[str]:

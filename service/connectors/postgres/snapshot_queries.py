@@ -13,8 +13,13 @@ from lookup_core.freshness.table_snapshot import TableSnapshot
 from lookup_core.keys.key_casts import UUID_FIELD
 from lookup_core.sources.splits import Split
 from service.connectors.ports.split_read import loaded_rows
-from service.connectors.postgres.blocks import columns_of_blocks
-from service.connectors.postgres.queries import blocks_query, columns_sql
+from service.connectors.postgres.blocks import BinaryArray, columns_of_blocks
+from service.connectors.postgres.queries import (
+    TOO_LARGE,
+    blocks_query,
+    bounded_query,
+    columns_sql,
+)
 from service.connectors.postgres.table import (
     AS_TEXT,
     ColumnReading,
@@ -104,7 +109,7 @@ def postgres_snapshot_query(
         f"SELECT 1::int8 AS ordinal, {columns_sql(wide)} FROM {rows}"  # noqa: S608  names come from the catalog, quoted
         f" WHERE {_has_key(table)}{_range(columns, first, end)}"
     )
-    return blocks_query(wide, query)
+    return blocks_query(wide, bounded_query(wide, query, first=len(table.keys)))
 
 
 def stream_query(table: PostgresTable, *, page_bytes: int) -> str:
@@ -112,10 +117,11 @@ def stream_query(table: PostgresTable, *, page_bytes: int) -> str:
     wide = with_keys(table)
     rows = (
         f"SELECT 1::int8 AS ordinal, {columns_sql(wide)} FROM {table.from_item()}"  # noqa: S608  as above
-        f" WHERE {_has_key(table)} OFFSET 0"
+        f" WHERE {_has_key(table)}"
     )
+    rows = bounded_query(wide, rows, first=len(table.keys))
     size = "pg_catalog.sum(pg_catalog.pg_column_size(r)) OVER (ROWS UNBOUNDED PRECEDING)"
-    pages = f"SELECT r.*, {size} / {page_bytes} AS page FROM ({rows}) AS r"  # noqa: S608  as above
+    pages = f"SELECT r.*, {size} / {page_bytes} AS page FROM ({rows} OFFSET 0) AS r"  # noqa: S608  as above
     return blocks_query(wide, pages, page="page")
 
 
@@ -188,8 +194,8 @@ def _range(columns: Sequence[RangeColumn], first: Bound | None, end: Bound | Non
 def postgres_snapshot_rows(blocks: Sequence[bytes | None], table: PostgresTable) -> RowChanges:
     """The rows of a page, without keys beyond the years 1 to 9999: no lookup can have them.
 
-    A row with a value that does not fit its column is reported without its values. Raises
-    BackendError `schema_changed` if the rows do not fit the described table.
+    A row that is too large, or with a value that does not fit, is reported without its values.
+    Raises BackendError `schema_changed` if the rows do not fit the described table.
     """
     ordinals, *sent = blocks
     schema = table.schema
@@ -198,7 +204,7 @@ def postgres_snapshot_rows(blocks: Sequence[bytes | None], table: PostgresTable)
         return loaded_rows(*none)
     read = columns_of_blocks(sent, with_keys(table).columns)
     keys = [column.values.cast(field.type) for column, field in zip(read, schema.key, strict=False)]
-    has_row = np.ones(len(keys[0]), np.bool_)
+    has_row = BinaryArray.read(ordinals, np.int64).values >> 32 != TOO_LARGE
     for column in read:
         has_row[column.unfit] = False
     return loaded_rows(

@@ -24,6 +24,7 @@ from service.connectors.postgres.column_values import (
 
 MAX_NAME_BYTES = 63  # PostgreSQL truncates longer names
 _MAX_DIGITS = 38  # of a decimal128, and of Spark
+_SHORT_BYTES = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,11 +72,23 @@ class ColumnReading:
     to_bytes: Callable[[str], str] | None = None  # from such a value, if its length varies
     decode: Decode | None = None  # from the values as they are sent
     sent_type: pa.DataType | None = None  # of the values before `decode`; None: the type
+    is_short: bool = False  # a text of at most some dozen bytes
 
     @property
     def sent(self) -> pa.DataType:
         """The Arrow type of the values that the expression yields."""
         return self.type if self.sent_type is None else self.sent_type
+
+    @property
+    def may_be_large(self) -> bool:
+        """Whether its values have no small bound of their bytes."""
+        has_any_length = types.is_string(self.sent) or types.is_binary(self.sent)
+        return has_any_length and not self.is_short
+
+    @property
+    def fixed_bytes(self) -> int:
+        """The bytes of each value that may not be large, roughly."""
+        return _SHORT_BYTES if self.is_short else (self.type.bit_width + 7) // 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +131,7 @@ def column_reading(kind: PostgresType) -> ColumnReading:
             lambda name: f"NULLIF({name}, numeric 'NaN')",
             lambda value: f"textsend(numeric_out({value})::text)",
         )
-    return _COLUMNS.get(kind.base_name, AS_TEXT)
+    return _COLUMNS.get(kind.base_name, _SHORT if kind.base_name in _SHORT_TEXTS else AS_TEXT)
 
 
 def requested_reading(kind: PostgresType, wanted: pa.DataType) -> ColumnReading | str:
@@ -256,6 +269,11 @@ def _sent_by(function: str) -> Callable[[str], str]:
 
 
 AS_TEXT = ColumnReading(pa.utf8(), lambda name: f"{name}::text", _sent_by("textsend"))
+_SHORT = replace(AS_TEXT, is_short=True)
+_SHORT_TEXTS = frozenset(
+    {"uuid", "enum", "name", "interval", "time", "timetz", "money", "pg_lsn", "point"}
+    | {"inet", "cidr", "macaddr", "macaddr8"}
+)
 _TEXT = ColumnReading(pa.utf8(), to_bytes=_sent_by("textsend"))
 _COLUMNS = {
     "int2": ColumnReading(pa.int16()),
@@ -326,6 +344,8 @@ class PostgresTable:
     query: str | None = None  # one SELECT, of a RelationKind.QUERY
     where: str | None = None  # condition of the rows that the dimension has
     may_write: bool = False  # its sessions are not read-only
+    row_bytes: int = 8 * 2**20  # of one row, or of all rows of a key with several
+    has_several_rows: bool = False  # per key
 
     @property
     def has_sql(self) -> bool:
@@ -343,6 +363,12 @@ class PostgresTable:
         if self.query is not None:
             return self.name
         return f"{quoted(self.schema_name)}.{quoted(self.name)}"
+
+    @property
+    def is_stored(self) -> bool:
+        """Whether its columns are stored values, so that their size costs no evaluation."""
+        has_rows = self.kind not in {RelationKind.VIEW, RelationKind.QUERY}
+        return has_rows and self.kind is not RelationKind.FOREIGN_TABLE
 
     @property
     def has_row_places(self) -> bool:
