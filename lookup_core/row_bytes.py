@@ -9,6 +9,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types
 
+ROW_BYTES = 8 * 2**20  # the default limit of one row
+
 _VARYING = (types.is_string, types.is_large_string, types.is_binary, types.is_large_binary)
 
 

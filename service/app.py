@@ -140,14 +140,16 @@ async def _dimensions(
     shares = database_shares(settings)
     for each in dict.fromkeys(share.pool for share in shares.values()):
         await stack.enter_async_context(each)
-    dimensions = {}
+    dimensions, row_bytes = {}, settings.limits.row_bytes
     for name, config in settings.dimensions.items():
         share = shares.get(name)
         pool = None if share is None else share.pool
-        backend = await stack.enter_async_context(dimension_backend(config, pool))
+        backend = await stack.enter_async_context(
+            dimension_backend(config, pool, row_bytes=row_bytes)
+        )
         engine = config.engine_settings(name)
         engine = replace(engine, max_waiting_keys=engine.max_waiting_keys + credit_keys)
-        sources = refresh_sources(name, config, file=file, pool=pool)
+        sources = refresh_sources(name, config, file=file, pool=pool, row_bytes=row_bytes)
         connections = None if share is None else share.connections
         dimensions[name] = make(engine, backend, connections=connections, sources=sources)
     return dimensions

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from lookup_core.changelog.format import ChangelogFormat
 from lookup_core.dimension_schema import VersionColumns
+from lookup_core.row_bytes import ROW_BYTES
 from lookup_core.settings import CacheMode
 from service.config.dimension import DimensionConfig
 from service.config.refresh import Changelog, Notifications, Security
@@ -16,7 +17,9 @@ from service.connectors.postgres.settings import PostgresSettings, RotatedDsn
 from service.version import program_name
 
 
-def postgres_settings(config: DimensionConfig, source: PostgresSource) -> PostgresSettings:
+def postgres_settings(
+    config: DimensionConfig, source: PostgresSource, *, row_bytes: int = ROW_BYTES
+) -> PostgresSettings:
     """Settings of queries to the table; raises OSError if its address cannot be read."""
     return PostgresSettings(
         dsn=source.read_dsn(),
@@ -27,6 +30,7 @@ def postgres_settings(config: DimensionConfig, source: PostgresSource) -> Postgr
         query=source.query,
         where=source.where,
         statement_timeout_s=config.timeout_s,
+        row_bytes=row_bytes,
         has_several_rows=config.match is not None or config.versions is not None,
         versions=version_columns(config),
         is_followed=config.refresh.feed is not None,

@@ -14,6 +14,7 @@ import structlog
 from lookup_core.changelog.change_decoder import ChangeDecoder, DecoderSettings
 from lookup_core.changelog.format import DECODERS
 from lookup_core.dimension_schema import DimensionSchema
+from lookup_core.row_bytes import ROW_BYTES
 from lookup_core.settings import CacheMode
 from lookup_core.statistics import InvalidationOrigin
 from service.config.dimension import DimensionConfig
@@ -29,6 +30,7 @@ from service.connector_settings import (
 )
 from service.connectors.kafka.changelog import KafkaChangelog
 from service.connectors.parquet.backend import ParquetBackend, ParquetScan
+from service.connectors.parquet.file import RowLimit
 from service.connectors.parquet.row_groups import ParquetRowGroups
 from service.connectors.ports.backend import Backend
 from service.connectors.ports.several_rows import RowMatch, RowVersions
@@ -77,12 +79,14 @@ def database_shares(settings: Settings) -> dict[str, DatabaseShare]:
     return shares
 
 
-def dimension_backend(config: DimensionConfig, pool: PostgresPool | None = None) -> Backend:
+def dimension_backend(
+    config: DimensionConfig, pool: PostgresPool | None = None, *, row_bytes: int = ROW_BYTES
+) -> Backend:
     """The backend; several rows of one key are combined by `versions` or `match`.
 
     Without the pool of its database, it opens its own.
     """
-    backend = _single_rows(config, pool)
+    backend = _single_rows(config, pool, row_bytes=row_bytes)
     if (versions := version_columns(config)) is not None:
         return RowVersions(backend, versions)
     return backend if config.match is None else RowMatch(backend, config.match)
@@ -94,6 +98,7 @@ def refresh_sources(
     *,
     file: Path | None = None,
     pool: PostgresPool | None = None,
+    row_bytes: int = ROW_BYTES,
 ) -> RefreshSources:
     """The source of changes and that of the whole table, as configured.
 
@@ -103,30 +108,33 @@ def refresh_sources(
     origin = InvalidationOrigin.CHANGELOG
     changes: Callable[[], Source] | None = None
     if config.refresh.changelog is not None:
-        changes = partial(_changelog, config, config.refresh.changelog, pool)
+        changes = partial(_changelog, config, config.refresh.changelog, pool, row_bytes=row_bytes)
     elif config.refresh.listen is not None:
         origin = InvalidationOrigin.NOTIFICATION
         changes = partial(_notifications, name, config, trigger_script(name, file))
-    whole = _whole_table(name, config) if config.cache.mode is CacheMode.FULL else None
+    is_full = config.cache.mode is CacheMode.FULL
+    whole = _whole_table(name, config, row_bytes=row_bytes) if is_full else None
     return RefreshSources(changes, origin, whole)
 
 
-def _single_rows(config: DimensionConfig, pool: PostgresPool | None) -> Backend:
+def _single_rows(config: DimensionConfig, pool: PostgresPool | None, *, row_bytes: int) -> Backend:
     source = config.source
     if isinstance(source, ParquetSource):
         # In full mode the cache has the rows: the backend scans the file instead.
         kind = ParquetScan if config.cache.mode is CacheMode.FULL else ParquetBackend
-        return kind(source.path, config.key, columns=config.columns)
-    return PostgresBackend(postgres_settings(config, source), pool)
+        has_several = config.match is not None or config.versions is not None
+        limit = RowLimit(row_bytes, has_several_rows=has_several)
+        return kind(source.path, config.key, columns=config.columns, limit=limit)
+    return PostgresBackend(postgres_settings(config, source, row_bytes=row_bytes), pool)
 
 
-def _whole_table(name: str, config: DimensionConfig) -> Source:
+def _whole_table(name: str, config: DimensionConfig, *, row_bytes: int) -> Source:
     source = config.source
     if isinstance(source, ParquetSource):
-        return ParquetRowGroups(source.path, columns=config.columns)
+        return ParquetRowGroups(source.path, columns=config.columns, row_bytes=row_bytes)
     if config.refresh.feed is None and config.refresh.reload is None:
         log.warning("dimension.loaded_once", dimension=name, remedy=_REMEDY)
-    return PostgresSnapshot(postgres_settings(config, source))
+    return PostgresSnapshot(postgres_settings(config, source, row_bytes=row_bytes))
 
 
 def _notifications(name: str, config: DimensionConfig, script: str) -> Source:
@@ -136,7 +144,9 @@ def _notifications(name: str, config: DimensionConfig, script: str) -> Source:
     return PostgresNotifications(notifications_settings(name, source, listen, script=script))
 
 
-def _changelog(config: DimensionConfig, changelog: Changelog, pool: PostgresPool | None) -> Source:
+def _changelog(
+    config: DimensionConfig, changelog: Changelog, pool: PostgresPool | None, *, row_bytes: int
+) -> Source:
     def decoder(schema: DimensionSchema) -> ChangeDecoder:
         origin = schema.origin
         assert origin is not None  # set for every table of PostgreSQL
@@ -144,6 +154,7 @@ def _changelog(config: DimensionConfig, changelog: Changelog, pool: PostgresPool
             origin.name,
             with_rows=config.cache.mode is CacheMode.FULL and origin.reports_rows,
             has_full_identity=origin.has_full_identity,
+            row_bytes=row_bytes,
         )
         return DECODERS[changelog.format](schema, settings=settings, loads=orjson.loads)
 

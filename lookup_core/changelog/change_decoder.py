@@ -10,6 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from lookup_core.operator.watermark_valve import NO_WATERMARK_MS
+from lookup_core.row_bytes import ROW_BYTES
 
 Mask = npt.NDArray[np.bool_]
 
@@ -176,3 +177,4 @@ class DecoderSettings:
     database: str | None = None  # its name in Debezium's events; None: there is only one
     has_full_identity: bool = False  # the table has REPLICA IDENTITY FULL
     max_message_bytes: int = 8 * 2**20  # of key or value; a larger one is undecodable
+    row_bytes: int = ROW_BYTES  # a larger row is reported as changed, without its values

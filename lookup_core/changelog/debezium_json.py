@@ -99,9 +99,14 @@ class DebeziumDecoder:
 
     def decode(self, messages: Sequence[ChangeMessage], log: ReplayFilter | None = None) -> Decoded:
         """See ChangeDecoder."""
-        with_rows = self._settings.with_rows
-        gathered = GatheredChanges(self._schema, with_rows=with_rows, rewrite=plain_json)
-        reader = _EventReader(self._settings, self._documents, gathered, log or ReplayFilter())
+        settings = self._settings
+        gathered = GatheredChanges(
+            self._schema,
+            with_rows=settings.with_rows,
+            rewrite=plain_json,
+            max_row_bytes=settings.row_bytes,
+        )
+        reader = _EventReader(settings, self._documents, gathered, log or ReplayFilter())
         return gathered.decode(messages, reader.read)
 
 

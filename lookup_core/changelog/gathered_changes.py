@@ -24,6 +24,7 @@ from lookup_core.dimension_schema import DimensionSchema
 from lookup_core.keys.json_keys import typed_keys_from_json
 from lookup_core.keys.typed_keys import TypedKeys
 from lookup_core.operator.watermark_valve import NO_WATERMARK_MS
+from lookup_core.row_bytes import ROW_BYTES, most_row_bytes, row_bytes
 
 Values: TypeAlias = Mapping[str, Any]  # {column: JSON value}
 Forms: TypeAlias = Mapping[str, Any]  # {column: the encoding of its values}, in terms of the format
@@ -51,12 +52,18 @@ class GatheredChanges:
     """The changes of one batch of messages, in their order; serves one `decode` only."""
 
     def __init__(
-        self, schema: DimensionSchema, *, with_rows: bool, rewrite: Rewrite | None = None
+        self,
+        schema: DimensionSchema,
+        *,
+        with_rows: bool,
+        rewrite: Rewrite | None = None,
+        max_row_bytes: int = ROW_BYTES,
     ) -> None:
         self.is_new = True  # the current message; rows of replays may be former ones
         self.ignored = 0
         self.source_time_ms = NO_WATERMARK_MS
         self._schema, self._with_rows, self._rewrite = schema, with_rows, rewrite
+        self._max_row_bytes = max_row_bytes
         self._key_names = schema.key.names
         self._key_name_set = {*self._key_names}
         self._values: list[Values] = []  # of each row change, key included
@@ -186,7 +193,10 @@ class GatheredChanges:
             column = json_column(self._plain(given, field), field)
             has_row[column.unusable] = False
             arrays.append(column.values)
-        return pa.record_batch(arrays, schema=columns)
+        rows = pa.record_batch(arrays, schema=columns)
+        if most_row_bytes(rows) > self._max_row_bytes:
+            has_row[row_bytes(rows) > self._max_row_bytes] = False
+        return rows
 
 
 def refuse_unnameable(schema: DimensionSchema) -> None:

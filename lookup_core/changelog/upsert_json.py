@@ -38,13 +38,16 @@ class UpsertDecoder:
         self, schema: DimensionSchema, settings: DecoderSettings, *, loads: JsonLoads
     ) -> None:
         refuse_unnameable(schema)
-        self._schema, self._with_rows = schema, settings.with_rows
+        self._schema, self._settings = schema, settings
         self._documents = JsonDocuments(loads, settings.max_message_bytes)
 
     def decode(self, messages: Sequence[ChangeMessage], log: ReplayFilter | None = None) -> Decoded:
         """See ChangeDecoder."""
         del log
-        gathered = GatheredChanges(self._schema, with_rows=self._with_rows)
+        settings = self._settings
+        gathered = GatheredChanges(
+            self._schema, with_rows=settings.with_rows, max_row_bytes=settings.row_bytes
+        )
         return gathered.decode(messages, partial(self._read, gathered))
 
     def _read(self, gathered: GatheredChanges, message: ChangeMessage) -> None:

@@ -31,13 +31,21 @@ class Limits(Section):
     channels: Annotated[int, count(1, 1_000_000)] = 1024
     request_keys: Annotated[int, count(1, 10_000_000)] = 100_000
     request_bytes: Annotated[int, size("1KiB", "1GiB")] = written("32MiB")
+    row_bytes: Annotated[int, size("64KiB", "1GiB")] = written(
+        "8MiB", description="of one row, or of all rows of a key with match or versions"
+    )
 
     @model_validator(mode="after")
     def _fits_into_memory(self) -> Self:
         # A default does not contradict a small memory.
-        is_written = "request_bytes" in self.model_fields_set
-        if is_written and self.request_bytes > self.memory_bytes:
+        written_keys = self.model_fields_set
+        if "request_bytes" in written_keys and self.request_bytes > self.memory_bytes:
             raise ValueError("request_bytes is more than memory; lower it, or raise memory")
+        if "row_bytes" in written_keys and self.row_bytes > self.memory_bytes // 8:
+            raise ValueError(
+                "row_bytes is more than an eighth of memory, of which answers get an eighth; "
+                f"lower it, or raise memory to {size_text(8 * self.row_bytes)}"
+            )
         return self
 
 

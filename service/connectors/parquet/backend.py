@@ -14,7 +14,9 @@ from lookup_core.dimension_schema import DimensionSchema
 from lookup_core.errors import BackendError
 from lookup_core.rate_limits import EventRateLimit
 from service.connectors.parquet.file import (
+    ONE_ROW,
     ParquetFile,
+    RowLimit,
     load_parquet_file,
     parquet_identities,
     parquet_schema,
@@ -63,11 +65,12 @@ class ParquetBackend(Backend):
         key: Sequence[str],
         *,
         columns: Sequence[str] | None = None,
+        limit: RowLimit = ONE_ROW,
         clock: Callable[[], float] = time.monotonic,
         load: Callable[..., ParquetFile] = load_parquet_file,
     ) -> None:
         self._path = path
-        self._load = partial(load, path, key, columns=columns)
+        self._load = partial(load, path, key, columns=columns, limit=limit)
         self._clock = clock
         self._thread = FileThread(path)
         self._loaded: _Loaded | None = None  # changed in the thread only
@@ -137,10 +140,16 @@ class ParquetScan(Backend):
     uses_index = False
 
     def __init__(
-        self, path: Path, key: Sequence[str], *, columns: Sequence[str] | None = None
+        self,
+        path: Path,
+        key: Sequence[str],
+        *,
+        columns: Sequence[str] | None = None,
+        limit: RowLimit = ONE_ROW,
     ) -> None:
         self._path = path
         self._columns = columns
+        self._limit = limit
         self._read_schema = partial(parquet_schema, path, key, columns=columns)
         self._thread = FileThread(path)
         self._described: DimensionSchema | None = None
@@ -172,7 +181,12 @@ class ParquetScan(Backend):
         """The rows of the keys; raises BackendError (`table_unavailable`, `schema_changed`, …)."""
         assert self._described is not None, "describe comes first"
         search = partial(
-            parquet_search, self._path, keys, described=self._described, columns=self._columns
+            parquet_search,
+            self._path,
+            keys,
+            described=self._described,
+            columns=self._columns,
+            limit=self._limit,
         )
         return await self._thread.run(
             lambda is_abandoned: search(is_abandoned=is_abandoned), timeout_s=timeout_s

@@ -2,15 +2,20 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.dataset as ds
 from pyarrow import types
 
-from lookup_core.dimension.dimension_events import FetchedRows
+from lookup_core.dimension.batcher import QUERY_BYTES
+from lookup_core.dimension.dimension_events import FetchedRows, UnfitRows
 from lookup_core.dimension_schema import DimensionSchema
 from lookup_core.errors import BackendError, ErrorCode, nearest_name
+from lookup_core.row_bytes import ROW_BYTES, row_bytes
 from service.connectors.parquet.rows import row_fields
 from service.connectors.ports.row_index import RowIndex
 from service.file_identity import FileIdentity
@@ -59,26 +64,76 @@ def is_key_type(kind: pa.DataType) -> bool:
     return any(is_type(kind) for is_type in _IS_KEY_TYPE)
 
 
+@dataclass(frozen=True, slots=True)
+class RowLimit:
+    """The bytes of one row, or of all rows of a key with several."""
+
+    row_bytes: int = ROW_BYTES
+    has_several_rows: bool = False
+
+    def large(
+        self, ordinals: npt.NDArray[np.int32], sizes: npt.NDArray[np.int64]
+    ) -> npt.NDArray[np.int32]:
+        """The keys with rows that are too large; row i has `sizes[i]` bytes."""
+        if not self.has_several_rows:
+            return np.unique(ordinals[sizes > self.row_bytes])
+        together = np.bincount(ordinals, weights=sizes)
+        return np.flatnonzero(together > self.row_bytes).astype(np.int32)
+
+
+ONE_ROW = RowLimit()
+
+
 class ParquetFile:
     """Rows of a file in memory, with an index over the key; `table` has the schema's types."""
 
-    def __init__(self, schema: DimensionSchema, table: pa.Table) -> None:
+    def __init__(
+        self, schema: DimensionSchema, table: pa.Table, *, limit: RowLimit = ONE_ROW
+    ) -> None:
         rows = pa.table([table[name] for name in schema.columns.names], schema=schema.columns)
         self.schema = schema
         # One chunk: `take` on several chunks would combine them at each call.
         self.rows = rows.combine_chunks()
         self._index = RowIndex([table[name] for name in schema.key.names])
+        self._limit = limit
+        sizes = [np.zeros(0, np.int64), *map(row_bytes, self.rows.to_batches())]
+        largest = np.iinfo(np.int32).max  # a column has less in all
+        self._sizes = np.minimum(np.concatenate(sizes), largest).astype(np.int32)
 
     def find(self, keys: pa.RecordBatch) -> FetchedRows:
-        """The rows of the keys, which have the schema's types."""
+        """The rows of the keys, which have the schema's types, up to QUERY_BYTES.
+
+        Rows of further keys are deferred. Rows that are too large are not copied.
+        """
         matches = self._index.find(keys)
-        found = self.rows.take(pa.array(matches.positions, pa.int64()))
+        ordinals, sizes = matches.ordinals, self._sizes[matches.positions].astype(np.int64)
+        if sizes.sum() <= min(self._limit.row_bytes, QUERY_BYTES):
+            return FetchedRows(ordinals, self._rows(matches.positions))
+        large = self._limit.large(ordinals, sizes)
+        is_kept = ~np.isin(ordinals, large)
+        if not self._limit.has_several_rows:  # two show that a key is ambiguous
+            is_kept &= np.arange(len(ordinals)) < np.searchsorted(ordinals, ordinals) + 2
+        totals = np.cumsum(np.bincount(ordinals, weights=sizes * is_kept))
+        is_beyond = is_kept & (totals[ordinals] > QUERY_BYTES)
+        deferred = np.setdiff1d(ordinals[is_beyond], ordinals[is_kept][:1])
+        is_kept &= ~np.isin(ordinals, deferred)
+        names, limit = self.schema.columns.names, self._limit.row_bytes
+        unfit = [UnfitRows.too_large(large, row_bytes=limit, columns=names)] if large.size else []
+        rows = self._rows(matches.positions[is_kept])
+        return FetchedRows(ordinals[is_kept], rows, unfit=unfit, deferred=deferred)
+
+    def _rows(self, positions: npt.NDArray[np.int64]) -> pa.RecordBatch:
+        found = self.rows.take(pa.array(positions, pa.int64()))
         columns = [column.combine_chunks() for column in found.columns]
-        return FetchedRows(matches.ordinals, pa.record_batch(columns, schema=self.schema.columns))
+        return pa.record_batch(columns, schema=self.schema.columns)
 
 
 def load_parquet_file(
-    path: Path, key: Sequence[str], *, columns: Sequence[str] | None
+    path: Path,
+    key: Sequence[str],
+    *,
+    columns: Sequence[str] | None,
+    limit: RowLimit = ONE_ROW,
 ) -> ParquetFile:
     """Read the key and the columns (`None`: all but the key) of the file or folder.
 
@@ -91,7 +146,7 @@ def load_parquet_file(
         fields = row_fields(schema)
         table = dataset.to_table(columns=fields.names)
     arrays = [_plain_column(path, table[field.name], field) for field in fields]
-    return ParquetFile(schema, pa.table(arrays, schema=fields))
+    return ParquetFile(schema, pa.table(arrays, schema=fields), limit=limit)
 
 
 def parquet_schema(

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 
 from lookup_core.dimension_schema import DimensionSchema
+from lookup_core.row_bytes import ROW_BYTES, most_row_bytes, row_bytes
 from lookup_core.sources.splits import ReadingMode, Split
 from service.connectors.parquet.file import (
     check_parquet_schema,
@@ -42,9 +43,12 @@ class ParquetRowGroups:
     is_bounded = True
     reading_mode = ReadingMode.SEQUENTIAL
 
-    def __init__(self, path: Path, *, columns: Sequence[str] | None = None) -> None:
+    def __init__(
+        self, path: Path, *, columns: Sequence[str] | None = None, row_bytes: int = ROW_BYTES
+    ) -> None:
         self._path = path
         self._columns = columns
+        self._row_bytes = row_bytes
 
     def enumerator(self, schema: DimensionSchema) -> "ParquetRowGroupEnumerator":
         """An enumerator; its first `discover` fixes the files and their identities."""
@@ -52,7 +56,7 @@ class ParquetRowGroups:
 
     def reader(self, schema: DimensionSchema) -> "ParquetRowGroupReader":
         """A reader of the schema's columns, in its types."""
-        return ParquetRowGroupReader(self._path, schema)
+        return ParquetRowGroupReader(self._path, schema, row_bytes=self._row_bytes)
 
 
 class ParquetRowGroupEnumerator:
@@ -102,9 +106,10 @@ class ParquetRowGroupEnumerator:
 class ParquetRowGroupReader(SplitReader):
     """Reads one row group at a time; when it is closed, its thread finishes the current batch."""
 
-    def __init__(self, path: Path, schema: DimensionSchema) -> None:
+    def __init__(self, path: Path, schema: DimensionSchema, *, row_bytes: int) -> None:
         self._path = path
         self._schema = schema
+        self._row_bytes = row_bytes
         self._split: ParquetRowGroup | None = None
         self._batches: Iterator[pa.RecordBatch] = iter(())
         self._position = 0
@@ -165,7 +170,10 @@ class ParquetRowGroupReader(SplitReader):
             keys, rows = (
                 batch.select(part.names) for part in (self._schema.key, self._schema.columns)
             )
-            changes.append(loaded_rows(keys, rows))
+            has_row = None  # for each row
+            if most_row_bytes(rows) > self._row_bytes:
+                has_row = row_bytes(rows) <= self._row_bytes
+            changes.append(loaded_rows(keys, rows, has_row))
         return SplitPiece(
             split_id=split.id,
             position=self._position,

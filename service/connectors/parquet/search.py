@@ -18,7 +18,9 @@ from lookup_core.dimension.dimension_events import FetchedRows
 from lookup_core.dimension_schema import DimensionSchema
 from lookup_core.errors import BackendError, ErrorCode
 from service.connectors.parquet.file import (
+    ONE_ROW,
     ParquetFile,
+    RowLimit,
     check_parquet_schema,
     parquet_dataset,
     parquet_errors,
@@ -41,6 +43,7 @@ def parquet_search(
     described: DimensionSchema,
     columns: Sequence[str] | None,
     is_abandoned: IsAbandoned,
+    limit: RowLimit = ONE_ROW,
 ) -> FetchedRows:
     """The current rows of these keys.
 
@@ -57,7 +60,8 @@ def parquet_search(
             for fragment in dataset.get_fragments()
             for batch in _candidates(fragment, keys, fields=fields, is_abandoned=is_abandoned)
         ]
-    return ParquetFile(described, pa.Table.from_batches(batches, fields)).find(keys)
+    table = pa.Table.from_batches(batches, fields)
+    return ParquetFile(described, table, limit=limit).find(keys)
 
 
 def _candidates(

@@ -9,6 +9,7 @@ import pyarrow as pa
 import structlog
 
 from lookup_core.dimension_schema import VersionColumns
+from lookup_core.row_bytes import ROW_BYTES
 
 log = structlog.get_logger()
 
@@ -31,7 +32,7 @@ class PostgresSettings:
     max_connections: int = 4  # of a pool
     connect_timeout_s: float = 3.0
     statement_timeout_s: float = 2.0  # on the server; the longest timeout of its lookups
-    row_bytes: int = 8 * 2**20  # of one row, or of all rows of a key with several
+    row_bytes: int = ROW_BYTES  # of one row, or of all rows of a key with several
     has_several_rows: bool = False  # per key, in a stable order
     versions: VersionColumns | None = None  # the validity of each row of a key
     is_followed: bool = False  # by a change feed; rows are fetched with their snapshot

@@ -11,6 +11,7 @@ from pyarrow import types
 from lookup_core.dimension_schema import DimensionSchema, TableOrigin, VersionColumns
 from lookup_core.keys.key_casts import NO_BLANKS_FIELD, NO_NUL_FIELD, UUID_FIELD
 from lookup_core.operator.as_of import is_moment
+from lookup_core.row_bytes import ROW_BYTES
 from lookup_core.type_texts import type_text
 from service.connectors.postgres.column_values import (
     Attributes,
@@ -344,7 +345,7 @@ class PostgresTable:
     query: str | None = None  # one SELECT, of a RelationKind.QUERY
     where: str | None = None  # condition of the rows that the dimension has
     may_write: bool = False  # its sessions are not read-only
-    row_bytes: int = 8 * 2**20  # of one row, or of all rows of a key with several
+    row_bytes: int = ROW_BYTES  # of one row, or of all rows of a key with several
     has_several_rows: bool = False  # per key
 
     @property

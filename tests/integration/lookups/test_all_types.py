@@ -126,9 +126,9 @@ async def test_unfit_value_fails_its_key(
         found = await backend.fetch(key, timeout_s=PATIENCE_S)
 
     assert (found.ordinals.tolist(), found.rows.num_rows) == ([1], 1)
-    assert found.unfit is not None
-    assert found.unfit.ordinals.tolist() == [0]
-    assert re.search(r"column c: .* does not fit .*c: string", found.unfit.detail)
+    (unfit,) = found.unfit
+    assert unfit.ordinals.tolist() == [0]
+    assert re.search(r"column c: .* does not fit .*c: string", unfit.detail)
     assert (await loaded(settings, schema))["has_row"].to_pylist() == [False, True]
 
 

@@ -130,10 +130,10 @@ def test_unfit_rows_name_their_column(read: ReadRows) -> None:
     found = read(rows, table)
 
     assert (found.ordinals.tolist(), found.rows["c1"].to_pylist()) == ([0, 2, 1], [2, 3, 4])
-    assert found.unfit is not None
-    assert found.unfit.ordinals.tolist() == [2]
+    (unfit,) = found.unfit
+    assert (unfit.code, unfit.ordinals.tolist()) == (ErrorCode.VALUE_REJECTED, [2])
     remedy = "types: {c0: string} reads the column as text"
-    assert found.unfit.detail == f"column c0: a value does not fit decimal(5,2); {remedy}"
+    assert unfit.detail == f"column c0: a value does not fit decimal(5,2); {remedy}"
 
 
 @pytest.mark.parametrize(
