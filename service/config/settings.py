@@ -43,7 +43,7 @@ class Limits(Section):
             raise ValueError("request_bytes is more than memory; lower it, or raise memory")
         if "row_bytes" in written_keys and self.row_bytes > self.memory_bytes // 8:
             raise ValueError(
-                "row_bytes is more than an eighth of memory, of which answers get an eighth; "
+                "row_bytes is more than an eighth of memory, which all answers share; "
                 f"lower it, or raise memory to {size_text(8 * self.row_bytes)}"
             )
         return self

@@ -83,11 +83,12 @@ def test_table_is_queried_as_configured() -> None:
     )
     assert isinstance(config.source, PostgresSource)
 
-    assert postgres_settings(config, config.source) == PostgresSettings(
+    assert postgres_settings(config, config.source, row_bytes=7) == PostgresSettings(
         "postgresql://h/d",
         "shop.t",
         ("id",),
         ("a", "since"),
+        row_bytes=7,
         statement_timeout_s=7.0,
         has_several_rows=True,
         versions=VersionColumns("since"),

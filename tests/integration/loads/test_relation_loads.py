@@ -111,6 +111,26 @@ async def test_stream_has_pages_of_one_moment(relations: Database) -> None:
     assert rows_of(read) == sorted(((i, f"name {i}") for i in range(1, ROWS + 1)), key=repr)
 
 
+@pytest.mark.parametrize("table", ["t", "shown", "parted", "kept"])
+async def test_large_rows_are_loaded_without_values(relations: Database, table: str) -> None:
+    """A row that exceeds the limit is known to exist, as one whose value does not fit."""
+    large = f"SELECT i, repeat('x', 70000) FROM generate_series(2, {ROWS}, 1000) i"
+    relations.execute(
+        f"UPDATE t SET name = q.x FROM ({large}) AS q (i, x) WHERE t.i = q.i",
+        f"UPDATE parted SET name = q.x FROM ({large}) AS q (i, x) WHERE parted.i = q.i",
+        "REFRESH MATERIALIZED VIEW kept",
+        "CREATE INDEX ON t (i)",
+    )
+    settings = PostgresSettings(relations.dsn(), table, ("i",), row_bytes=65_536)
+
+    _, read = await loaded(settings)
+
+    changes = [change for each in read.changes.values() for change in each]
+    holes = sorted(key["i"] for key, _, row, _ in changes if row is None)
+    assert holes == [2, 1002, 2002, 3002, 4002]
+    assert len(changes) == (ROWS // 2 if table == "shown" else ROWS)
+
+
 async def test_interrupted_stream_is_not_continued(relations: Database) -> None:
     """A stream whose connection was lost fails the load, because its order may differ."""
     settings = PostgresSettings(relations.dsn(), "shown", ("i",))

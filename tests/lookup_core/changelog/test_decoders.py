@@ -61,6 +61,21 @@ def notification(**words: object) -> Message:
     return message(None, {"v": 1, "x": "7"} | words)
 
 
+@pytest.mark.parametrize("form", ChangelogFormat)
+def test_large_rows_have_no_values(form: ChangelogFormat) -> None:
+    """A row beyond the limit of bytes is reported as changed; the others have their values."""
+    given = DecoderSettings("public.t", with_rows=True, row_bytes=20)
+    rows = [{"id": at, "name": "x" * length, "tier": 1} for at, length in ((1, 19), (2, 20))]
+    messages = [message(row["id"], row) for row in rows]
+    if form is ChangelogFormat.DEBEZIUM_JSON:
+        messages = [event("c", row, {"id": row["id"]}) for row in rows]
+
+    (change,) = DECODERS[form](SCHEMA, settings=given, loads=orjson.loads).decode(messages).changes
+
+    assert isinstance(change, RowChanges)
+    assert (change.has_row.tolist(), change.is_gone.tolist()) == ([True, False], [False, False])
+
+
 GOOD: dict[Decode, Message] = {
     upserts: message(1, ANN),
     events: event("d", key={"id": 1}),

@@ -46,7 +46,8 @@ def test_defaults_are_those_of_the_manual() -> None:
         auth: {token_file: null, admin_token_file: null}
         listen: {unix: /run/sidelook/sidelook.sock, http: null, tls: null, health: "0.0.0.0:8816"}
         limits: {memory_bytes: 536870912, connections: 256, database_connections: 4,
-                 channels: 1024, request_keys: 100000, request_bytes: 33554432}
+                 channels: 1024, request_keys: 100000, request_bytes: 33554432,
+                 row_bytes: 8388608}
         tracing: {endpoint: null, sample_ratio: 0.01, service_name: sidelook,
                   headers_file: null, ca_file: null}
         allow_inline_secrets: false
@@ -190,7 +191,8 @@ def test_first_layer_wins_key_by_key() -> None:
 def test_unwritten_sizes_fit_any_memory() -> None:
     """Default sizes, and sizes that just fit, do not conflict with a small memory."""
     just = "{limits: {memory: 1GiB}, dimensions: {airports: {cache: {max_bytes: 1GiB}}}}"
-    for document in ("limits: {memory: 16MiB}", "limits: {memory: 16MiB, request_bytes: 16MiB}"):
+    limits = ("", ", request_bytes: 16MiB", ", row_bytes: 2MiB")
+    for document in (f"limits: {{memory: 16MiB{more}}}" for more in limits):
         assert Settings(parsed(document), MINIMAL).limits.memory_bytes == 16 * 2**20
     assert Settings(parsed(just), MINIMAL).dimensions["airports"].cache.max_bytes == 2**30
 

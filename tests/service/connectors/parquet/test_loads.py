@@ -43,6 +43,20 @@ async def test_splits_are_row_groups(tmp_path: Path) -> None:
     assert splits[0].identity == FileIdentity.of(tmp_path / "a.parquet")
 
 
+async def test_large_rows_are_loaded_without_values(tmp_path: Path) -> None:
+    """A row that exceeds the limit is known to exist, without its values."""
+    write_rows(tmp_path / "a.parquet", range(8, 12), row_group_size=3)
+    source = ParquetRowGroups(tmp_path / "a.parquet", columns=OFFERED, row_bytes=10)
+
+    async with splits_of(SourceCase(source, SCHEMA)) as splits:
+        read = await read_all(SourceCase(source, SCHEMA), splits)
+
+    changes = [change for each in read.changes.values() for change in each]
+    assert [(key["id"], row is not None) for key, _, row, _ in changes] == [
+        *((8, True), (9, True), (10, False), (11, False))
+    ]
+
+
 async def test_rows_have_the_dimensions_types(tmp_path: Path) -> None:
     """Rows behind the position are read in the types of the dimension."""
     write_rows(tmp_path / "a.parquet", range(3), row_group_size=3)

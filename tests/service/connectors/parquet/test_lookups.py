@@ -12,10 +12,17 @@ import pyarrow.parquet as pq
 import pytest
 from structlog.testing import capture_logs
 
+from lookup_core.dimension.batcher import QUERY_BYTES
 from lookup_core.dimension.dimension_events import FetchedRows
+from lookup_core.dimension_schema import DimensionSchema
 from lookup_core.errors import BackendError, ErrorCode
 from service.connectors.parquet.backend import ParquetBackend, ParquetScan
-from service.connectors.parquet.file import ParquetFile, load_parquet_file, parquet_schema
+from service.connectors.parquet.file import (
+    ParquetFile,
+    RowLimit,
+    load_parquet_file,
+    parquet_schema,
+)
 from service.connectors.parquet.search import parquet_search
 from service.connectors.ports.backend import Backend
 from tests.hand_clock import HandClock
@@ -251,6 +258,37 @@ def search(path: Path, *key: str, among: Any, caller: Caller | None = None) -> F
     keys = pa.record_batch(among, schema=described.key)
     is_abandoned = (caller or Caller()).is_abandoned
     return parquet_search(path, keys, described=described, columns=None, is_abandoned=is_abandoned)
+
+
+@BACKENDS
+async def test_large_rows_fail_their_keys(tmp_path: Path, kind: Kind) -> None:
+    """Rows beyond the limit are left out; with several rows per key, it holds for their sum."""
+    table = pa.table({"code": [*"aabbcd"], "name": ["x" * length for length in (5, 6, 5, 5, 9, 2)]})
+    pq.write_table(table, tmp_path / "p")
+    found = []
+    for limit in (RowLimit(8), RowLimit(10, has_several_rows=True)):
+        async with kind(tmp_path / "p", ["code"], limit=limit) as backend:
+            await backend.describe(timeout_s=TIMEOUT_S)
+            found.append(await fetched(backend, *"abcd"))
+
+    one, all_ = found
+    assert (one.ordinals.tolist(), all_.ordinals.tolist()) == ([0, 0, 1, 1, 3], [1, 1, 2, 3])
+    unfit = [[(each.code, each.ordinals.tolist()) for each in found.unfit] for found in found]
+    assert unfit == [[(ErrorCode.ROW_TOO_LARGE, [2])], [(ErrorCode.ROW_TOO_LARGE, [0])]]
+    assert (one.deferred.tolist(), all_.deferred.tolist()) == ([], [])
+
+
+def test_answers_of_files_are_bounded() -> None:
+    """Further keys are deferred, and two rows are enough to show that a key is ambiguous."""
+    large = "x" * (QUERY_BYTES // 4)
+    keys, schema = [1, 1, 1, 2, 3, 4, 5, 6], pa.schema({"id": pa.int64()})
+    described = DimensionSchema(schema, pa.schema({"name": pa.utf8()}))
+    file = ParquetFile(described, pa.table({"id": keys, "name": [large] * 8}))
+
+    found = file.find(pa.record_batch([range(8)], schema=schema))
+
+    assert (found.ordinals.tolist(), found.deferred.tolist()) == ([1, 1, 2, 3], [4, 5, 6])
+    assert not found.unfit
 
 
 def test_search_finds_composite_keys(tmp_path: Path) -> None:

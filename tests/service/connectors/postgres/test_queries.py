@@ -17,6 +17,9 @@ from service.connectors.postgres.plans import QueryPlan
 from service.connectors.postgres.queries import (
     blocks_query,
     blocks_query_with_snapshot,
+    bounded_query,
+    bounded_reply,
+    columns_sql,
     index_remedy,
     key_arguments,
     key_order,
@@ -38,15 +41,21 @@ from service.connectors.postgres.triggers import TriggerNames, trigger_names, tr
 from tests.service.connectors.postgres.described_tables import (
     PRICES,
     WEATHER,
+    array_of,
     builtin,
+    numeric,
     split_of,
     table_of,
 )
 
 KEYS = "unnest($1::text[], $2::text[]::timestamptz[]) WITH ORDINALITY AS k (key1, key2, ordinal)"
-COLUMNS = 't."temp" AS column1, t."notes"::text AS column2'
+NOTES = 'pg_catalog.pg_column_size(t."notes")'
+COLUMNS = (
+    f't."temp" AS column1, CASE WHEN {NOTES} > 67108864'
+    f""" THEN pg_catalog.repeat(' ', LEAST({NOTES}, 8388609)) ELSE t."notes"::text END AS column2"""
+)
 MATCHES = 't."origin" = k.key1 AND t."hour" = k.key2'
-WRAPPING = (blocks_query, query_with_snapshot, blocks_query_with_snapshot)
+WRAPPING = (blocks_query, bounded_reply, query_with_snapshot, blocks_query_with_snapshot)
 SCAN: dict[str, Any] = {"Node Type": "Seq Scan", "Relation Name": "t"}
 WHOLE_INDEX: dict[str, Any] = {"Node Type": "Index Scan", "Relation Name": "t"}
 INDEX: dict[str, Any] = WHOLE_INDEX | {"Index Cond": "(id = k.key1)"}
@@ -102,6 +111,27 @@ def test_lookup_uses_the_index_per_key() -> None:
 
     assert lookup_query(WEATHER, is_ordered=False) == f"{query} OFFSET 0) AS r"
     assert lookup_query(WEATHER, is_ordered=True) == f"{query} ORDER BY t.ctid OFFSET 0) AS r"
+
+
+def test_only_values_of_any_length_are_measured() -> None:
+    """Tables without values of any length are read as they are, unless a key has several rows."""
+    short = table_of(builtin("int4"), builtin("uuid"), builtin("timestamptz"), numeric(9, 2))
+    several = replace(short, has_several_rows=True)
+
+    assert [make(short, "q") for make in (bounded_query, bounded_reply)] == ["q", "q"]
+    assert "octet_length" not in bounded_reply(several, "q")
+    assert bounded_reply(WEATHER, "q").count("octet_length(q.column2)") == 1
+
+
+def test_values_of_views_are_computed_once() -> None:
+    """Only stored values are measured before they are converted: others would be computed twice."""
+    kinds = RelationKind.VIEW, RelationKind.QUERY, RelationKind.FOREIGN_TABLE
+    views = [replace(WEATHER, kind=kind) for kind in kinds]
+
+    texts = ['t."temp" AS column1, t."notes"::text AS column2'] * 3
+    assert [columns_sql(each) for each in views] == texts
+    arrays = columns_sql(table_of(array_of(builtin("int4"))))
+    assert "THEN textsend(pg_catalog.repeat(' '" in arrays
 
 
 def test_filter_sees_its_relation_only() -> None:

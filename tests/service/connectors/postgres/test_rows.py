@@ -84,6 +84,11 @@ def fault_of(read: Callable[[], object]) -> BackendError:
     return caught.value
 
 
+def codes(fetched: FetchedRows) -> dict[int, ErrorCode]:
+    """The error of each key that has one."""
+    return {key: each.code for each in fetched.unfit for key in each.ordinals.tolist()}
+
+
 @pytest.mark.parametrize("read", [of_records, of_blocks])
 @pytest.mark.parametrize("seen", [None, "f 7:9:7", "t 7:9:"])
 def test_rows_become_columns(read: ReadRows, seen: str | None) -> None:
@@ -134,6 +139,40 @@ def test_unfit_rows_name_their_column(read: ReadRows) -> None:
     assert (unfit.code, unfit.ordinals.tolist()) == (ErrorCode.VALUE_REJECTED, [2])
     remedy = "types: {c0: string} reads the column as text"
     assert unfit.detail == f"column c0: a value does not fit decimal(5,2); {remedy}"
+
+
+LARGE, BEYOND = 1 << 32, 2 << 32  # of ordinals: the row is too large, or beyond the answer
+
+
+@pytest.mark.parametrize("read", [of_records, of_blocks])
+def test_marked_rows_are_left_out(read: ReadRows) -> None:
+    """The keys of rows that were not sent are too large, deferred or ambiguous."""
+    large = read([(1, "a", 1), (LARGE + 2, None, 1), (BEYOND + 3, None, 1)])
+    twice = read([(2, "a", 1), (BEYOND + 2, None, 1), (BEYOND + 1, None, 1)])
+
+    assert (large.rows.to_pylist(), large.ordinals.tolist()) == ([{"c0": "a", "c1": 1}], [0])
+    assert (codes(large), large.deferred.tolist()) == ({1: ErrorCode.ROW_TOO_LARGE}, [2])
+    assert large.unfit[0].detail == (
+        "a row has more than limits.row_bytes (8 MiB) in c0; raise it, or leave large columns "
+        "out of `columns`"
+    )
+    assert (codes(twice), twice.deferred.tolist()) == ({1: ErrorCode.AMBIGUOUS}, [0])
+
+
+@pytest.mark.parametrize("read", [of_records, of_blocks])
+def test_several_rows_count_together(read: ReadRows) -> None:
+    """With several rows per key, their sum is limited, as for a key that exceeds an answer."""
+    several = replace(TABLE, has_several_rows=True, row_bytes=17)
+    sums = [(1, "abcde", 1), (1, "abcd", 1), (2, "abcde", 1), (2, "abcde", 1)]
+
+    within = read(sums[:2], several)
+    beyond = read([*sums, (BEYOND + 3, None, 1)], several)
+    alone = read([(3, "a", 1), (BEYOND + 3, None, 1), (BEYOND + 1, None, 1)], several)
+
+    assert (codes(within), within.ordinals.tolist()) == ({}, [0, 0])
+    assert (codes(beyond), beyond.deferred.tolist()) == ({1: ErrorCode.ROW_TOO_LARGE}, [2])
+    assert (codes(alone), alone.deferred.tolist()) == ({2: ErrorCode.ROW_TOO_LARGE}, [0])
+    assert "in c0, c1; raise it" in alone.unfit[0].detail
 
 
 @pytest.mark.parametrize(
@@ -298,7 +337,9 @@ def test_snapshot_page_becomes_rows() -> None:
     found = postgres_snapshot_rows(page(prices, b"1.50", b"2.00"), PRICES)
     without = postgres_snapshot_rows(page(prices, b"1.50", None), PRICES)
     none = postgres_snapshot_rows([None] * 4, PRICES)
+    large = [sent_array([1, LARGE + 1], "q", oid=20), *page(prices, b"1.50", b"2.00")[1:]]
 
+    assert postgres_snapshot_rows(large, PRICES).has_row.tolist() == [True, False]
     assert found.keys.schema.equals(PRICES.schema.key, check_metadata=True)
     assert [key["item"] for key in found.keys.to_pylist()] == [FIRST, SECOND]
     assert found.rows == pa.record_batch({"price": pa.array([7, None], pa.int32())})
