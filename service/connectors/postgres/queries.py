@@ -188,7 +188,8 @@ def bounded_query(table: PostgresTable, query: str, *, first: int = 0) -> str:
     """
     if not any(reading.may_be_large for _, reading in table.columns):
         return query
-    return _marked(table, _sized(table, query), {TOO_LARGE: "b.bytes IS NULL"}, first=first)
+    sized = f"SELECT q.*, {_size(table)} AS bytes FROM ({query} OFFSET 0) AS q OFFSET 0"  # noqa: S608  as above
+    return _marked(table, sized, {TOO_LARGE: "b.bytes IS NULL"}, first=first)
 
 
 def bounded_reply(table: PostgresTable, query: str) -> str:
@@ -198,19 +199,23 @@ def bounded_reply(table: PostgresTable, query: str) -> str:
     """
     if not table.has_several_rows and not any(each.may_be_large for _, each in table.columns):
         return query
-    limit = max(REPLY_BYTES, table.row_bytes)
+    limit, size = max(REPLY_BYTES, table.row_bytes), _size(table)
+    is_unique = table.primary_key and {*table.primary_key} <= {*dict(table.keys)}
+    is_first = ", pg_catalog.lag(q.ordinal) OVER w IS DISTINCT FROM q.ordinal AS is_first"
     totals = (
-        "SELECT s.*, COALESCE(pg_catalog.sum(s.bytes) OVER w, 0) AS total,"  # noqa: S608  as above
-        " pg_catalog.lag(s.ordinal) OVER w IS DISTINCT FROM s.ordinal AS is_first"
-        f" FROM ({_sized(table, query)}) AS s WINDOW w AS (ROWS UNBOUNDED PRECEDING)"
+        f"SELECT q.*, {size} AS bytes, pg_catalog.sum({size}) OVER w AS total"  # noqa: S608  as above
+        f"{'' if is_unique else is_first} FROM ({query} OFFSET 0) AS q"
+        " WINDOW w AS (ROWS UNBOUNDED PRECEDING)"
     )
     marks = {TOO_LARGE: "b.bytes IS NULL", DEFERRED: f"b.total > {limit}"}
-    kept = f"b.is_first OR b.total - COALESCE(b.bytes, 0) <= {limit}"
-    return f"{_marked(table, totals, marks)} WHERE {kept}"
+    reply = _marked(table, totals, marks)
+    # The rows of a key are next to each other, and b.total is NULL before the first bytes.
+    kept = f" WHERE b.is_first OR (b.total - COALESCE(b.bytes, 0) <= {limit}) IS NOT FALSE"
+    return reply if is_unique else reply + kept
 
 
-def _sized(table: PostgresTable, query: str) -> str:
-    """The rows of a query with their bytes; NULL if these are too many.
+def _size(table: PostgresTable) -> str:
+    """The bytes of a row `q`; NULL if these are too many.
 
     `octet_length` does not read a stored value, also if it is compressed. OFFSET 0 keeps the
     planner from computing other values once more.
@@ -222,8 +227,7 @@ def _sized(table: PostgresTable, query: str) -> str:
         for number, (_, reading) in enumerate(table.columns, 1)
         if reading.may_be_large
     )
-    size = f"NULLIF(LEAST({fixed}::int8{lengths}, {large}), {large})::int4"
-    return f"SELECT q.*, {size} AS bytes FROM ({query} OFFSET 0) AS q OFFSET 0"  # noqa: S608  as above
+    return f"NULLIF(LEAST({fixed}::int8{lengths}, {large}), {large})::int4"
 
 
 def _marked(table: PostgresTable, rows: str, marks: Mapping[int, str], *, first: int = 0) -> str:
