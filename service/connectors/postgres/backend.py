@@ -18,9 +18,11 @@ from service.connectors.postgres.column_values import INVALID_TEXT
 from service.connectors.postgres.connections import PostgresConnections, PostgresPool, Records
 from service.connectors.postgres.errors import is_untranslatable
 from service.connectors.postgres.queries import (
+    REPLY_BYTES,
     blocks_query,
     blocks_query_with_snapshot,
     bounded_reply,
+    bounded_shares,
     index_remedy,
     key_arguments,
     key_order,
@@ -41,13 +43,15 @@ log = structlog.get_logger()
 _MIN_BLOCK_KEYS = 1_000
 _MAX_BLOCK_ROW_BYTES = 1_000
 _STEP_BYTES = 2**20  # rows whose decoding takes about a millisecond
+_FEW_BYTES = REPLY_BYTES // 4  # expected rows that leave each key a share several times its row
 
 
 @dataclass(frozen=True, slots=True)
 class _Lookup:
     table: PostgresTable
     query: str
-    blocks_query: str
+    small_rows_query: str  # quicker than `query`, if rows are small; the same if keys have several
+    blocks_query: str  # of small rows
     uses_index: bool | None
     trial: str | None  # that succeeded
 
@@ -114,7 +118,10 @@ class PostgresBackend:
         lookup, key_count = self._lookup, keys.num_rows
         fits_blocks = self._row_bytes <= _MAX_BLOCK_ROW_BYTES
         order = key_order(keys) if fits_blocks and key_count >= _MIN_BLOCK_KEYS else None
-        query = lookup.query if order is None else lookup.blocks_query
+        query = (
+            lookup.small_rows_query if self._row_bytes * key_count <= _FEW_BYTES else lookup.query
+        )
+        query = query if order is None else lookup.blocks_query
         sent = keys if order is None else keys.take(pa.array(order))
         arguments = key_arguments(sent, lookup.table.schema.key)
         deadline_s = asyncio.get_running_loop().time() + timeout_s
@@ -184,8 +191,13 @@ class PostgresBackend:
             )
         elif self.uses_index is False:
             log.info("dimension.lookup_with_index", table=settings.table)
-        query = bounded_reply(table, query)
+        reply = bounded_reply(table, query)
+        small = bounded_shares(table, query) if table.is_unique else reply
+        blocks = blocks_query(table, small)
         if settings.is_followed:
-            blocks = blocks_query_with_snapshot(table, query)
-            return _Lookup(table, query_with_snapshot(table, query), blocks, is_indexed, trial)
-        return _Lookup(table, query, blocks_query(table, query), is_indexed, trial)
+            reply, blocks = (
+                query_with_snapshot(table, reply),
+                blocks_query_with_snapshot(table, small),
+            )
+            small = query_with_snapshot(table, small)
+        return _Lookup(table, reply, small, blocks, is_indexed, trial)

@@ -27,6 +27,8 @@ _SNAPSHOT = (
 # Why the values of a row are left out: the high half of its ordinal.
 TOO_LARGE, DEFERRED = 1, 2
 REPLY_BYTES = QUERY_BYTES * 5 // 4  # rows may be larger than the former ones, which size the batch
+# Relations whose columns may be computed: their sizes would cost another computation.
+_COMPUTED = {RelationKind.VIEW, RelationKind.QUERY, RelationKind.FOREIGN_TABLE}
 # An uncorrelated subquery: the server evaluates it once, before the rows of the query.
 _READ_ONLY = "(SELECT pg_catalog.set_config('transaction_read_only', 'on', true)) = 'on'"
 
@@ -173,7 +175,7 @@ def _value(table: PostgresTable, name: str, reading: ColumnReading) -> str:
     The server would read and convert all of it, perhaps for longer than the query may take.
     """
     value = reading.expression(name)
-    if not (reading.may_be_large and table.is_stored) or value == name:
+    if value == name or not reading.may_be_large or table.kind in _COMPUTED:
         return value
     size = f"pg_catalog.pg_column_size({name})"
     blanks = f"pg_catalog.repeat(' ', LEAST({size}, {table.row_bytes + 1}))"
@@ -186,10 +188,25 @@ def bounded_query(table: PostgresTable, query: str, *, first: int = 0) -> str:
 
     The high half of their ordinals is TOO_LARGE. The first columns are never left out.
     """
-    if not any(reading.may_be_large for _, reading in table.columns):
+    if not table.may_have_large_rows:
         return query
-    sized = f"SELECT q.*, {_size(table)} AS bytes FROM ({query} OFFSET 0) AS q OFFSET 0"  # noqa: S608  as above
-    return _marked(table, sized, {TOO_LARGE: "b.bytes IS NULL"}, first=first)
+    return _marked(table, _sized(table, query), {TOO_LARGE: "b.bytes IS NULL"}, first=first)
+
+
+def bounded_shares(table: PostgresTable, query: str) -> str:
+    """The result of `bounded_query` for a table with a row per key; it is quicker for small rows.
+
+    A row beyond its key's share of the answer is DEFERRED: with fewer keys, the share is larger.
+    """
+    assert table.is_unique, "several rows of a key would share"
+    if not table.may_have_large_rows:
+        return query
+    (_, sending), *_ = table.keys
+    keys = "$1::text[]" if sending.is_enum else sending.array(1)
+    limit = max(REPLY_BYTES, table.row_bytes)
+    share = f"(SELECT {limit} / GREATEST(pg_catalog.cardinality({keys}), 1))"
+    marks = {TOO_LARGE: "b.bytes IS NULL", DEFERRED: f"b.bytes > {share}"}
+    return _marked(table, _sized(table, query), marks)
 
 
 def bounded_reply(table: PostgresTable, query: str) -> str:
@@ -197,21 +214,24 @@ def bounded_reply(table: PostgresTable, query: str) -> str:
 
     The rows behind are DEFERRED, without large values; of those of a key, only the first is there.
     """
-    if not table.has_several_rows and not any(each.may_be_large for _, each in table.columns):
+    if not table.may_have_large_rows:
         return query
     limit, size = max(REPLY_BYTES, table.row_bytes), _size(table)
-    is_unique = table.primary_key and {*table.primary_key} <= {*dict(table.keys)}
     is_first = ", pg_catalog.lag(q.ordinal) OVER w IS DISTINCT FROM q.ordinal AS is_first"
     totals = (
         f"SELECT q.*, {size} AS bytes, pg_catalog.sum({size}) OVER w AS total"  # noqa: S608  as above
-        f"{'' if is_unique else is_first} FROM ({query} OFFSET 0) AS q"
+        f"{'' if table.is_unique else is_first} FROM ({query} OFFSET 0) AS q"
         " WINDOW w AS (ROWS UNBOUNDED PRECEDING)"
     )
     marks = {TOO_LARGE: "b.bytes IS NULL", DEFERRED: f"b.total > {limit}"}
     reply = _marked(table, totals, marks)
     # The rows of a key are next to each other, and b.total is NULL before the first bytes.
     kept = f" WHERE b.is_first OR (b.total - COALESCE(b.bytes, 0) <= {limit}) IS NOT FALSE"
-    return reply if is_unique else reply + kept
+    return reply if table.is_unique else reply + kept
+
+
+def _sized(table: PostgresTable, query: str) -> str:
+    return f"SELECT q.*, {_size(table)} AS bytes FROM ({query} OFFSET 0) AS q OFFSET 0"  # noqa: S608  as above
 
 
 def _size(table: PostgresTable) -> str:

@@ -24,8 +24,7 @@ from service.connectors.postgres.column_values import (
 )
 
 MAX_NAME_BYTES = 63  # PostgreSQL truncates longer names
-_MAX_DIGITS = 38  # of a decimal128, and of Spark
-_SHORT_BYTES = 32
+_MAX_DIGITS, _SHORT_BYTES = 38, 32  # of a decimal128, and of Spark; of a short text
 
 
 @dataclass(frozen=True, slots=True)
@@ -366,10 +365,14 @@ class PostgresTable:
         return f"{quoted(self.schema_name)}.{quoted(self.name)}"
 
     @property
-    def is_stored(self) -> bool:
-        """Whether its columns are stored values, so that their size costs no evaluation."""
-        has_rows = self.kind not in {RelationKind.VIEW, RelationKind.QUERY}
-        return has_rows and self.kind is not RelationKind.FOREIGN_TABLE
+    def is_unique(self) -> bool:
+        """Whether its key has its primary key: a key has at most one row."""
+        return bool(self.primary_key) and {*self.primary_key} <= {*dict(self.keys)}
+
+    @property
+    def may_have_large_rows(self) -> bool:
+        """Whether the rows of a key have no small bound of their bytes."""
+        return self.has_several_rows or any(each.may_be_large for _, each in self.columns)
 
     @property
     def has_row_places(self) -> bool:

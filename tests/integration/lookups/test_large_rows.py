@@ -153,6 +153,28 @@ async def test_answers_beyond_their_bytes_are_deferred(database: Database) -> No
     assert codes(fetched) == codes(more) == {}
 
 
+async def test_single_rows_are_never_deferred(database: Database) -> None:
+    """After small rows, each key has a share of an answer; a key alone has all of it."""
+    database.execute(
+        "CREATE TABLE t (id int8 PRIMARY KEY, name text)",
+        "INSERT INTO t SELECT i, 'small' FROM generate_series(1, 3) i",
+        "INSERT INTO t VALUES (4, repeat('x', 12000000)), (5, repeat('x', 14000000))",
+    )
+    settings = PostgresSettings(database.dsn(), "t", ("id",), row_bytes=13_000_000)
+
+    async with described(settings) as backend:
+        for _ in range(2):  # the size of rows is known after the first
+            among_small = await backend.fetch(keys(1, 4), timeout_s=PATIENCE_S)
+            await backend.fetch(keys(1, 3), timeout_s=PATIENCE_S)
+        alone = await backend.fetch(keys(4, 4), timeout_s=PATIENCE_S)
+        await backend.fetch(keys(1, 3), timeout_s=PATIENCE_S)
+        large = await backend.fetch(keys(5, 5), timeout_s=PATIENCE_S)
+
+    assert (among_small.ordinals.tolist(), among_small.deferred.tolist()) == ([0, 1, 2], [3])
+    assert (alone.ordinals.tolist(), alone.deferred.tolist()) == ([0], [])
+    assert codes(large) == {0: ErrorCode.ROW_TOO_LARGE}
+
+
 async def test_all_deferred_rows_arrive(database: Database) -> None:
     """Lookups of more rows than an answer holds have all of them, without a retry."""
     database.execute(

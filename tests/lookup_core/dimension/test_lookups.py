@@ -266,14 +266,18 @@ def test_unfit_rows_fail_their_keys(code: ErrorCode) -> None:
 def test_rows_follow_their_keys() -> None:
     """The rows of a selection of keys belong to the keys of the whole batch."""
     rows = pa.record_batch([["Ada", "Bert"]], SCHEMA.columns)
-    unfit = UnfitRows(ErrorCode.ROW_TOO_LARGE, np.array([1], np.int32), "column name")
+    ordinals = np.array([1], np.int32)
+    unfit = UnfitRows.too_large(ordinals, row_bytes=2**20, columns=["name"])
     order, last = np.array([4, 2, 6, 9], np.int32), np.array([3], np.int32)
 
     rows_of_some = FetchedRows(np.array([2, 0], np.int32), rows, unfit=[unfit], deferred=last)
     fetched = rows_of_some.of_order(order)
 
     assert (fetched.ordinals.tolist(), fetched.rows) == ([6, 4], rows)
-    assert [each.ordinals.tolist() for each in fetched.unfit] == [[2]]
+    assert [(each.code, each.ordinals.tolist()) for each in fetched.unfit] == [
+        (ErrorCode.ROW_TOO_LARGE, [2])
+    ]
+    assert unfit.detail.startswith("a row has more than limits.row_bytes (1 MiB) in name; raise")
     assert fetched.deferred.tolist() == [9]
 
 
