@@ -21,6 +21,7 @@ _ERRORS = {
     -3: ErrorCode.VALUE_REJECTED,
     -4: ErrorCode.ROW_TOO_LARGE,
 }
+_LARGE_BYTES = 4096  # of a row
 _MARKS = {code: mark for mark, code in _ERRORS.items()}
 
 
@@ -110,16 +111,10 @@ class FetchedRows:
         is_left = np.ones(key_count, np.bool_)
         is_left[self.deferred] = False
         places = np.cumsum(is_left, dtype=np.int32) - np.int32(1)
-        rest = replace(self, deferred=self.deferred[:0]).of_rows_of(is_left)
+        is_kept = is_left[self.ordinals]  # of a deferred key, some rows may be here
+        rows = self.rows if is_kept.all() else self.rows.filter(pa.array(is_kept))
+        rest = replace(self, ordinals=self.ordinals[is_kept], rows=rows, deferred=self.deferred[:0])
         return rest.of_order(places)
-
-    def of_rows_of(self, is_left: npt.NDArray[np.bool_]) -> "FetchedRows":
-        """The rows of these keys alone; their ordinals stay as they are."""
-        is_kept = is_left[self.ordinals]
-        if is_kept.all():
-            return self
-        rows = self.rows.filter(pa.array(is_kept))
-        return replace(self, ordinals=self.ordinals[is_kept], rows=rows)
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,9 +139,13 @@ class QueryResult:
     def taken(
         self, numbers: npt.NDArray[np.int32], columns: Sequence[str] | None = None
     ) -> pa.RecordBatch:
-        """Columns of the rows of these numbers; not copied if these are all rows, in order."""
+        """Columns of the rows of these numbers; not copied if these are all rows, and large.
+
+        Small rows may share their memory with other bytes of the backend's reply.
+        """
         rows = self.rows if columns is None else self.rows.select(columns)
-        if np.array_equal(numbers, np.arange(rows.num_rows)):
+        is_large = rows.nbytes > _LARGE_BYTES * rows.num_rows
+        if is_large and np.array_equal(numbers, np.arange(rows.num_rows)):
             return rows
         return rows.take(pa.array(numbers))
 

@@ -47,11 +47,18 @@ _FEW_BYTES = REPLY_BYTES // 4  # expected rows that leave each key a share sever
 
 
 @dataclass(frozen=True, slots=True)
+class _Queries:
+    """The query of a lookup, for records and for blocks."""
+
+    records: str
+    blocks: str
+
+
+@dataclass(frozen=True, slots=True)
 class _Lookup:
     table: PostgresTable
-    query: str
-    small_rows_query: str  # quicker than `query`, if rows are small; the same if keys have several
-    blocks_query: str  # of small rows
+    queries: _Queries
+    of_small_rows: _Queries  # quicker, if rows are small
     uses_index: bool | None
     trial: str | None  # that succeeded
 
@@ -118,10 +125,9 @@ class PostgresBackend:
         lookup, key_count = self._lookup, keys.num_rows
         fits_blocks = self._row_bytes <= _MAX_BLOCK_ROW_BYTES
         order = key_order(keys) if fits_blocks and key_count >= _MIN_BLOCK_KEYS else None
-        query = (
-            lookup.small_rows_query if self._row_bytes * key_count <= _FEW_BYTES else lookup.query
-        )
-        query = query if order is None else lookup.blocks_query
+        are_small = self._row_bytes * key_count <= _FEW_BYTES
+        queries = lookup.of_small_rows if are_small else lookup.queries
+        query = queries.records if order is None else queries.blocks
         sent = keys if order is None else keys.take(pa.array(order))
         arguments = key_arguments(sent, lookup.table.schema.key)
         deadline_s = asyncio.get_running_loop().time() + timeout_s
@@ -191,13 +197,14 @@ class PostgresBackend:
             )
         elif self.uses_index is False:
             log.info("dimension.lookup_with_index", table=settings.table)
-        reply = bounded_reply(table, query)
-        small = bounded_shares(table, query) if table.is_unique else reply
-        blocks = blocks_query(table, small)
-        if settings.is_followed:
-            reply, blocks = (
-                query_with_snapshot(table, reply),
-                blocks_query_with_snapshot(table, small),
-            )
-            small = query_with_snapshot(table, small)
-        return _Lookup(table, reply, small, blocks, is_indexed, trial)
+        queries = self._queries(table, bounded_reply(table, query))
+        small = queries
+        if table.is_unique:
+            small = self._queries(table, bounded_shares(table, query))
+        return _Lookup(table, queries, small, is_indexed, trial)
+
+    def _queries(self, table: PostgresTable, query: str) -> _Queries:
+        if self._settings.is_followed:
+            blocks = blocks_query_with_snapshot(table, query)
+            return _Queries(query_with_snapshot(table, query), blocks)
+        return _Queries(query, blocks_query(table, query))

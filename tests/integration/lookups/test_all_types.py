@@ -65,10 +65,12 @@ async def test_each_cell_is_psycopgs_answer(database: Database) -> None:
 
     expected = all_types.answers(database)
     assert schema.columns == all_types.SCHEMA
-    assert large.ordinals.tolist() == list(range(ROWS))
+    (late,) = large.deferred.tolist()  # the one row of many kilobytes
+    assert large.ordinals.tolist() == [at for at in range(ROWS) if at != late]
     read = [*whole.select(schema.columns.names).combine_chunks().to_batches()]
     assert all_types.differences(small.rows, expected[:999]) == []
-    assert all_types.differences(large.rows, expected) == []
+    others = [row for at, row in enumerate(expected) if at != late]
+    assert all_types.differences(large.rows, others) == []
     assert all_types.differences(read[0], expected) == []
 
 

@@ -94,6 +94,7 @@ async def test_black_hole_ends_at_the_deadline(
 async def test_warm_fetch_is_one_round_trip(proxied: PostgresSettings, proxy: FaultProxy) -> None:
     """On an open connection, a fetch sends one request and no reset, ping or SET."""
     async with warm(proxied) as backend:
+        await names_of(backend, 2)  # prepares the query of small rows
         before = proxy.requests_total
 
         await names_of(backend, 2)

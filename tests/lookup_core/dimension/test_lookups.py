@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from lookup_core.dimension.dimension_events import FetchedRows, UnfitRows
+from lookup_core.dimension.dimension_events import FetchedRows, QueryResult, UnfitRows
 from lookup_core.dimension.dimension_state import DimensionState
 from lookup_core.dimension.flight_table import BatchId
 from lookup_core.dimension_schema import DimensionSchema
@@ -307,3 +307,19 @@ def test_default_row_replaces_missing() -> None:
     assert [scenario.ages[place] for place in ((1, 0), (1, 1), (2, 0))] == [1.0, 0.0, 1.0]
     failed = scenario.fail(scenario.query(3, 9), ErrorCode.FORBIDDEN)
     assert failed == ended(3, "error forbidden")
+
+
+@pytest.mark.parametrize(("length", "is_copied"), [(10, True), (10_000, False)])
+def test_large_rows_are_not_copied(length: int, *, is_copied: bool) -> None:
+    """Large rows of a single lookup are its answer as they are; others are copied."""
+    rows = pa.record_batch([["x" * length, "y" * length]], SCHEMA.columns)
+    both = np.array([0, 1], np.int32)
+    result = QueryResult.of_rows(2, FetchedRows(both, rows), age_ms=0)
+
+    (whole,) = result.answers(both, both, ("name",))
+    (turned,) = result.answers(both, both[::-1], ("name",))
+
+    assert (whole.rows, turned.rows) == (rows, rows.take([1, 0]))
+    data = rows["name"].buffers()[2].address
+    assert whole.rows is not None
+    assert (whole.rows["name"].buffers()[2].address != data) is is_copied
