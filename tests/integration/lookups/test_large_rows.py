@@ -175,6 +175,7 @@ async def test_single_rows_are_never_deferred(database: Database) -> None:
     assert codes(large) == {0: ErrorCode.ROW_TOO_LARGE}
 
 
+@pytest.mark.real_path
 async def test_all_deferred_rows_arrive(database: Database) -> None:
     """Lookups of more rows than an answer holds have all of them, without a retry."""
     database.execute(
