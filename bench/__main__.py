@@ -24,6 +24,7 @@ from bench.growth import growth
 from bench.hit_rates import hit_rates
 from bench.http_load import http_load
 from bench.memory import memory
+from bench.one_pass import one_pass
 from bench.row_bytes import row_bytes
 from bench.section import FigureTable, Section, miss_reasons, target_table
 from bench.speed import speed
@@ -42,6 +43,7 @@ class Part(Protocol):
 
 PARTS: dict[str, Part] = {
     "speed": speed,
+    "one-pass": one_pass,
     "cold": cold,
     "http": http_load,
     "growth": growth,
