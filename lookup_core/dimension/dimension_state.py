@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from lookup_core.answer import Answer, Outcome
 from lookup_core.backoff import NEVER
-from lookup_core.cache.row_cache import Bookmark, Hit, Probe
+from lookup_core.cache.row_cache import Bookmark, Hit
 from lookup_core.changelog.change_decoder import Change, RowChanges, TableChange
 from lookup_core.dimension.batcher import Batcher, ChannelId, KeyRun
 from lookup_core.dimension.dimension_events import (
@@ -25,7 +25,7 @@ from lookup_core.dimension.dimension_events import (
     QueryOrder,
     QueryResult,
 )
-from lookup_core.dimension.explanation import Explanation, KeyFacts, explain_invalid, explain_key
+from lookup_core.dimension.explanation import Explainer, Explanation
 from lookup_core.dimension.flight_table import BatchId, FlightTable, LookupId
 from lookup_core.dimension.local_resolver import KeyGroup, LocalResolver
 from lookup_core.dimension.query_table import PostponedKeys, Query, QueryTable
@@ -65,6 +65,9 @@ class DimensionState:
         self._batcher = Batcher(settings.batch, self._flights)
         self._guard = BackendGuard(settings.batch.max_in_flight)
         self._queries = QueryTable(self._flights, self._batcher, self._guard, retry=settings.retry)
+        self._explainer = Explainer(
+            self._resolver, self._flights, queries=self._queries, guard=self._guard
+        )
         self._waiting = WaitingLookups(settings, self._batcher)
         self._fence = RecentChanges(age_s=max(_MIN_FENCE_S, 2 * settings.timeout_s))
         self._refresh_ids = map(LookupId, count(-1, -1))  # callers have positive ids
@@ -295,12 +298,7 @@ class DimensionState:
 
     def explain(self, keys: TypedKeys, now: float) -> list[Explanation]:
         """The source of the answer to each key; counts as no visit."""
-        explained = [explain_invalid(keys.faults.get(position)) for position in range(keys.size)]
-        positions, canonical, probe = self._resolver.peek(keys, now)
-        for index, key_id in enumerate(canonical.ids()):
-            explained[positions[index]] = explain_key(self._facts(key_id, probe, index, now=now))
-        breaker = self._guard.breaker_state.label
-        return [replace(each, breaker=breaker) for each in explained]
+        return self._explainer.explain(keys, now)
 
     def oldest_row_age_s(self, now: float) -> float | None:
         """The maximal staleness of an answer; None for an empty cache. Reads all entries."""
@@ -431,21 +429,3 @@ class DimensionState:
         if self._waiting.has_many_unwanted():
             self._batcher.drop_unwanted()
         return self._queries.end_unwanted(batch_ids)
-
-    def _facts(self, key_id: KeyId, probe: Probe, index: int, *, now: float) -> KeyFacts:
-        refused_until = self._resolver.quarantine.until(key_id, now)
-        flight = self._flights.get(key_id)
-        retry_at = None if flight is None else self._queries.retry_at(flight.batch_id)
-        return KeyFacts(
-            is_row=bool(probe.is_row[index]),
-            is_missing=bool(probe.is_missing[index]),
-            is_stale=bool(probe.is_stale[index]),
-            is_revalidated=bool(self._resolver.is_revalidated(probe)[index]),
-            is_trusted=self._resolver.is_trusted,
-            is_backend_down=self._guard.is_open,
-            age_s=float(probe.ages_s[index]),
-            ttl_s=float(probe.ttl_s[index]),
-            refused_for_s=None if refused_until is None else refused_until - now,
-            flight=flight,
-            retry_in_s=None if retry_at is None else retry_at - now,
-        )

@@ -1,14 +1,20 @@
 """Explanation of one key: where its answer would come from now, and why.
 
-Turns facts of the dimension's state into words; reads no state itself.
+Reads the parts of a dimension's state, and changes none.
 """
 
 import math
 from dataclasses import dataclass, replace
 
+from lookup_core.cache.row_cache import Probe
 from lookup_core.compatibility import TextEnum
-from lookup_core.dimension.flight_table import Flight
+from lookup_core.dimension.flight_table import Flight, FlightTable
+from lookup_core.dimension.local_resolver import LocalResolver
+from lookup_core.dimension.query_table import QueryTable
 from lookup_core.errors import ErrorCode
+from lookup_core.keys.canonical_keys import KeyId
+from lookup_core.keys.typed_keys import TypedKeys
+from lookup_core.protection.backend_guard import BackendGuard
 
 
 class KeyState(TextEnum):
@@ -41,7 +47,7 @@ class Explanation:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class KeyFacts:
+class _KeyFacts:
     """The facts about one valid key; times are seconds from now."""
 
     is_row: bool
@@ -57,13 +63,57 @@ class KeyFacts:
     retry_in_s: float | None  # of the flight's query, if it is parked
 
 
-def explain_invalid(fault: ErrorCode | None) -> Explanation:
+class Explainer:
+    """Explains keys of one dimension; `now` is monotonic seconds."""
+
+    def __init__(
+        self,
+        resolver: LocalResolver,
+        flights: FlightTable,
+        *,
+        queries: QueryTable,
+        guard: BackendGuard,
+    ) -> None:
+        self._resolver = resolver
+        self._flights = flights
+        self._queries = queries
+        self._guard = guard
+
+    def explain(self, keys: TypedKeys, now: float) -> list[Explanation]:
+        """The explanation of each key; counts as no visit."""
+        explained = [_explain_invalid(keys.faults.get(position)) for position in range(keys.size)]
+        positions, canonical, probe = self._resolver.peek(keys, now)
+        for index, key_id in enumerate(canonical.ids()):
+            explained[positions[index]] = _explain_key(self._facts(key_id, probe, index, now=now))
+        breaker = self._guard.breaker_state.label
+        return [replace(each, breaker=breaker) for each in explained]
+
+    def _facts(self, key_id: KeyId, probe: Probe, index: int, *, now: float) -> _KeyFacts:
+        refused_until = self._resolver.quarantine.until(key_id, now)
+        flight = self._flights.get(key_id)
+        retry_at = None if flight is None else self._queries.retry_at(flight.batch_id)
+        return _KeyFacts(
+            is_row=bool(probe.is_row[index]),
+            is_missing=bool(probe.is_missing[index]),
+            is_stale=bool(probe.is_stale[index]),
+            is_revalidated=bool(self._resolver.is_revalidated(probe)[index]),
+            is_trusted=self._resolver.is_trusted,
+            is_backend_down=self._guard.is_open,
+            age_s=float(probe.ages_s[index]),
+            ttl_s=float(probe.ttl_s[index]),
+            refused_for_s=None if refused_until is None else refused_until - now,
+            flight=flight,
+            retry_in_s=None if retry_at is None else retry_at - now,
+        )
+
+
+def _explain_invalid(fault: ErrorCode | None) -> Explanation:
     """The explanation of a key with this fault, or with a NULL."""
     why = "a NULL part matches nothing" if fault is None else f"refused before any query: {fault}"
     return Explanation(KeyState.UNASKABLE, why)
 
 
-def explain_key(facts: KeyFacts) -> Explanation:
+def _explain_key(facts: _KeyFacts) -> Explanation:
     """The explanation of a valid key."""
     if facts.is_row or facts.is_missing or facts.is_stale:
         return _cached(facts)
@@ -79,7 +129,7 @@ def explain_key(facts: KeyFacts) -> Explanation:
     return Explanation(KeyState.NOT_CACHED, why)
 
 
-def _cached(facts: KeyFacts) -> Explanation:
+def _cached(facts: _KeyFacts) -> Explanation:
     state = KeyState.CACHED if facts.is_row else KeyState.MISSING_CACHED
     reason = "answered from the cache until it expires or is invalidated"
     expires_in_s = facts.ttl_s - facts.age_s
@@ -98,7 +148,7 @@ def _cached(facts: KeyFacts) -> Explanation:
     return replace(explained, waiters=facts.flight.waiters, retry_in_ms=_retry_in_ms(facts))
 
 
-def _stale_reason(facts: KeyFacts) -> str:
+def _stale_reason(facts: _KeyFacts) -> str:
     if facts.is_backend_down:
         then = "still the answer, as the backend does not respond"
     else:
@@ -111,7 +161,7 @@ def _stale_reason(facts: KeyFacts) -> str:
     return f"beyond its time to live: {then}"
 
 
-def _in_flight(facts: KeyFacts, flight: Flight) -> Explanation:
+def _in_flight(facts: _KeyFacts, flight: Flight) -> Explanation:
     if facts.retry_in_s is not None:
         why = "no row was found" if flight.postponed_to else "the query failed"
         where = f"parked until the next attempt, because {why}"
@@ -125,10 +175,10 @@ def _in_flight(facts: KeyFacts, flight: Flight) -> Explanation:
     )
 
 
-def _retry_in_ms(facts: KeyFacts) -> int | None:
+def _retry_in_ms(facts: _KeyFacts) -> int | None:
     # In the past while all query slots are busy.
     return None if facts.retry_in_s is None else max(0, int(facts.retry_in_s * 1000))
 
 
-def _unless_down(facts: KeyFacts) -> str:
+def _unless_down(facts: _KeyFacts) -> str:
     return ", once it responds again" if facts.is_backend_down else ""
