@@ -91,6 +91,7 @@ class OnMissingSettings:
 
     max_retries: int = 0
     delay_s: float = 1.0
+    retry_if: str | None = None  # a column; a row with NULL in it is retried like a missing key
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +115,7 @@ class DimensionSettings:
     retry: RetrySettings = field(default_factory=RetrySettings)
     full: FullSettings = field(default_factory=FullSettings)
     feed: FeedSettings = field(default_factory=FeedSettings)
+    match: Match | None = None  # None: a key has one row at most
     default: Mapping[str, object] | None = None  # {column: value} of the row for missing keys
     timeout_s: float = 2.0  # default for a lookup, retries included
     wait_for_dimension_s: float = 0.0  # maximal wait for changes up to the event time

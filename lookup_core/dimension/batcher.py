@@ -11,7 +11,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from lookup_core.dimension.flight_table import FlightTable, Numbers
+from lookup_core.dimension.flight_rows import Numbers
+from lookup_core.dimension.flight_table import FlightTable
 from lookup_core.protocol.answer_budget import AnswerSize
 from lookup_core.settings import BatchSettings
 

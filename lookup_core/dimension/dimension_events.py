@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from lookup_core.answer import Answer, Outcome, rowless_answer
 from lookup_core.dimension.batcher import ChannelId
@@ -13,6 +14,7 @@ from lookup_core.dimension.flight_table import BatchId, LookupId
 from lookup_core.errors import ErrorCode
 from lookup_core.freshness.table_snapshot import TableSnapshot
 from lookup_core.keys.typed_keys import TypedKeys
+from lookup_core.lookup_options import LookupOptions
 
 NO_ROW = -1
 SEVERAL_ROWS = -2
@@ -35,6 +37,7 @@ class LookupRequest:
     columns: tuple[str, ...]
     deadline_s: float
     event_time_ms: int | None = None  # the largest of its records, if they have one
+    options: LookupOptions | None = None  # of its channel; None: all as configured
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +138,15 @@ class QueryResult:
         for unfit in fetched.unfit:
             row_of[unfit.ordinals] = _MARKS[unfit.code]
         return cls(row_of, fetched.rows, age_ms)
+
+    def is_missing(self, retry_if: str | None) -> npt.NDArray[np.bool_]:
+        """Which keys have no row, or one with NULL in this column."""
+        is_missing = self.row_of == NO_ROW
+        if retry_if is not None:
+            has_row = np.flatnonzero(self.row_of >= 0)
+            is_null = pc.is_null(self.rows[retry_if]).to_numpy(zero_copy_only=False)
+            is_missing[has_row] = is_null[self.row_of[has_row]]
+        return is_missing
 
     def taken(
         self, numbers: npt.NDArray[np.int32], columns: Sequence[str] | None = None

@@ -13,7 +13,6 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from lookup_core.answer import Answer, Outcome
-from lookup_core.backoff import NEVER
 from lookup_core.cache.row_cache import Bookmark, Hit
 from lookup_core.changelog.change_decoder import Change, RowChanges, TableChange
 from lookup_core.dimension.batcher import Batcher, ChannelId, KeyRun
@@ -28,7 +27,7 @@ from lookup_core.dimension.dimension_events import (
 from lookup_core.dimension.explanation import Explainer, Explanation
 from lookup_core.dimension.flight_table import BatchId, FlightTable, LookupId
 from lookup_core.dimension.local_resolver import KeyGroup, LocalResolver
-from lookup_core.dimension.query_table import PostponedKeys, Query, QueryTable
+from lookup_core.dimension.query_table import Query, QueryTable, answered_now
 from lookup_core.dimension.waiting_lookups import WaitingLookup, WaitingLookups
 from lookup_core.dimension.watermark_wait import WatermarkWait
 from lookup_core.dimension_schema import DimensionSchema
@@ -69,6 +68,8 @@ class DimensionState:
             self._resolver, self._flights, queries=self._queries, guard=self._guard
         )
         self._waiting = WaitingLookups(settings, self._batcher)
+        on_missing = settings.retry.on_missing
+        self._on_missing = on_missing if on_missing.max_retries else None
         self._fence = RecentChanges(age_s=max(_MIN_FENCE_S, 2 * settings.timeout_s))
         self._refresh_ids = map(LookupId, count(-1, -1))  # callers have positive ids
         self._held_until: float | None = None  # the first load, at the latest; None: no wait
@@ -145,20 +146,23 @@ class DimensionState:
         age_ms = int((now - (query.sent_at if read_at is None else read_at)) * 1000)
         result = QueryResult.of_rows(len(query.flights), fetched, age_ms=age_ms)
         waiters = self._flights.waiters(query.flights)
-        retry_at = self._queries.missing_retry_at(query, now)
-        patient = self._waiting.lasting_beyond(retry_at, waiters)
-        postponed = PostponedKeys.of_missing(result, waiters, patient=patient, retry_at=retry_at)
+        postponed = self._queries.postponed_keys(
+            query, result, waiters, waiting=self._waiting, now=now
+        )
         shares = [
             (lookup_id, answer)
-            for lookup_id, places in postponed.answered_now(waiters).items()
-            for answer in self._resolver.fetched(result, *places, columns=self._columns(lookup_id))
+            for lookup_id, places in answered_now(waiters, postponed).items()
+            for answer in self._resolver.fetched(
+                result, *places, columns=self._waiting.get(lookup_id).columns
+            )
         ]
-        may_keep, is_last_try = self._may_keep(query, fetched.snapshot, now), retry_at == NEVER
+        may_keep = self._may_keep(query, fetched.snapshot, now)
+        is_last_try = self._queries.is_last_try(query)
         self._resolver.keep(query, result, may_keep=may_keep, is_last_try=is_last_try, now=now)
         self._guard.on_success(query.sent_at, now, in_flight=query.in_flight)
-        if postponed.is_postponed.any():
+        for keys in postponed:
             self._retries += 1
-            self._queries.retry_missing(query, postponed)
+            self._queries.retry_missing(query, keys, self._waiting)
         return self._answer(query, shares)
 
     def on_failure(
@@ -334,10 +338,28 @@ class DimensionState:
 
     def _fetch(self, request: LookupRequest, group: KeyGroup, now: float) -> None:
         positions, deadline_s = group.positions, request.deadline_s
+        on_missing, read_after = self._on_missing, -math.inf
+        if request.options is not None:
+            on_missing = request.options.on_missing_or(on_missing)
+            read_after = now - request.options.max_age_s
+            self._queries.detach_older(group.keys.ids(), read_after)
         joined = self._flights.join(
-            request.id, group.keys, positions=positions, deadline_s=deadline_s
+            request.id,
+            group.keys,
+            positions=positions,
+            deadline_s=deadline_s,
+            on_missing=on_missing,
         )
-        self._waiting.add(WaitingLookup(request.id, request.columns, deadline_s, joined.waiters))
+        self._waiting.add(
+            WaitingLookup(
+                request.id,
+                request.columns,
+                deadline_s,
+                waiters=joined.waiters,
+                on_missing=on_missing,
+                read_after=read_after,
+            )
+        )
         self._coalesced_keys += len(joined.waiters) - len(joined.started)
         if joined.started.size:
             run = KeyRun(joined.started, request.keys.columns, positions[joined.indices])
@@ -345,7 +367,7 @@ class DimensionState:
 
     def _refresh(self, request: LookupRequest, outdated: KeyGroup, now: float) -> None:
         """Fetch stale rows in the background, as a lookup without deliveries."""
-        is_idle = ~self._flights.may_join(outdated.keys.ids())
+        is_idle = ~self._flights.may_join(outdated.keys.ids(), self._on_missing)
         idle = np.flatnonzero(is_idle).astype(np.int32)
         if self._guard.is_open or not idle.size or not self._waiting.has_room(len(idle)):
             return
@@ -354,6 +376,7 @@ class DimensionState:
             id=next(self._refresh_ids),
             channel=_REFRESH_CHANNEL,
             deadline_s=now + self._settings.timeout_s,
+            options=None,
         )
         self._fetch(own, KeyGroup(outdated.positions[idle], outdated.keys.take(idle)), now)
 
@@ -384,12 +407,9 @@ class DimensionState:
         code: ErrorCode,
         now: float,
     ) -> list[Share]:
-        columns = self._columns(lookup_id)
-        answers = self._resolver.failed(key_ids, positions, columns=columns, code=code, now=now)
+        lookup = self._waiting.get(lookup_id)
+        answers = self._resolver.failed(lookup, key_ids, positions, code=code, now=now)
         return [(lookup_id, answer) for answer in answers]
-
-    def _columns(self, lookup_id: LookupId) -> tuple[str, ...]:
-        return self._waiting.get(lookup_id).columns
 
     def _answer(self, query: Query, shares: Sequence[Share]) -> Effects:
         self._queries.end(query.id)

@@ -163,7 +163,7 @@ def _stale_reason(facts: _KeyFacts) -> str:
 
 def _in_flight(facts: _KeyFacts, flight: Flight) -> Explanation:
     if facts.retry_in_s is not None:
-        why = "no row was found" if flight.postponed_to else "the query failed"
+        why = "no row was found" if flight.is_postponed else "the query failed"
         where = f"parked until the next attempt, because {why}"
     else:
         where = "at the backend" if flight.batch_id else "queued for the next query"

@@ -4,18 +4,18 @@ Holds no rows and sends no queries.
 """
 
 from collections import defaultdict, deque
-from collections.abc import Collection, Iterable, Mapping, Sequence, Sized
-from collections.abc import Set as AbstractSet
+from collections.abc import Collection, Mapping, Sequence, Sized
 from dataclasses import dataclass
 from itertools import chain
-from typing import Any, NewType
+from typing import NewType
 
 import numpy as np
 import numpy.typing as npt
 
+from lookup_core.dimension.flight_rows import FLIGHT, WAITER, NumberedRows, Numbers
 from lookup_core.keys.canonical_keys import CanonicalKeys, Hashes, KeyId, is_among
+from lookup_core.settings import OnMissingSettings
 
-Numbers = npt.NDArray[np.intp]  # of flights or waiters
 Positions = npt.NDArray[np.int32]
 Mask = npt.NDArray[np.bool_]
 
@@ -27,24 +27,8 @@ Waiters = dict[LookupId, tuple[Positions, Positions]]
 
 _QUEUED = 0  # in no query
 _NO_LOOKUP = -(2**63)
-_FEWEST_ROWS = 64
+_NOT_POSTPONED = -np.inf
 _SLACK = 8  # closed followers of a flight; few of them cost less than to look for them
-
-_FLIGHT: dict[str, npt.DTypeLike] = {
-    "key_id": object,
-    "hash": np.uint64,  # of the key
-    "batch_id": np.int64,
-    "may_keep": np.bool_,  # its row may be cached, and lookups may join it
-    "postponed_to": np.float64,  # the next attempt for a key without a row, else 0
-    "waiters": np.int32,  # the number of open ones
-    "first": np.intp,  # the waiter that started it; all others are its followers
-    "has_followers": np.bool_,
-}
-_WAITER: dict[str, npt.DTypeLike] = {
-    "lookup_id": np.int64,  # _NO_LOOKUP once it is closed: answered, or its lookup has left
-    "position": np.int32,
-    "flight": np.intp,
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +37,28 @@ class Flight:
 
     batch_id: BatchId | None
     waiters: int
-    postponed_to: float
+    is_postponed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class PostponedKeys:
+    """Keys of one query that wait for another attempt, with lookups of the same retries.
+
+    A lookup whose deadline precedes that attempt is not among them.
+    """
+
+    on_missing: OnMissingSettings
+    retry_at: float
+    waiters: Waiters
+
+
+@dataclass(frozen=True, slots=True)
+class Postponed:
+    """The waiters of lookups for another attempt, and the flights that it has."""
+
+    waiters: dict[LookupId, Numbers]
+    started: Numbers  # [m] the new flights
+    ordinals: Numbers  # [m] which keys of the query they belong to
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,92 +70,68 @@ class Joined:
     indices: Numbers  # [m] which of the n keys each of those belongs to
 
 
-class _NumberedRows:
-    """Row allocator over numpy columns: a row has a number until it is given back."""
-
-    def __init__(self, kinds: Mapping[str, npt.DTypeLike]) -> None:
-        self._columns: dict[str, npt.NDArray[Any]] = {
-            name: np.zeros(0, kind) for name, kind in kinds.items()
-        }
-        self._free = np.zeros(0, np.intp)  # the first `_free_count` of them
-        self._free_count = 0
-
-    def __len__(self) -> int:
-        return len(self._free) - self._free_count
-
-    def __getitem__(self, column: str) -> npt.NDArray[Any]:
-        """A column over all numbers; a reference to it is valid until the next `take`."""
-        return self._columns[column]
-
-    def take(self, count: int) -> Numbers:
-        """Free numbers; their rows hold former values or zeros."""
-        if count > self._free_count:
-            self._grow(count)
-        self._free_count -= count
-        return self._free[self._free_count : self._free_count + count].copy()
-
-    def give_back(self, numbers: Numbers) -> None:
-        """Free numbers, for use by a later `take`."""
-        self._free[self._free_count : self._free_count + len(numbers)] = numbers
-        self._free_count += len(numbers)
-
-    def _grow(self, count: int) -> None:
-        before = len(self._free)
-        more = max(_FEWEST_ROWS, before, count)
-        for name, column in self._columns.items():
-            self._columns[name] = np.concatenate((column, np.zeros(more, column.dtype)))
-        free = self._free[: self._free_count]
-        news = np.arange(before, before + more)
-        self._free = np.concatenate((free, news, np.zeros(before - len(free), np.intp)))
-        self._free_count += more
-
-
 class FlightTable:
     """Flights by number; each is in one queue or one query, which ends it.
 
-    Flights that lookups may join are found by key. Lookup ids are used once each.
+    Flights that lookups may join are found by key. A postponed flight waits for the next attempt
+    for a missing key; only lookups with the same retries may join it. Lookup ids are used once
+    each.
     """
 
     def __init__(self) -> None:
         self._joinable: dict[KeyId, int] = {}
-        self._rows = _NumberedRows(_FLIGHT)
-        self._waiters = _NumberedRows(_WAITER)
+        self._postponed: dict[tuple[OnMissingSettings, KeyId], int] = {}
+        self._rows = NumberedRows(FLIGHT)
+        self._waiters = NumberedRows(WAITER)
         self._followers: defaultdict[int, list[int]] = defaultdict(list)  # {flight: waiters}
-        self._latest_postponement = 0.0
 
     def __len__(self) -> int:
         """The number of flights that lookups may join."""
-        return len(self._joinable)
+        return len(self._joinable) + len(self._postponed)
 
     def get(self, key_id: KeyId) -> Flight | None:
-        """The flight of a key that lookups may join, if there is one."""
+        """The flight of a key that any lookup may join, else a postponed one, if there is one."""
         number = self._joinable.get(key_id)
+        if number is None:
+            postponed = (each for (_, key), each in self._postponed.items() if key == key_id)
+            number = next(postponed, None)
         if number is None:
             return None
         batch_id = int(self._rows["batch_id"][number])
         return Flight(
             None if batch_id == _QUEUED else BatchId(batch_id),
             int(self._rows["waiters"][number]),
-            float(self._rows["postponed_to"][number]),
+            bool(self._rows["postponed_to"][number] != _NOT_POSTPONED),
         )
 
-    def may_join(self, key_ids: Sequence[KeyId]) -> Mask:
-        """Which keys have a flight that lookups may join."""
-        return np.array([key_id in self._joinable for key_id in key_ids], np.bool_)
+    def may_join(self, key_ids: Sequence[KeyId], on_missing: OnMissingSettings | None) -> Mask:
+        """Which keys have a flight that lookups with these retries may join, given the time."""
+        return np.array(
+            [
+                key_id in self._joinable or (on_missing, key_id) in self._postponed
+                for key_id in key_ids
+            ],
+            np.bool_,
+        )
 
     def join(
-        self, lookup_id: LookupId, keys: CanonicalKeys, *, positions: Positions, deadline_s: float
+        self,
+        lookup_id: LookupId,
+        keys: CanonicalKeys,
+        *,
+        positions: Positions,
+        deadline_s: float,
+        on_missing: OnMissingSettings | None,
     ) -> Joined:
-        """Let a lookup wait for keys.
+        """Let a lookup with these retries wait for keys.
 
-        A key whose next attempt comes after the deadline gets another flight at once. The older
-        flight still answers its own waiters; its row is not kept.
+        A key that is postponed beyond the deadline, or by other retries, gets another flight.
         """
         key_ids = keys.ids()
-        if deadline_s <= self._latest_postponement:
-            found = self._found(key_ids)
-            self._take_out(found[self._rows["postponed_to"][found] >= deadline_s])
-        flights, is_new = self._placed(key_ids)
+        if self._postponed and on_missing is not None:
+            flights, is_new = self._placed_or_postponed(key_ids, deadline_s, on_missing)
+        else:
+            flights, is_new = self._placed(key_ids)
         waiters = self._waiters.take(len(flights))
         self._waiters["lookup_id"][waiters] = lookup_id
         self._waiters["position"][waiters] = positions
@@ -166,9 +147,28 @@ class FlightTable:
         """Note that the flights are in this query from now on."""
         self._rows["batch_id"][flights] = batch_id
 
-    def restart(self, flights: Numbers, *, at: float = 0.0) -> None:
-        """Clear or move a postponement: the attempt at `at`, or now, answers all that join."""
-        self._rows["postponed_to"][flights] = at
+    def restart(self, flights: Numbers) -> None:
+        """Postponed ones among these flights are read now: any lookup may join them.
+
+        An earlier read of the key is not kept. If the key is still queued, that read is the later
+        one, and is kept instead.
+        """
+        is_read = self.is_postponed(flights) & self.is_wanted(flights)
+        restarted = flights[is_read]
+        self._take_out(restarted)
+        self._rows["postponed_to"][restarted] = _NOT_POSTPONED
+        for flight, key_id in zip(restarted.tolist(), self.key_ids(restarted), strict=True):
+            other = self._joinable.get(key_id)
+            if other is not None:
+                if self._rows["batch_id"][other] == _QUEUED:
+                    continue
+                self._rows["may_keep"][other] = False
+            self._joinable[key_id] = flight
+            self._rows["may_keep"][flight] = True
+
+    def hasten(self, flights: Numbers, *, to: float) -> None:
+        """Move the next attempt of postponed flights."""
+        self._rows["postponed_to"][flights] = to
 
     def with_hashes(self, hashes: Hashes | None) -> Numbers:
         """The flights with waiters of keys with these hashes; all of them for None."""
@@ -183,9 +183,15 @@ class FlightTable:
         """
         self._take_out(flights[self._rows["batch_id"][flights] != _QUEUED])
 
+    def detach_in(self, batch_ids: Sequence[BatchId], key_ids: Sequence[KeyId]) -> None:
+        """Detach the flights of these keys that are in one of these queries."""
+        numbers = map(self._joinable.get, dict.fromkeys(key_ids))
+        found = np.array([number for number in numbers if number is not None], np.intp)
+        self.detach(found[np.isin(self._rows["batch_id"][found], batch_ids)])
+
     def is_postponed(self, flights: Numbers) -> Mask:
         """Which flights wait for another attempt because there was no row."""
-        return self._rows["postponed_to"][flights] > 0
+        return self._rows["postponed_to"][flights] != _NOT_POSTPONED
 
     def leave(self, lookups: Mapping[LookupId, Numbers]) -> set[BatchId]:
         """Close the waiters of lookups that have left.
@@ -212,13 +218,33 @@ class FlightTable:
         self._rows["waiters"][flights] = 0
         self._rows.give_back(flights)
 
-    def postpone(self, flights: Numbers, lookups: AbstractSet[LookupId], *, until: float) -> None:
-        """Keep flights for another attempt at `until`; only waiters of these lookups stay open."""
-        waiters, _ = self._open_waiters_of(flights)
-        is_patient = np.isin(self._waiters["lookup_id"][waiters], list(lookups))
-        self._close(waiters[~is_patient])
-        self._rows["postponed_to"][flights] = until
-        self._latest_postponement = max(until, self._latest_postponement)
+    def postpone(self, flights: Numbers, keys: PostponedKeys) -> Postponed:
+        """Let lookups wait for another attempt for keys of these flights, which end then.
+
+        They join the flights of an attempt with the same retries that comes no later.
+        """
+        sizes = [len(positions) for positions, _ in keys.waiters.values()]
+        places = [ordinals for _, ordinals in keys.waiters.values()]
+        ordinals, own = np.unique(np.concatenate(places), return_inverse=True)
+        placed, is_new = self._postponed_flights(flights[ordinals], keys)
+        waiters = self._waiters.take(len(own))
+        self._waiters["lookup_id"][waiters] = np.repeat(list(keys.waiters), sizes)
+        self._waiters["position"][waiters] = np.concatenate(
+            [positions for positions, _ in keys.waiters.values()]
+        )
+        self._waiters["flight"][waiters] = placed[own]
+        _, first = np.unique(own, return_index=True)
+        first = first[is_new]
+        self._rows["first"][placed[is_new]] = waiters[first]
+        is_follower = np.ones(len(own), np.bool_)
+        is_follower[first] = False
+        self._follow(placed[own[is_follower]], waiters[is_follower])
+        parts = np.split(waiters, np.cumsum(sizes)[:-1])
+        return Postponed(
+            dict(zip(keys.waiters, parts, strict=True)),
+            placed[is_new],
+            ordinals[is_new].astype(np.intp),
+        )
 
     def waiters(self, flights: Numbers) -> Waiters:
         """The open waiters of these flights, by lookup."""
@@ -278,13 +304,52 @@ class FlightTable:
         _, ordinals = self._open_waiters_of(carried)
         counts = np.bincount(ordinals, minlength=len(carried))
         assert counts.tolist() == self._rows["waiters"][carried].tolist()
+        postponed = np.array(list(self._postponed.values()), np.intp)
+        terms = zip(self._rows["on_missing"][postponed], self.key_ids(postponed), strict=True)
+        assert list(terms) == list(self._postponed)
+        assert (self.is_postponed(postponed) & self.is_wanted(postponed)).all()
+        assert set(postponed.tolist()) <= set(carried.tolist())
+        assert not (self.is_postponed(carried) & self._rows["may_keep"][carried]).any()
         followed = carried[self._rows["has_followers"][carried]]
         assert set(followed.tolist()) == self._followers.keys()
 
-    def _found(self, key_ids: Iterable[KeyId]) -> Numbers:
-        """The flights of those keys that have one, each once."""
-        numbers = map(self._joinable.get, dict.fromkeys(key_ids))
-        return np.array([number for number in numbers if number is not None], np.intp)
+    def _placed_or_postponed(
+        self, key_ids: Sequence[KeyId], deadline_s: float, on_missing: OnMissingSettings
+    ) -> tuple[Numbers, Mask]:
+        """Like `_placed`; keys without another flight join a postponed one that comes in time."""
+        flights = np.full(len(key_ids), -1, np.intp)
+        for index, key_id in enumerate(key_ids):
+            number = self._postponed.get((on_missing, key_id))
+            if number is None or key_id in self._joinable:
+                continue
+            if self._rows["postponed_to"][number] < deadline_s:
+                flights[index] = number
+        others = np.flatnonzero(flights < 0)
+        is_new = np.zeros(len(key_ids), np.bool_)
+        placed = self._placed([key_ids[index] for index in others.tolist()])
+        flights[others], is_new[others] = placed
+        return flights, is_new
+
+    def _postponed_flights(self, flights: Numbers, keys: PostponedKeys) -> tuple[Numbers, Mask]:
+        """The postponed flight for the key of each of these flights, and which are new."""
+        numbers = self._rows.take(len(flights))
+        placed = numbers.copy()
+        for index, key_id in enumerate(self.key_ids(flights)):
+            term = (keys.on_missing, key_id)
+            other = self._postponed.get(term)
+            if other is None or self._rows["postponed_to"][other] > keys.retry_at:
+                self._postponed[term] = int(numbers[index])
+            else:
+                placed[index] = other
+        is_new = placed == numbers
+        self._rows.give_back(numbers[~is_new])
+        new = placed[is_new]
+        self._start(new, self._rows["key_id"][flights[is_new]])
+        self._rows["hash"][new] = self._rows["hash"][flights[is_new]]
+        self._rows["may_keep"][new] = False
+        self._rows["postponed_to"][new] = keys.retry_at
+        self._rows["on_missing"][new] = keys.on_missing
+        return placed, is_new
 
     def _placed(self, key_ids: Sequence[KeyId]) -> tuple[Numbers, Mask]:
         """The flight of each key, and which keys started one: the first of several equal keys."""
@@ -300,7 +365,7 @@ class FlightTable:
         self._rows["key_id"][flights] = key_ids
         self._rows["batch_id"][flights] = _QUEUED
         self._rows["may_keep"][flights] = True
-        self._rows["postponed_to"][flights] = 0.0
+        self._rows["postponed_to"][flights] = _NOT_POSTPONED
         self._rows["waiters"][flights] = 1
         self._rows["has_followers"][flights] = False
 
@@ -323,6 +388,11 @@ class FlightTable:
         current = flights[self._rows["may_keep"][flights]]
         self._rows["may_keep"][current] = False
         deque(map(self._joinable.pop, self.key_ids(current)), maxlen=0)  # the fastest loop
+        if self._postponed:
+            for flight in flights[self.is_postponed(flights)].tolist():
+                term = (self._rows["on_missing"][flight], self._rows["key_id"][flight])
+                if self._postponed.get(term) == flight:
+                    del self._postponed[term]
 
     def _waiters_of(self, flights: Numbers) -> tuple[Numbers, Numbers]:
         """The waiters of flights, closed ones included, each with the ordinal of its flight."""

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from lookup_core.answer import MOST_AGE_MS, Answer, Outcome, rowless_answer
 from lookup_core.cache.row_cache import Bookmark, Hit, Probe, RowCache
@@ -23,6 +24,7 @@ from lookup_core.dimension.dimension_events import (
     QueryResult,
 )
 from lookup_core.dimension.query_table import Query
+from lookup_core.dimension.waiting_lookups import WaitingLookup
 from lookup_core.dimension_schema import DimensionSchema
 from lookup_core.errors import ErrorCode
 from lookup_core.keys.canonical_keys import (
@@ -34,6 +36,7 @@ from lookup_core.keys.canonical_keys import (
     keys_of_ids,
 )
 from lookup_core.keys.typed_keys import TypedKeys
+from lookup_core.lookup_options import LookupOptions
 from lookup_core.protection.backend_guard import Quarantine
 from lookup_core.settings import CacheMode, DimensionSettings
 from lookup_core.table.full_table import FullTable
@@ -98,6 +101,8 @@ class LocalResolver:
         positions = _valid_positions(request.keys)
         keys = self.canonical(request.keys.columns, positions)
         probe = self._trusted(self.cache.probe(keys, now))
+        if request.options is not None:
+            probe = self._within(request.options, probe)
         is_outdated = self.is_revalidated(probe)
         is_served = is_outdated | self._may_replace_error(probe) if is_backend_down else is_outdated
         is_unknown = ~(probe.is_row | probe.is_missing | is_served)
@@ -134,10 +139,10 @@ class LocalResolver:
 
     def failed(
         self,
+        lookup: WaitingLookup,
         key_ids: Sequence[KeyId],
         positions: Positions,
         *,
-        columns: Sequence[str],
         code: ErrorCode,
         now: float,
     ) -> Iterator[Answer]:
@@ -150,9 +155,10 @@ class LocalResolver:
             keys = keys_of_ids(key_ids, seed=self._seed)
             probe = self._trusted(self.cache.peek(keys, now))
             # Fresh rows too: another query may have brought them.
-            served = np.flatnonzero(self._may_replace_error(probe) | probe.is_row)
+            is_served = self._may_replace_error(probe) | probe.is_row
+            served = np.flatnonzero(is_served & (probe.ages_s < now - lookup.read_after))
             if served.size:
-                yield self._cached_rows(probe, served, positions, columns=columns)
+                yield self._cached_rows(probe, served, positions, columns=lookup.columns)
                 positions = np.delete(positions, served)
         if positions.size:
             outcome = Outcome.TIMEOUT if code is ErrorCode.TIMEOUT else Outcome.ERROR
@@ -233,6 +239,21 @@ class LocalResolver:
         is_stale = probe.is_stale | probe.is_row
         ttl_s = np.where(np.isinf(probe.ttl_s), 0.0, probe.ttl_s)  # rows that do not expire
         return replace(probe, is_row=nothing, is_missing=nothing, is_stale=is_stale, ttl_s=ttl_s)
+
+    def _within(self, options: LookupOptions, probe: Probe) -> Probe:
+        """The probe without entries that a channel with these options has read again."""
+        is_young = probe.ages_s < options.max_age_s
+        is_row, is_stale = probe.is_row & is_young, probe.is_stale & is_young
+        is_missing = probe.is_missing & is_young
+        if options.max_retries:  # the entry tells nothing of attempts after this lookup
+            is_missing = np.zeros_like(is_missing)
+        if options.retry_if is not None:
+            found = np.flatnonzero(is_row | is_stale)
+            gathered = self.cache.rows(probe.slots[found], [options.retry_if])
+            is_null = pc.is_null(gathered.rows.column(0)).to_numpy(zero_copy_only=False)
+            null = found[gathered.order][is_null]
+            is_row[null] = is_stale[null] = False
+        return replace(probe, is_row=is_row, is_missing=is_missing, is_stale=is_stale)
 
     def _cached_rows(
         self,

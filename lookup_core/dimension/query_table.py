@@ -3,63 +3,27 @@
 Decides which query goes next, and whether and when a failed one is retried; sends nothing.
 """
 
-from collections.abc import Set as AbstractSet
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import count
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from lookup_core.backoff import NEVER, Backoff, jittered
 from lookup_core.compatibility import concat_batches
 from lookup_core.dimension.batcher import Batcher
 from lookup_core.dimension.deadlines import Deadlines
-from lookup_core.dimension.dimension_events import NO_ROW, FetchedRows, QueryResult
-from lookup_core.dimension.flight_table import BatchId, FlightTable, LookupId, Numbers, Waiters
+from lookup_core.dimension.dimension_events import FetchedRows, QueryResult
+from lookup_core.dimension.flight_rows import Numbers
+from lookup_core.dimension.flight_table import BatchId, FlightTable, PostponedKeys, Waiters
+from lookup_core.dimension.waiting_lookups import WaitingLookups
 from lookup_core.errors import ErrorCode
-from lookup_core.keys.canonical_keys import Hashes
+from lookup_core.keys.canonical_keys import Hashes, KeyId
 from lookup_core.protection.backend_guard import BackendGuard
-from lookup_core.settings import RetrySettings
+from lookup_core.settings import OnMissingSettings, RetrySettings
 
 _MIN_BISECTION_QUERIES = 64  # enough to find every refused key among 32
-
-
-@dataclass(frozen=True, slots=True)
-class PostponedKeys:
-    """Keys without a row that wait for another attempt, and the lookups that wait with them.
-
-    Lookups whose deadline precedes that attempt get `missing` now.
-    """
-
-    lookups: AbstractSet[LookupId]
-    is_postponed: npt.NDArray[np.bool_]  # [keys of the query]
-    retry_at: float  # or NEVER
-
-    @classmethod
-    def of_missing(
-        cls,
-        result: QueryResult,
-        waiters: Waiters,
-        *,
-        patient: AbstractSet[LookupId],
-        retry_at: float,
-    ) -> "PostponedKeys":
-        """The keys without a row that the patient lookups wait for."""
-        is_wanted = np.zeros(len(result.row_of), np.bool_)
-        for lookup_id in patient:
-            _, ordinals = waiters[lookup_id]
-            is_wanted[ordinals] = True
-        return cls(patient, is_wanted & (result.row_of == NO_ROW), retry_at)
-
-    def answered_now(self, waiters: Waiters) -> Waiters:
-        """The waiters without those that wait for the other attempt."""
-        answered = dict(waiters)
-        for lookup_id in self.lookups:
-            positions, ordinals = waiters[lookup_id]
-            is_answered = ~self.is_postponed[ordinals]
-            answered[lookup_id] = positions[is_answered], ordinals[is_answered]
-        return answered
 
 
 @dataclass(slots=True)
@@ -81,6 +45,7 @@ class Query:
     has_lost_connection: bool = False  # in its first such attempt, which is no failure
     failures: int = 0  # all other failed attempts
     misses: int = 0  # attempts that found no row for any of these keys
+    on_missing: OnMissingSettings | None = None  # the retries that `misses` counts towards
     bisection: Bisection | None = None  # since the backend refused a value of the batch
     hastened_from: float | None = None  # when its attempt was due, before a change hastened it
 
@@ -105,18 +70,12 @@ class QueryTable:
         self._flights = flights
         self._batcher = batcher
         self._guard = guard
-        on_missing = retry.on_missing
+        self._configured = retry.on_missing
         self._on_failure = Backoff(
             max_retries=retry.max_retries,
             initial_s=retry.initial_s,
             max_s=retry.max_s,
             multiplier=retry.multiplier,
-        )
-        # Without jitter: the delay says how late a row may arrive, and it relieves no congestion.
-        self._on_missing = Backoff(
-            max_retries=on_missing.max_retries,
-            initial_s=on_missing.delay_s,
-            max_s=on_missing.delay_s,
         )
         self._ids = count(1)
         self._is_new_first = False  # new and parked queries take turns
@@ -177,30 +136,73 @@ class QueryTable:
             self._park(query, retry_at)
         return True
 
-    def missing_retry_at(self, query: Query, now: float) -> float:
+    def detach_older(self, key_ids: Sequence[KeyId], sent_until: float) -> None:
+        """Let no lookup join the flights of these keys in queries that were sent until then."""
+        older = [each.id for each in self._at_backend.values() if each.sent_at <= sent_until]
+        if older:
+            self._flights.detach_in(older, key_ids)
+
+    def missing_retry_at(self, query: Query, on_missing: OnMissingSettings, now: float) -> float:
         """The time of the next attempt for the missing keys of a query, or NEVER.
 
         An attempt that a change hastened is not counted: it leaves the former time as it is.
+        Without jitter: the delay says how late a row may arrive, and it relieves no congestion.
         """
-        if query.hastened_from is not None:
+        is_counted = query.on_missing == on_missing
+        if is_counted and query.hastened_from is not None:
             return max(query.hastened_from, now)
-        if not self._on_missing.can_retry(query.misses + 1):
-            return NEVER
-        return now + self._on_missing.delay_s(query.misses + 1)
+        misses = query.misses if is_counted else 0
+        return now + on_missing.delay_s if misses < on_missing.max_retries else NEVER
 
-    def retry_missing(self, query: Query, postponed: PostponedKeys) -> None:
-        """Split the postponed keys off a query that has its result, and park them.
+    def is_last_try(self, query: Query) -> bool:
+        """Whether the dimension's own retries allow no other attempt for missing keys.
+
+        Other retries of single channels do not count: their attempts follow other delays.
+        """
+        return self.missing_retry_at(query, self._configured, 0.0) == NEVER
+
+    def postponed_keys(
+        self,
+        query: Query,
+        result: QueryResult,
+        waiters: Waiters,
+        *,
+        waiting: WaitingLookups,
+        now: float,
+    ) -> list[PostponedKeys]:
+        """The keys of a result that lookups want to have read again, by their retries.
+
+        Lookups whose deadline precedes the next attempt get the result.
+        """
+        patient: dict[OnMissingSettings, PostponedKeys] = {}
+        for lookup_id, (positions, ordinals) in waiters.items():
+            lookup = waiting.get(lookup_id)
+            if lookup.on_missing is None:
+                continue
+            retry_at = self.missing_retry_at(query, lookup.on_missing, now)
+            is_missing = result.is_missing(lookup.on_missing.retry_if)[ordinals]
+            if lookup.deadline_s > retry_at and is_missing.any():
+                new = PostponedKeys(lookup.on_missing, retry_at, {})
+                keys = patient.setdefault(lookup.on_missing, new)
+                keys.waiters[lookup_id] = positions[is_missing], ordinals[is_missing]
+        return list(patient.values())
+
+    def retry_missing(self, query: Query, keys: PostponedKeys, waiting: WaitingLookups) -> None:
+        """Park the postponed keys of a query that has its result.
 
         They get a new query, so that a late result of the old one is not taken for its result.
         """
-        is_missed = postponed.is_postponed
-        missed = self._part(query, np.flatnonzero(is_missed))
-        missed.misses += query.hastened_from is None
+        postponed = self._flights.postpone(query.flights, keys)
+        for lookup_id, waiters in postponed.waiters.items():
+            waiting.add_waiters(lookup_id, waiters, self._flights)
+        if not postponed.started.size:
+            return
+        is_counted = query.on_missing == keys.on_missing
+        missed = self._part(query, postponed.ordinals, flights=postponed.started)
+        missed.misses = query.misses + (query.hastened_from is None) if is_counted else 1
+        missed.on_missing = keys.on_missing
         missed.hastened_from = None
-        query.flights = query.flights[~is_missed]
-        query.keys = query.keys.take(pa.array(np.flatnonzero(~is_missed)))
-        self._park(missed, postponed.retry_at)
-        self._flights.postpone(missed.flights, postponed.lookups, until=postponed.retry_at)
+        self._park(missed, keys.retry_at)
 
     def defer(self, query: Query, fetched: FetchedRows, now: float) -> FetchedRows:
         """Park the deferred keys of a query, for other queries at once; returns the others' rows.
@@ -327,14 +329,15 @@ class QueryTable:
             self._park(self._part(query, np.flatnonzero(is_left)), due_at)
         part = self._part(query, np.flatnonzero(~is_left))
         part.hastened_from = due_at
-        self._flights.restart(part.flights, at=now)
+        self._flights.hasten(part.flights, to=now)
         self._park(part, now)
 
-    def _part(self, query: Query, ordinals: npt.NDArray[np.intp]) -> Query:
+    def _part(self, query: Query, ordinals: Numbers, *, flights: Numbers | None = None) -> Query:
+        """Some keys of a query as another query, with these flights instead of its own."""
         part = replace(
             query,
             id=BatchId(next(self._ids)),
-            flights=query.flights[ordinals],
+            flights=query.flights[ordinals] if flights is None else flights,
             keys=query.keys.take(pa.array(ordinals)),
         )
         self._flights.send(part.flights, part.id)
@@ -342,6 +345,17 @@ class QueryTable:
 
     def _is_wanted(self, query: Query) -> bool:
         return bool(self._flights.is_wanted(query.flights).any())
+
+
+def answered_now(waiters: Waiters, postponed: Sequence[PostponedKeys]) -> Waiters:
+    """The waiters of a query without those that wait for another attempt."""
+    answered = dict(waiters)
+    for keys in postponed:
+        for lookup_id, (late, _) in keys.waiters.items():
+            positions, ordinals = waiters[lookup_id]
+            is_answered = ~np.isin(positions, late)
+            answered[lookup_id] = positions[is_answered], ordinals[is_answered]
+    return answered
 
 
 def _may_halve(query: Query) -> bool:

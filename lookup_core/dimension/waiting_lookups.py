@@ -3,10 +3,13 @@
 from collections.abc import Iterable, Sized
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from lookup_core.dimension.deadlines import Deadlines
-from lookup_core.dimension.flight_table import FlightTable, LookupId, Numbers
+from lookup_core.dimension.flight_rows import Numbers
+from lookup_core.dimension.flight_table import FlightTable, LookupId
 from lookup_core.errors import ErrorCode, Overloaded
-from lookup_core.settings import DimensionSettings
+from lookup_core.settings import DimensionSettings, OnMissingSettings
 
 _UNWANTED_SHARE = 10  # of the limit: few unwanted keys cost less than to look for them
 
@@ -19,6 +22,8 @@ class WaitingLookup:
     columns: tuple[str, ...]
     deadline_s: float
     waiters: Numbers  # of the flight table, one for each key without an immediate answer, at first
+    on_missing: OnMissingSettings | None  # its retries for missing keys; None: no retries
+    read_after: float  # monotonic seconds; cached rows that were read until then are no answer
     left: int = field(init=False)  # keys without an answer
 
     def __post_init__(self) -> None:
@@ -72,6 +77,11 @@ class WaitingLookups:
         """A lookup that waits."""
         return self._lookups[lookup_id]
 
+    def add_waiters(self, lookup_id: LookupId, more: Numbers, flights: FlightTable) -> None:
+        """Add waiters for the next attempt for some of a lookup's keys; drops closed ones."""
+        lookup = self._lookups[lookup_id]
+        lookup.waiters = flights.open_waiters(lookup_id, np.union1d(lookup.waiters, more))
+
     def answer(self, lookup_id: LookupId, keys: int) -> bool:
         """Count answered keys; returns whether they were the last ones."""
         lookup = self._lookups[lookup_id]
@@ -102,10 +112,6 @@ class WaitingLookups:
         while (lookup_id := self._deadlines.pop_due(now)) is not None:
             expired.append(self._lookups[lookup_id])
         return expired
-
-    def lasting_beyond(self, time_s: float, lookup_ids: Iterable[LookupId]) -> set[LookupId]:
-        """Which of these lookups have a deadline after that time."""
-        return {each for each in lookup_ids if self._lookups[each].deadline_s > time_s}
 
     def latest_deadline(self, lookup_ids: Iterable[LookupId]) -> float:
         """The latest deadline of these lookups, of which there is one at least."""

@@ -7,7 +7,8 @@ import sys
 
 import numpy as np
 
-from lookup_core.dimension.flight_table import FlightTable, Numbers
+from lookup_core.dimension.flight_rows import Numbers
+from lookup_core.dimension.flight_table import FlightTable
 from lookup_core.freshness.change_fence import Mask, RecentChanges
 from lookup_core.freshness.table_snapshot import TableSnapshot
 from lookup_core.keys.canonical_keys import Hashes

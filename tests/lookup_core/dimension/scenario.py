@@ -26,6 +26,7 @@ from lookup_core.dimension_schema import DimensionSchema
 from lookup_core.errors import ErrorCode
 from lookup_core.freshness.table_snapshot import TableSnapshot
 from lookup_core.keys.typed_keys import TypedKeys
+from lookup_core.lookup_options import LookupOptions
 from lookup_core.protection.circuit_breaker import BreakerState
 from lookup_core.settings import (
     BatchSettings,
@@ -49,7 +50,8 @@ AWAY = ErrorCode.BACKEND_UNAVAILABLE
 
 Key = int | str | None
 Words = dict[int, str]  # {position: outcome, and the name or the error code}
-Names = Mapping[int, str | list[str]]  # {key: the name of its row, or of each of its rows}
+Name = str | None  # None is NULL
+Names = Mapping[int, str | Sequence[Name]]  # {key: the name of its row, or of each of its rows}
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,10 +135,25 @@ def request(
     deadline: float = 100.0,
     channel: int = 0,
     event_time_ms: int | None = None,
+    options: LookupOptions | None = None,
 ) -> LookupRequest:
     """A lookup of these keys."""
     ids = LookupId(lookup), ChannelId(channel)
-    return LookupRequest(*ids, typed(*keys), columns, deadline, event_time_ms)
+    return LookupRequest(*ids, typed(*keys), columns, deadline, event_time_ms, options)
+
+
+def retrying(
+    retries: int, delay_s: float = MISSING_RETRY_S, *, retry_if: str | None = None
+) -> LookupOptions:
+    """The options of a channel with retries for missing keys."""
+    return LookupOptions(
+        max_retries=retries, retry_delay_ms=round(delay_s * 1000), retry_if=retry_if
+    )
+
+
+def max_age(seconds: float) -> LookupOptions:
+    """The options of a channel with a maximal age."""
+    return LookupOptions(max_age_ms=round(seconds * 1000))
 
 
 def row_changes(names: Mapping[int, str | None], *, by: int = UNKNOWN_TRANSACTION) -> RowChanges:
@@ -195,9 +212,16 @@ class Scenario:
         dues = (self.state.next_deadline(), self.state.next_query_at())
         return min((due for due in dues if due is not None), default=None)
 
-    def look_up(self, lookup: int, *keys: Key, deadline: float = 100.0, channel: int = 0) -> Words:
+    def look_up(
+        self,
+        lookup: int,
+        *keys: Key,
+        deadline: float = 100.0,
+        channel: int = 0,
+        options: LookupOptions | None = None,
+    ) -> Words:
         """Submit a lookup; returns the immediate answers."""
-        submitted = request(lookup, *keys, deadline=deadline, channel=channel)
+        submitted = request(lookup, *keys, deadline=deadline, channel=channel, options=options)
         answers = self.state.submit(submitted, self.now)
         self.state.check_invariants()
         self._note_ages(lookup, answers)
@@ -217,9 +241,15 @@ class Scenario:
         """The keys of all queries that are to be sent now."""
         return [order.keys for order in iter(self.send, None)]
 
-    def query(self, lookup: int, *keys: int, deadline: float = 100.0) -> int:
+    def query(
+        self,
+        lookup: int,
+        *keys: int,
+        deadline: float = 100.0,
+        options: LookupOptions | None = None,
+    ) -> int:
         """Submit a lookup and send a query; returns its number."""
-        self.look_up(lookup, *keys, deadline=deadline)
+        self.look_up(lookup, *keys, deadline=deadline, options=options)
         return self.resend()
 
     def resend(self) -> int:
@@ -228,7 +258,7 @@ class Scenario:
         assert order is not None
         return order.batch
 
-    def cache(self, names: Mapping[int, str]) -> None:
+    def cache(self, names: Names | Mapping[int, str]) -> None:
         """Put rows into the cache: a name by key."""
         self.land(self.query(1000, *names), names)
 
@@ -332,5 +362,5 @@ class Scenario:
             self.ages |= dict(zip(places, (answer.ages_ms / 1000).tolist(), strict=True))
 
 
-def _as_list(names: str | list[str]) -> list[str]:
+def _as_list(names: str | Sequence[Name]) -> Sequence[Name]:
     return [names] if isinstance(names, str) else names

@@ -4,6 +4,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from lookup_core.errors import ErrorCode
+from lookup_core.lookup_options import LookupOptions
 from lookup_core.protection.backend_guard import BackendGuard
 from tests.lookup_core.dimension.naive_dimension import (
     IF_ERROR_S,
@@ -11,8 +12,19 @@ from tests.lookup_core.dimension.naive_dimension import (
     RETRIES,
     REVALIDATE_S,
     NaiveDimension,
+    terms,
 )
-from tests.lookup_core.dimension.scenario import FAULTY, Key, Result, Scenario, Words, settings
+from tests.lookup_core.dimension.scenario import (
+    FAULTY,
+    Key,
+    Name,
+    Result,
+    Scenario,
+    Words,
+    max_age,
+    retrying,
+    settings,
+)
 from tests.lookup_core.hypothesis_runs import example_counts, run_model
 
 MAX_KEYS, MAX_IN_FLIGHT = 3, 2
@@ -25,6 +37,12 @@ SETTINGS = settings(
     if_error_s=IF_ERROR_S,
 )
 KEYS = range(5)
+OPTIONS = (
+    *(None, None, None),
+    *(max_age(0.0), max_age(3.0), max_age(15.0)),
+    *(retrying(0), retrying(1), retrying(2, 0.5), retrying(2, 0.5, retry_if="name")),
+    LookupOptions(max_age_ms=1000, max_retries=1, retry_delay_ms=250),
+)
 CODES = (
     ErrorCode.BACKEND_UNAVAILABLE,
     ErrorCode.CONNECTION_LOST,
@@ -47,24 +65,32 @@ class DimensionMachine(RuleBasedStateMachine):
         self.floor = dict.fromkeys(KEYS, 0)  # {key: the oldest version that is not outdated}
         self.lookups = 0
         self.open: dict[tuple[int, int], tuple[Key, int]] = {}  # {(lookup, position): (key, floor)}
+        self.read_after: dict[int, float] = {}  # {lookup: rows that were read then are too old}
         self.read: dict[int, dict[int, str]] = {}  # {batch at the backend: the rows that it read}
 
     @rule(
         keys=st.lists(st.sampled_from([*KEYS, None, FAULTY]), max_size=5),
         patience=st.sampled_from([0.5, 2.0, 30.0]),
         is_sent=st.booleans(),
+        options=st.sampled_from(OPTIONS),
     )
-    def look_up(self, keys: list[Key], *, patience: float, is_sent: bool) -> None:
+    def look_up(
+        self, keys: list[Key], *, patience: float, is_sent: bool, options: LookupOptions | None
+    ) -> None:
         """A lookup comes; in half of the cases all due queries are sent at once."""
         self.lookups += 1
         lookup, deadline = self.lookups, self.scenario.now + patience
+        wanted = terms(options, deadline=deadline, now=self.now)
+        self.read_after[lookup] = wanted.read_after
         for position, key in enumerate(keys):
             floor = self.floor[key] if isinstance(key, int) else 0
             self.open[lookup, position] = (key, floor)
 
-        words = self.scenario.look_up(lookup, *keys, deadline=deadline, channel=lookup % 3)
+        words = self.scenario.look_up(
+            lookup, *keys, deadline=deadline, channel=lookup % 3, options=options
+        )
 
-        assert words == self.model.look_up(lookup, keys, deadline=deadline, now=self.scenario.now)
+        assert words == self.model.look_up(lookup, keys, wanted, self.now)
         self._check_answers(lookup, words)
         if is_sent:
             self._send_all()
@@ -79,7 +105,9 @@ class DimensionMachine(RuleBasedStateMachine):
         self.model.take(order, self.scenario.now)
         versions = {key: self.table[key] for key in order.keys}
         self.read[order.batch] = {
-            key: f"{key}@{version}" for key, version in versions.items() if version is not None
+            key: f"{key}@{version}" if version % 3 else ""  # some rows have no name
+            for key, version in versions.items()
+            if version is not None
         }
 
     @precondition(lambda self: self.read)
@@ -88,8 +116,9 @@ class DimensionMachine(RuleBasedStateMachine):
         """A query ends, possibly long after its read."""
         batch = data.draw(st.sampled_from(sorted(self.read)))
         rows = self.read.pop(batch)
+        names: dict[int, list[Name]] = {key: [name or None] for key, name in rows.items()}
 
-        self._check(self.scenario.land(batch, rows), self.model.land(batch, rows, self.now))
+        self._check(self.scenario.land(batch, names), self.model.land(batch, rows, self.now))
 
     @precondition(lambda self: self.read)
     @rule(data=st.data(), code=st.sampled_from(CODES))
@@ -202,13 +231,15 @@ class DimensionMachine(RuleBasedStateMachine):
             self._check_answers(lookup, words)
 
     def _check_answers(self, lookup: int, words: Words) -> None:
-        """Each position is answered once, with its own key's row, not older than its floor."""
+        """Each position is answered once, with its own key's row, not older than allowed."""
         for position, word in words.items():
             key, floor = self.open.pop((lookup, position))
             age_s = self.model.ages.get((lookup, position), 0.0)
             assert self.scenario.ages[lookup, position] == age_s
             label, _, name = word.partition(" ")
-            if label in {"hit", "fetched", "stale"}:
+            if (lookup, position) in self.model.ages:
+                assert self.now - age_s >= self.read_after[lookup]
+            if name and label in {"hit", "fetched", "stale"}:
                 assert name.startswith(f"{key}@")
                 assert int(name.partition("@")[2]) >= floor
 

@@ -367,5 +367,5 @@ def test_invalidated_key_is_read_again(patient: Scenario, *, is_read: bool) -> N
 
     assert patient.land(second, {7: "new"}) == ended(2, "fetched new")
     patient.now = 2.0
-    assert patient.land(patient.resend(), {7: "old"}) == ended(1, "fetched old")
-    assert patient.look_up(3, 7) == {0: "hit new"}
+    assert patient.land(patient.resend(), {7: "last"}) == ended(1, "fetched last")
+    assert patient.look_up(3, 7) == {0: "hit last"}  # of the last read
