@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from lookup_core.dimension_schema import DimensionSchema, version_columns
-from lookup_core.errors import ErrorCode, InvalidRequest, nearest_name
+from lookup_core.errors import ErrorCode, InvalidRequest, nearest_name, of_dimension
 from lookup_core.settings import CacheMode, DimensionSettings, Match, OnMissingSettings
 
 MAX_RETRIES = 100  # as in the configuration
@@ -67,8 +67,8 @@ class LookupOptions:
         if self.max_age_ms is not None:
             _check_max_age(settings, reads_on_request=reads_on_request)
         if self.max_retries and settings.cache.mode is CacheMode.FULL:
-            raise InvalidRequest(
-                ErrorCode.BAD_REQUEST,
+            raise _refused(
+                settings,
                 f"retry_missing: {_FULL}, and a query finds no other; omit retry_missing, set"
                 " wait_for_dimension, or use cache.mode: partial",
             )
@@ -96,19 +96,25 @@ NO_OPTIONS = LookupOptions()
 
 def _check_max_age(settings: DimensionSettings, *, reads_on_request: bool) -> None:
     if settings.cache.mode is CacheMode.FULL:
-        detail = f"max_age: {_FULL}; omit max_age, set refresh.reload or a change feed, or use"
-        raise InvalidRequest(ErrorCode.BAD_REQUEST, f"{detail} cache.mode: partial")
+        remedy = "omit max_age, set refresh.reload or a change feed, or use cache.mode: partial"
+        raise _refused(settings, f"max_age: {_FULL}; {remedy}")
     if not reads_on_request:
-        detail = "max_age: rows of a Parquet file are as old as the last check of the file; omit"
-        raise InvalidRequest(ErrorCode.BAD_REQUEST, f"{detail} max_age, or set a shorter cache.ttl")
+        why = "rows of a Parquet file are as old as the last check of the file"
+        raise _refused(settings, f"max_age: {why}; omit max_age, or set a shorter cache.ttl")
 
 
 def _check_retry_if(column: str, settings: DimensionSettings, schema: DimensionSchema) -> None:
     offered = schema.columns.names
     if column not in offered:
-        detail = f"retry_if: the dimension has no column {column!a}{nearest_name(column, offered)}"
-        raise InvalidRequest(ErrorCode.UNKNOWN_COLUMN, detail)
+        detail = f"retry_if: no column {column!a}{nearest_name(column, offered)}"
+        raise _refused(settings, detail, code=ErrorCode.UNKNOWN_COLUMN)
     several = "versions" if version_columns(schema.columns) is not None else "match: all"
     if several == "versions" or settings.match is Match.ALL:
-        detail = f"retry_if: with {several}, column {column!a} is a list of several rows' values"
-        raise InvalidRequest(ErrorCode.BAD_REQUEST, f"{detail}; omit retry_if")
+        why = f"with {several}, column {column!a} is a list of several rows' values"
+        raise _refused(settings, f"retry_if: {why}; omit retry_if")
+
+
+def _refused(
+    settings: DimensionSettings, detail: str, *, code: ErrorCode = ErrorCode.BAD_REQUEST
+) -> InvalidRequest:
+    return InvalidRequest(code, of_dimension(settings.name, detail))

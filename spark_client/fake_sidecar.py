@@ -277,7 +277,10 @@ class FakePeer:
         credit = self._behaviour.credit_records, self._behaviour.credit_bytes
         self._channels[opened.channel] = _Channel(opened, dimension, columns, *credit)
         schema, versions, waits = dimension.schema(columns), dimension.versions, dimension.waits
-        return frames.Opened(opened.channel, *credit, schema, dimension.key, versions, waits)
+        return frames.Opened(
+            *(opened.channel, *credit, schema, dimension.key, versions, waits),
+            options=opened.options,  # its rows never change, and it knows no keys to come
+        )
 
     def _take(self, lookup: frames.Lookup) -> None:
         channel = self._channel(lookup.channel)

@@ -15,6 +15,7 @@ import pyarrow as pa
 from lookup_core.answer import Answer, Outcome
 from lookup_core.dimension_schema import VersionColumns
 from lookup_core.errors import ErrorCode, InvalidRequest, bad_frame
+from lookup_core.lookup_options import NO_OPTIONS, LookupOptions
 from lookup_core.protocol import frames
 from lookup_core.protocol.arrow_payload import (
     ROWLESS,
@@ -44,6 +45,7 @@ class ChannelRequest:
     key: pa.Schema
     is_as_of: bool = False  # rows are lists of versions, with their validity columns
     trace: TraceParent | None = None  # the parent span of the lookups
+    options: LookupOptions = NO_OPTIONS
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,16 +154,24 @@ class ClientChannel:
             key=request.key,
             is_as_of=request.is_as_of,
             trace=request.trace,
+            options=request.options,
         )
 
     def on_opened(self, opened: frames.Opened, *, now_s: float) -> list[Frame]:
         """Open the channel; returns the backlog within the credit, nothing after `pause`.
 
-        Raises InvalidRequest if the schema changed since the last connection, ProtocolViolation
-        without OPEN.
+        Raises InvalidRequest if the schema changed since the last connection, or if the service
+        does not know the options, ProtocolViolation without OPEN.
         """
         if self._state is _State.FREE:
             raise bad_frame("OPENED without OPEN")
+        if opened.options != self.request.options:
+            names = ", ".join(self.request.options.names) or "none"
+            raise InvalidRequest(
+                ErrorCode.BAD_REQUEST,
+                f"the sidecar is too old for options of lookups in {self.request.dimension!r}:"
+                f" {names}; upgrade the sidecar, or omit them",
+            )
         is_first = self.columns is None
         if not is_first and (self.columns, self.versions) != (opened.columns, opened.versions):
             raise InvalidRequest(

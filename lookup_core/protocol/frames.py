@@ -11,6 +11,7 @@ from enum import IntEnum
 import pyarrow as pa
 
 from lookup_core.dimension_schema import VersionColumns
+from lookup_core.lookup_options import NO_OPTIONS, LookupOptions
 
 PROTOCOL_VERSION = 1
 SUBPROTOCOL = "sidelook.v1"
@@ -78,6 +79,7 @@ class Open:
     key: pa.Schema
     is_as_of: bool = False  # rows are lists of versions
     trace: TraceParent | None = None  # the parent span of the lookups
+    options: LookupOptions = NO_OPTIONS
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +93,7 @@ class Opened:
     key: tuple[str, ...]  # names of the dimension's key columns, in order
     versions: VersionColumns | None = None  # with `is_as_of`
     waits: bool = False  # lookups wait for changes up to their event time
+    options: LookupOptions = NO_OPTIONS  # those of OPEN that the service keeps
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,12 +7,13 @@ and OPENED followed by an Arrow schema. The frame header belongs to `frame_codec
 import json
 import struct
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TypeGuard
 
 from lookup_core.compatibility import assert_never
 from lookup_core.dimension_schema import VersionColumns
 from lookup_core.errors import ProtocolViolation, bad_frame
+from lookup_core.lookup_options import LookupOptions
 from lookup_core.protocol import frames
 from lookup_core.protocol.arrow_payload import decode_schema, encode_schema
 from lookup_core.protocol.frames import FrameKind, TraceParent
@@ -75,6 +76,10 @@ class FrameDescription:
         if not _is_count(value):
             raise self._fault(name, "an integer from 0 to 2**53 - 1")
         return value
+
+    def count_or_none(self, name: str) -> int | None:
+        """An integer from 0 to `MAX_COUNT`; None if it is absent or null."""
+        return None if self.members.get(name) is None else self.count(name)
 
     def counts(self, name: str) -> tuple[int, ...]:
         """A list of integers from 0 to `MAX_COUNT`."""
@@ -186,7 +191,7 @@ def _open_members(frame: frames.Open) -> dict[str, object]:
     if frame.trace is not None:
         members["traceparent"] = frame.trace.traceparent
         members["tracestate"] = frame.trace.tracestate
-    return members
+    return members | _option_members(frame.options)
 
 
 def _opened_members(frame: frames.Opened) -> dict[str, object]:
@@ -200,7 +205,21 @@ def _opened_members(frame: frames.Opened) -> dict[str, object]:
         members["valid_to"] = frame.versions.valid_to
     if frame.waits:
         members["waits"] = True
-    return members
+    return members | _option_members(frame.options)
+
+
+def _option_members(options: LookupOptions) -> dict[str, object]:
+    """The members of the options that are set; peers without options ignore them."""
+    return {name: value for name, value in asdict(options).items() if value is not None}
+
+
+def _decoded_options(members: FrameDescription) -> LookupOptions:
+    return LookupOptions(
+        max_age_ms=members.count_or_none("max_age_ms"),
+        max_retries=members.count_or_none("max_retries"),
+        retry_delay_ms=members.count_or_none("retry_delay_ms"),
+        retry_if=members.text_or_none("retry_if"),
+    )
 
 
 def _decoded_open(channel: int, members: FrameDescription) -> frames.Open:
@@ -214,6 +233,7 @@ def _decoded_open(channel: int, members: FrameDescription) -> frames.Open:
         key=decode_schema(members.rest, offset=members.rest_offset),
         is_as_of=members.flag_or_false("as_of"),
         trace=None if traceparent is None else TraceParent(traceparent, tracestate),
+        options=_decoded_options(members),
     )
 
 
@@ -227,4 +247,5 @@ def _decoded_opened(channel: int, members: FrameDescription) -> frames.Opened:
         key=members.texts("key"),
         versions=None if valid_from is None else VersionColumns(valid_from, valid_to),
         waits=members.flag_or_false("waits"),
+        options=_decoded_options(members),
     )

@@ -67,6 +67,11 @@ class BackendCalls:
         """Whether keys are found by an index; None before the first description."""
         return self._backend.uses_index
 
+    @property
+    def reads_on_request(self) -> bool:
+        """Whether fetched rows are never older than their query."""
+        return self._backend.reads_on_request
+
     async def describe(self, *, timeout_s: float) -> DimensionSchema:
         """Describe the table."""
         async with self.connections.for_check():

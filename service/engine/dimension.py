@@ -23,6 +23,7 @@ from lookup_core.dimension.flight_table import LookupId
 from lookup_core.dimension_schema import DimensionSchema
 from lookup_core.errors import BackendError, ErrorCode, InvalidRequest
 from lookup_core.keys.typed_keys import TypedKeys
+from lookup_core.lookup_options import LookupOptions
 from lookup_core.settings import DimensionSettings
 from lookup_core.statistics import (
     DimensionStatistics,
@@ -159,9 +160,11 @@ class Dimension:
         deliver: Deliver,
         event_time_ms: int | None = None,
         span: CallerSpan | None = None,
+        options: LookupOptions | None = None,
     ) -> Submitted:
         """Look up keys; later answers go to `deliver`, which must not block.
 
+        `options` are those that `check_options` accepts.
         With `event_time_ms`, the largest of the records, the lookup waits for changes up to it.
         Queries for these keys are linked to `span`. Raises BackendError without a schema,
         InvalidRequest for an unknown column, Overloaded if too many keys wait.
@@ -174,9 +177,19 @@ class Dimension:
             columns=tuple(runner.schema.select(columns).names),
             deadline_s=now + timeout_s,
             event_time_ms=event_time_ms,
+            options=options,
         )
         assert self._lookups is not None  # since there is a runner
         return self._lookups.submit(request, Caller(deliver, span), now=now)
+
+    def check_options(self, options: LookupOptions) -> pa.Schema:
+        """The columns that lookups with these options need; raises BackendError without a schema.
+
+        Raises InvalidRequest for options that this dimension cannot keep exactly.
+        """
+        schema, backend = self.schema, self._parts.backend
+        options.check(self.settings, schema, reads_on_request=backend.reads_on_request)
+        return schema.select(() if options.retry_if is None else (options.retry_if,))
 
     def leave(self, lookup_id: LookupId) -> None:
         """The caller of a lookup has left; a no-op if the lookup has ended."""

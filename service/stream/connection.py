@@ -17,6 +17,7 @@ from lookup_core.errors import (
 )
 from lookup_core.keys.key_casts import check_key_types
 from lookup_core.keys.typed_keys import named_key
+from lookup_core.lookup_options import NO_OPTIONS
 from lookup_core.protocol import frames
 from lookup_core.protocol.answer_budget import AnswerBudget
 from lookup_core.protocol.frame_codec import decode_frame
@@ -235,6 +236,7 @@ class StreamConnection:
             frame = _with_named_key(frame, schema)
             select = schema.select_versions if frame.is_as_of else schema.select
             opened_schema = DimensionSchema(schema.key, select(frame.columns))
+            needed = dimension.check_options(frame.options)
             admitted = self._registry.admit(
                 frame, connection=self._number, revoke=partial(self._revoke, frame.channel)
             )
@@ -250,10 +252,11 @@ class StreamConnection:
             channel=frame.channel,
             id=admitted.id,
             dimension=dimension,
-            schema=ChannelSchema(frame.key, opened_schema),
+            schema=ChannelSchema(frame.key, opened_schema, needed),
             budget=self._parts.budget,
             costs=self._parts.costs.newcomer(frame.dimension),
             tracer=self._parts.tracer,
+            options=None if frame.options == NO_OPTIONS else frame.options,
         )
         self._channels[frame.channel] = ChannelLookups(
             admitted, frame, context, self._parts.queue, self._outbox, on_defect=self._end_for
@@ -265,6 +268,7 @@ class StreamConnection:
             *(frame.channel, share.records, share.bytes, opened_schema.columns, names),
             versions=versions,
             waits=waits,
+            options=frame.options,
         )
         self._outbox.put(opened)
 

@@ -1,7 +1,7 @@
 """One LOOKUP of a stream, from its arrival to its last answer."""
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pyarrow as pa
@@ -12,6 +12,7 @@ from lookup_core.dimension.flight_table import LookupId
 from lookup_core.dimension_schema import DimensionSchema
 from lookup_core.errors import BackendError, ErrorCode, Overloaded
 from lookup_core.keys.key_casts import KeyCasts
+from lookup_core.lookup_options import LookupOptions
 from lookup_core.protocol.answer_budget import AnswerBudget
 from lookup_core.protocol.lookup_scheduler import Costs
 from service.engine.dimension import Dimension
@@ -20,12 +21,17 @@ from service.stream.outbox import AnswerPiece
 
 
 class ChannelSchema:
-    """Key and columns of one channel; `key` has the fields as the peer sends them."""
+    """Key and columns of one channel; `key` has the fields as the peer sends them.
 
-    def __init__(self, key: pa.Schema, opened: DimensionSchema) -> None:
+    `needed` has the columns of its options, which are not in its answers.
+    """
+
+    def __init__(
+        self, key: pa.Schema, opened: DimensionSchema, needed: Iterable[pa.Field] = ()
+    ) -> None:
         self.columns = tuple(opened.columns.names)
         self._key = key
-        self._opened = opened
+        self._opened = replace(opened, columns=pa.schema([*opened.columns, *needed]))
         self._latest: tuple[DimensionSchema, KeyCasts] | None = None
 
     def casts(self, schema: DimensionSchema) -> KeyCasts:
@@ -56,6 +62,7 @@ class ChannelContext:
     budget: AnswerBudget[int]
     costs: Costs
     tracer: Tracer = field(default_factory=NullTracer)
+    options: LookupOptions | None = None  # None: all as configured
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,6 +174,7 @@ class StreamLookup:
             deliver=deliver,
             event_time_ms=self._event_time_ms,
             span=self._span,
+            options=context.options,
         )
         part.lookup_id = None if submitted.is_done else submitted.lookup_id
         return submitted.answers

@@ -19,6 +19,7 @@ from lookup_core.dimension_schema import DimensionSchema, VersionColumns
 from lookup_core.errors import InvalidRequest, ProtocolViolation
 from lookup_core.keys.key_casts import UUID_FIELD, check_key_types, typed_keys_from_arrow
 from lookup_core.keys.typed_keys import named_key
+from lookup_core.lookup_options import LookupOptions
 from lookup_core.protocol import frames
 from lookup_core.protocol.arrow_payload import (
     META,
@@ -153,6 +154,7 @@ def _frames() -> list[frames.Frame]:
         *(frames.Open(7, "d", None, "a test", schema) for schema in SCHEMAS),
         frames.Open(7, "d", ("name",), "", pa.schema([])),
         frames.Open(7, "d", ("name",), "", pa.schema([]), is_as_of=True),
+        frames.Open(7, "d", None, "", pa.schema([]), options=LookupOptions(9, 2, 5, "name")),
         frames.Opened(7, 20_000, 2**40, SCHEMAS[4], ("id", "at")),
         frames.Opened(7, 20_000, 2**40, SCHEMAS[4], ("id",), VersionColumns("at", "until")),
         frames.Opened(7, 20_000, 2**40, SCHEMAS[4], ("id",), waits=True),

@@ -20,6 +20,7 @@ class FakeBackend:
     """Finds all rows of a key in a table that has the schema's key and columns in their types."""
 
     uses_index: bool | None = True
+    reads_on_request = True
 
     def __init__(self, rows: pa.Table, schema: DimensionSchema) -> None:
         self.batches: list[pa.RecordBatch] = []  # the keys of each fetch

@@ -58,6 +58,7 @@ class ParquetBackend(Backend):
     """
 
     uses_index = True
+    reads_on_request = False  # rows in memory, as old as the last check of the file
 
     def __init__(
         self,
@@ -138,6 +139,7 @@ class ParquetScan(Backend):
     """Rows of a Parquet file or folder, searched at each fetch; a key may have several rows."""
 
     uses_index = False
+    reads_on_request = True
 
     def __init__(
         self,

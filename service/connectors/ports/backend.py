@@ -20,6 +20,10 @@ class Backend(AbstractAsyncContextManager["Backend"], Protocol):
     def uses_index(self) -> bool | None:
         """Whether keys are found by an index, not a scan; None before the first `describe`."""
 
+    @property
+    def reads_on_request(self) -> bool:
+        """Whether `fetch` reads its rows after the call, so that they have no `read_at`."""
+
     async def describe(self, *, timeout_s: float) -> DimensionSchema:
         """Read the exact types of key and columns.
 

@@ -26,6 +26,11 @@ class _Wrapper:
         """As the wrapped backend."""
         return self._backend.uses_index
 
+    @property
+    def reads_on_request(self) -> bool:
+        """As the wrapped backend."""
+        return self._backend.reads_on_request
+
     async def __aenter__(self) -> Self:
         await self._backend.__aenter__()
         return self

@@ -69,6 +69,8 @@ class PostgresBackend:
     Without a shared pool, which must be open, the backend opens and closes its own.
     """
 
+    reads_on_request = True
+
     def __init__(self, settings: PostgresSettings, pool: PostgresPool | None = None) -> None:
         self._settings = settings
         self._connections = PostgresConnections(settings, pool)

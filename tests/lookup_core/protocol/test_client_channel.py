@@ -9,6 +9,7 @@ import pytest
 from lookup_core.answer import Answer, Outcome, rowless_answer
 from lookup_core.dimension_schema import VersionColumns
 from lookup_core.errors import ErrorCode, InvalidRequest, ProtocolViolation
+from lookup_core.lookup_options import NO_OPTIONS, LookupOptions
 from lookup_core.protocol import frames
 from lookup_core.protocol.arrow_payload import encode_batch
 from lookup_core.protocol.backlog import too_large_keys
@@ -61,6 +62,25 @@ def test_frames_wait_for_opened() -> None:
     assert levels == ChannelStatistics(0, 0, 0, 2)
     assert summary(sent) == [(1, ["7", "8"]), MARK]
     assert (channel.columns, channel.key, channel.versions) == (COLUMNS, ("id",), None)
+
+
+def test_ignored_options_are_refused() -> None:
+    """A service that does not confirm the options of OPEN is too old: no lookup is sent."""
+    options = LookupOptions(max_age_ms=0, max_retries=3, retry_delay_ms=250, retry_if="name")
+    channel = ClientChannel(1, replace(REQUEST, options=options))
+    channel.look_up(sent_keys(1, "7"), now_s=0.0)
+    assert channel.open().options == options
+    sent = channel.on_opened(replace(opened(), options=options), now_s=0.0)
+    assert summary(sent) == [(1, ["7"])]
+
+    channel.open()
+    for echoed in (NO_OPTIONS, replace(options, max_age_ms=None)):
+        with pytest.raises(InvalidRequest) as caught:
+            channel.on_opened(replace(opened(), options=echoed), now_s=0.0)
+        assert caught.value.detail == (
+            "the sidecar is too old for options of lookups in 'customers': max_age, retry_missing,"
+            " retry_if; upgrade the sidecar, or omit them"
+        )
 
 
 def test_silent_input_is_reported_once(channel: ClientChannel) -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from lookup_core.dimension_schema import VersionColumns
 from lookup_core.errors import ErrorCode, ProtocolViolation
+from lookup_core.lookup_options import LookupOptions
 from lookup_core.protocol import frames
 from lookup_core.protocol.arrow_payload import encode_schema
 from lookup_core.protocol.frame_codec import HEADER, decode_frame, encode_frame
@@ -25,6 +26,7 @@ KEY = pa.schema({"origin": pa.utf8(), "hour": pa.timestamp("us", "UTC")})
 LISTS = pa.schema({"names": pa.list_(pa.utf8()), "at": pa.list_(pa.timestamp("us", "UTC"))})
 OPEN = frames.Open(7, "weather", ("temp", "wind"), "job 1, stage 2", KEY)
 OPENED = frames.Opened(7, 1, 2, LISTS, ("origin", "hour"))
+OPTIONS = LookupOptions(0, 2**53 - 1, 250, "tëmp")
 TRACE = TraceParent(f"00-{'a' * 32}-{'b' * 16}-01", "vendor=1")
 FRAMES: list[Frame] = [
     frames.Hello((1, 2), "spark_client/0.1 (é)"),
@@ -34,6 +36,8 @@ FRAMES: list[Frame] = [
     replace(OPEN, is_as_of=True),
     replace(OPEN, trace=TRACE),
     replace(OPEN, trace=TraceParent("not a trace")),
+    replace(OPEN, options=OPTIONS),
+    replace(OPENED, options=LookupOptions(max_age_ms=9)),
     frames.Opened(7, 20_000, 2**53 - 1, KEY, ("origin", "hour")),
     frames.Opened(7, 0, 0, pa.schema([]), ()),
     OPENED,
@@ -152,7 +156,17 @@ def test_layout_is_fixed(frame: Frame, head: str, rest: str) -> None:
             replace(OPEN, trace=TRACE),
             {"traceparent": TRACE.traceparent, "tracestate": TRACE.tracestate},
         ),
+        (
+            replace(OPEN, options=OPTIONS),
+            {
+                "max_age_ms": 0,
+                "max_retries": 2**53 - 1,
+                "retry_delay_ms": 250,
+                "retry_if": "tëmp",
+            },
+        ),
         (OPENED, {}),
+        (replace(OPENED, options=LookupOptions(max_age_ms=9)), {"max_age_ms": 9}),
         (replace(OPENED, waits=True), {"waits": True}),
         (
             replace(OPENED, versions=VersionColumns("since")),

@@ -17,6 +17,7 @@ from aiohttp import web
 
 from lookup_core.dimension_schema import DimensionSchema
 from lookup_core.errors import BackendError, ErrorCode
+from lookup_core.lookup_options import NO_OPTIONS, LookupOptions
 from lookup_core.protocol import frames
 from lookup_core.protocol.arrow_payload import (
     ROWLESS,
@@ -139,9 +140,10 @@ class Peer:
         dimension: str = "customers",
         columns: tuple[str, ...] | None = None,
         key: pa.Schema = SCHEMA.key,
+        options: LookupOptions = NO_OPTIONS,
     ) -> frames.Opened:
         """Open a channel."""
-        await self.send(open_frame(channel, dimension, columns=columns, key=key))
+        await self.send(open_frame(channel, dimension, columns=columns, key=key, options=options))
         opened = await self.receive(frames.Opened)
         self.columns = opened.columns
         return opened
@@ -270,9 +272,10 @@ def open_frame(
     *,
     columns: tuple[str, ...] | None = None,
     key: pa.Schema = SCHEMA.key,
+    options: LookupOptions = NO_OPTIONS,
 ) -> frames.Open:
     """An OPEN."""
-    return frames.Open(channel, dimension, columns, "a test", key)
+    return frames.Open(channel, dimension, columns, "a test", key, options=options)
 
 
 def lookup_frame(
