@@ -47,9 +47,8 @@ class LookupOptions:
         """
         if self.max_retries is None or self.retry_delay_ms is None:
             return configured
-        if not self.max_retries:
-            return None
-        return OnMissingSettings(self.max_retries, self.retry_delay_ms / 1000, self.retry_if)
+        own = OnMissingSettings(self.max_retries, self.retry_delay_ms / 1000, self.retry_if)
+        return own.or_none
 
     def check_values(self) -> None:
         """Raise InvalidRequest for values that no dimension accepts."""

@@ -93,6 +93,11 @@ class OnMissingSettings:
     delay_s: float = 1.0
     retry_if: str | None = None  # a column; a row with NULL in it is retried like a missing key
 
+    @property
+    def or_none(self) -> "OnMissingSettings | None":
+        """These settings; None without retries."""
+        return self if self.max_retries else None
+
 
 @dataclass(frozen=True, slots=True)
 class RetrySettings:

@@ -64,12 +64,15 @@ class DimensionState:
         self._batcher = Batcher(settings.batch, self._flights)
         self._guard = BackendGuard(settings.batch.max_in_flight)
         self._queries = QueryTable(self._flights, self._batcher, self._guard, retry=settings.retry)
-        self._explainer = Explainer(
-            self._resolver, self._flights, queries=self._queries, guard=self._guard
-        )
         self._waiting = WaitingLookups(settings, self._batcher)
-        on_missing = settings.retry.on_missing
-        self._on_missing = on_missing if on_missing.max_retries else None
+        self._on_missing = settings.retry.on_missing.or_none
+        self._explainer = Explainer(
+            self._resolver,
+            self._flights,
+            queries=self._queries,
+            guard=self._guard,
+            on_missing=self._on_missing,
+        )
         self._fence = RecentChanges(age_s=max(_MIN_FENCE_S, 2 * settings.timeout_s))
         self._refresh_ids = map(LookupId, count(-1, -1))  # callers have positive ids
         self._held_until: float | None = None  # the first load, at the latest; None: no wait
@@ -153,7 +156,7 @@ class DimensionState:
             (lookup_id, answer)
             for lookup_id, places in answered_now(waiters, postponed).items()
             for answer in self._resolver.fetched(
-                result, *places, columns=self._waiting.get(lookup_id).columns
+                result, *places, lookup=self._waiting.get(lookup_id)
             )
         ]
         may_keep = self._may_keep(query, fetched.snapshot, now)
@@ -337,18 +340,14 @@ class DimensionState:
         assert len(self._waiting) or not len(self._flights)
 
     def _fetch(self, request: LookupRequest, group: KeyGroup, now: float) -> None:
-        positions, deadline_s = group.positions, request.deadline_s
+        keys, positions, deadline_s = group.keys, group.positions, request.deadline_s
         on_missing, read_after = self._on_missing, -math.inf
         if request.options is not None:
             on_missing = request.options.on_missing_or(on_missing)
             read_after = now - request.options.max_age_s
-            self._queries.detach_older(group.keys.ids(), read_after)
+            self._queries.detach_older(keys.ids(), read_after)
         joined = self._flights.join(
-            request.id,
-            group.keys,
-            positions=positions,
-            deadline_s=deadline_s,
-            on_missing=on_missing,
+            request.id, keys, positions=positions, deadline_s=deadline_s, on_missing=on_missing
         )
         self._waiting.add(
             WaitingLookup(

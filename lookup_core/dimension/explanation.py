@@ -15,6 +15,7 @@ from lookup_core.errors import ErrorCode
 from lookup_core.keys.canonical_keys import KeyId
 from lookup_core.keys.typed_keys import TypedKeys
 from lookup_core.protection.backend_guard import BackendGuard
+from lookup_core.settings import OnMissingSettings
 
 
 class KeyState(TextEnum):
@@ -64,7 +65,7 @@ class _KeyFacts:
 
 
 class Explainer:
-    """Explains keys of one dimension; `now` is monotonic seconds."""
+    """Explains keys of one dimension to lookups without options; `now` is monotonic seconds."""
 
     def __init__(
         self,
@@ -73,11 +74,13 @@ class Explainer:
         *,
         queries: QueryTable,
         guard: BackendGuard,
+        on_missing: OnMissingSettings | None,
     ) -> None:
         self._resolver = resolver
         self._flights = flights
         self._queries = queries
         self._guard = guard
+        self._on_missing = on_missing
 
     def explain(self, keys: TypedKeys, now: float) -> list[Explanation]:
         """The explanation of each key; counts as no visit."""
@@ -90,7 +93,7 @@ class Explainer:
 
     def _facts(self, key_id: KeyId, probe: Probe, index: int, *, now: float) -> _KeyFacts:
         refused_until = self._resolver.quarantine.until(key_id, now)
-        flight = self._flights.get(key_id)
+        flight = self._flights.get(key_id, self._on_missing)
         retry_at = None if flight is None else self._queries.retry_at(flight.batch_id)
         return _KeyFacts(
             is_row=bool(probe.is_row[index]),

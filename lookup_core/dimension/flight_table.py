@@ -89,12 +89,11 @@ class FlightTable:
         """The number of flights that lookups may join."""
         return len(self._joinable) + len(self._postponed)
 
-    def get(self, key_id: KeyId) -> Flight | None:
-        """The flight of a key that any lookup may join, else a postponed one, if there is one."""
+    def get(self, key_id: KeyId, on_missing: OnMissingSettings | None) -> Flight | None:
+        """The flight of a key that lookups with these retries may join, given the time."""
         number = self._joinable.get(key_id)
-        if number is None:
-            postponed = (each for (_, key), each in self._postponed.items() if key == key_id)
-            number = next(postponed, None)
+        if number is None and on_missing is not None:
+            number = self._postponed.get((on_missing, key_id))
         if number is None:
             return None
         batch_id = int(self._rows["batch_id"][number])
@@ -106,13 +105,9 @@ class FlightTable:
 
     def may_join(self, key_ids: Sequence[KeyId], on_missing: OnMissingSettings | None) -> Mask:
         """Which keys have a flight that lookups with these retries may join, given the time."""
-        return np.array(
-            [
-                key_id in self._joinable or (on_missing, key_id) in self._postponed
-                for key_id in key_ids
-            ],
-            np.bool_,
-        )
+        joinable, postponed = self._joinable, self._postponed
+        may_join = [key in joinable or (on_missing, key) in postponed for key in key_ids]
+        return np.array(may_join, np.bool_)
 
     def join(
         self,

@@ -132,10 +132,11 @@ class LocalResolver:
         positions: Positions,
         ordinals: Positions,
         *,
-        columns: Sequence[str],
+        lookup: WaitingLookup,
     ) -> list[Answer]:
         """The answers to one lookup from a query's result."""
-        return self._with_default([*result.answers(positions, ordinals, columns)], columns)
+        answers = [*result.answers(positions, ordinals, lookup.columns)]
+        return self._with_default(answers, lookup.columns)
 
     def failed(
         self,

@@ -2,6 +2,7 @@
 
 import pytest
 
+from lookup_core.dimension.explanation import KeyState
 from lookup_core.lookup_options import LookupOptions
 from lookup_core.settings import CacheMode
 from tests.lookup_core.dimension.scenario import (
@@ -268,3 +269,14 @@ def test_lookup_with_waiting_keys_may_leave(mode: CacheMode) -> None:
 
     assert (scenario.send(), scenario.next_deadline) == (None, None)
     assert scenario.statistics.waiting_keys == 0
+
+
+def test_explanation_is_for_plain_lookups(scenario: Scenario) -> None:
+    """A key that waits by the retries of one channel is not cached for lookups without them."""
+    scenario.land(scenario.query(1, 7, options=retrying(1)))
+    scenario.invalidate(7)
+    configured = Scenario(settings(missing_retries=1))
+    configured.land(configured.query(1, 7, options=retrying(1)))
+
+    assert scenario.explain(7)[0].state is KeyState.NOT_CACHED
+    assert configured.explain(7)[0].state is KeyState.IN_FLIGHT

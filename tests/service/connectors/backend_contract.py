@@ -94,6 +94,14 @@ class BackendContract:
         columns = fetched.rows.to_pydict().values()
         assert sorted(zip(fetched.ordinals.tolist(), *columns, strict=True)) == expected
 
+    async def test_rows_state_an_earlier_read(self, open_backend: OpenBackend) -> None:
+        """Rows have a time of reading unless they are read when they are requested."""
+        async with open_backend(AIRPORTS, ["code"]) as backend:
+            await backend.describe(timeout_s=TIMEOUT_S)
+            fetched = await backend.fetch(pa.record_batch({"code": ["JFK"]}), timeout_s=TIMEOUT_S)
+
+            assert (fetched.read_at is None) is backend.reads_on_request
+
     async def test_composite_keys_match_by_part(self, open_backend: OpenBackend) -> None:
         """A composite key is compared part by part."""
         rows = pa.table({"a": ["x", "x|y", "x"], "b": ["y|z", "z", "y"], "n": [1, 2, 3]})
