@@ -74,6 +74,7 @@ def test_written_values_reach_the_engine() -> None:
         timeout: 9s
         wait_for_dimension: 500ms
         default: {name: "?", tier: 0}
+        match: first
         cache: {mode: partial, max_bytes: 1KiB, ttl: 1m, negative_ttl: 0s, ttl_jitter: 0.25,
                 stale_while_revalidate: 30s, stale_if_error: 1h}
         batch: {max_keys: 9, linger: 5ms, max_in_flight: 2}
@@ -87,6 +88,7 @@ def test_written_values_reach_the_engine() -> None:
         timeout_s=9.0,
         wait_for_dimension_s=0.5,
         default={"name": "?", "tier": 0},
+        match=Match.FIRST,
         cache=CacheSettings(
             mode=CacheMode.PARTIAL,
             max_bytes=1024,
