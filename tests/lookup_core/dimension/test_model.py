@@ -172,7 +172,7 @@ class DimensionMachine(RuleBasedStateMachine):
         changed = [] if is_flush else [key]
         assert self.scenario.invalidate(*changed) == self.model.invalidate(changed or KEYS)
 
-    @rule(seconds=st.sampled_from([0.25, 0.5, 1.0, 4.0]), is_sent=st.booleans())
+    @rule(seconds=st.sampled_from([0.25, 0.5, 1.0, 4.0, 10.0]), is_sent=st.booleans())
     def wait(self, seconds: float, *, is_sent: bool) -> None:
         """Time passes, and retries may be due."""
         self.scenario.now += seconds
