@@ -4,13 +4,12 @@ Looks up nothing; `lookup_task` does so in the Python workers.
 """
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F  # noqa: N812 -- its usual name
 from pyspark.sql.types import DataType, StructField, StructType, _parse_datatype_string
 
 from lookup_core.errors import ErrorCode, InvalidRequest
@@ -23,6 +22,7 @@ from spark_client.lookup_settings import (
     LookupSettings,
     OutputMode,
     PassSettings,
+    Via,
 )
 from spark_client.lookup_task import (
     LookupFunctionTask,
@@ -32,6 +32,13 @@ from spark_client.lookup_task import (
 )
 from spark_client.output_columns import AddedPart
 from spark_client.pandas_function import LookupFunction, pandas_function
+from spark_client.pass_function import (
+    HAS_ARROW_FUNCTIONS,
+    arrow_function,
+    by_function,
+    check_via,
+    is_function,
+)
 from spark_client.schemas import (
     added_fields,
     arrow_columns,
@@ -74,6 +81,7 @@ class PassOptions:
     event_time: str | None = None
     watermark_delay_ms: int | None = None
     watermark_interval_ms: int | None = None
+    via: Via | None = None
 
     def joined(self, other: "PassOptions") -> "PassOptions":
         """The options of both; ValueError for an option with two values."""
@@ -95,6 +103,7 @@ class PassOptions:
         options = (self.watermark_delay_ms, self.watermark_interval_ms)
         if self.event_time is None and options != (None, None):
             raise ValueError("watermark_delay and watermark_interval need event_time")
+        check_via(self.via, self.mode)
         self.settings(None)
 
     def settings(self, event_time: int | None) -> PassSettings:
@@ -157,8 +166,7 @@ class LookupJoins:
         driver has no sidecar and no `schema` was given.
         """
         names, columns = column_names(records), _Columns(records.schema)
-        schema = [*records.schema.fields]
-        targets = []
+        targets, added = [], []
         for number, lookup in enumerate(self.lookups):
             keys = [columns.of(name, names) for name in lookup.keys.columns]
             described = lookup.described([key.kind for key in keys])
@@ -173,15 +181,17 @@ class LookupJoins:
                     part=lookup.added.part(described),
                 )
             )
-            schema += lookup.added.fields(described)
+            added += lookup.added.fields(described)
             if lookup.added.how.has_columns:
                 columns.add(number, described, prefix=lookup.added.prefix)
-        names.check_with([field.name for field in schema[len(records.columns) :]])
-        event_time = _time_position(
-            records.schema, names, "event_time", column=self.options.event_time
-        )
-        task = LookupJoinTask(LookupPass(targets, self.options.settings(event_time)))
-        return addressable(records).mapInArrow(task, StructType(schema))
+        names.check_with([field.name for field in added])
+        options = self.options
+        event_time = _time_position(records.schema, names, "event_time", column=options.event_time)
+        lookups = LookupPass(targets, options.settings(event_time))
+        if is_function(options.via, options.mode, columns=len(records.columns)):
+            return by_function(records, lookups, added)
+        schema = StructType([*records.schema, *added])
+        return addressable(records).mapInArrow(LookupJoinTask(lookups), schema)
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,14 +254,9 @@ def lookup_udf(
     """A function of the key's columns, in the order of the dimension's key."""
     task = LookupFunctionTask(address, dimension, arrow_columns(columns), lookup, settings)
     name = f"lookup_{dimension}"  # shown in query plans
-    if not hasattr(F, "arrow_udf"):  # PySpark 3.5 and 4.0
+    if not HAS_ARROW_FUNCTIONS:
         return pandas_function(task, columns, name)
-
-    def looked_up(keys: Iterator[pa.Array]) -> Iterator[pa.Array]:
-        return task(keys)
-
-    looked_up.__name__ = name
-    return F.arrow_udf(looked_up, returnType=columns)  # its kind stands in the type hints
+    return arrow_function(task, columns, name)
 
 
 class ColumnNames:

@@ -19,6 +19,14 @@ class OutputMode(TextEnum):
     KEY_ORDERED = "key_ordered"
 
 
+class Via(TextEnum):
+    """How the records pass through Python."""
+
+    AUTO = "auto"  # chosen when the DataFrame is known
+    BATCH = "batch"  # with all columns
+    UDF = "udf"  # only the columns that the lookups need
+
+
 class FailurePolicy(TextEnum):
     """The effect of a failed lookup on its record."""
 

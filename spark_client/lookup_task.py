@@ -1,8 +1,9 @@
 """Task of one partition in the Python worker: a picklable function of record batches."""
 
+from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import ExitStack, closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 
 import pyarrow as pa
@@ -23,6 +24,7 @@ from spark_client.input_thread import Doorbell, InputThread
 from spark_client.lookup_operator import LookupOperator, LookupPlan
 from spark_client.lookup_settings import JoinKeys, KeyColumn, LookupSettings, PassSettings
 from spark_client.output_columns import (
+    AddedOutput,
     AddedPart,
     Output,
     StructOutput,
@@ -79,6 +81,31 @@ class LookupPass:
 
     targets: Sequence[LookupTarget]
     settings: PassSettings
+
+    @property
+    def inputs(self) -> tuple[int, ...]:
+        """The positions of the records' columns that the lookups need, in order."""
+        found = [self.settings.event_time]
+        for target in self.targets:
+            found.append(target.settings.as_of)
+            found += [column.position for column in target.key_columns if column.lookup is None]
+        return tuple(sorted({position for position in found if position is not None}))
+
+    def over_inputs(self) -> "LookupPass":
+        """The same lookups for records that consist of the `inputs` only."""
+        places: dict[int | None, int] = {
+            position: place for place, position in enumerate(self.inputs)
+        }
+        targets = []
+        for target in self.targets:
+            keys = tuple(
+                replace(key, position=places[key.position]) if key.lookup is None else key
+                for key in target.key_columns
+            )
+            settings = replace(target.settings, as_of=places.get(target.settings.as_of))
+            targets.append(replace(target, key_columns=keys, settings=settings))
+        event_time = places.get(self.settings.event_time)
+        return LookupPass(targets, replace(self.settings, event_time=event_time))
 
     def enriched(
         self, batches: Iterator[pa.RecordBatch], output_of: Callable[[pa.Schema], Output]
@@ -159,7 +186,8 @@ class LookupFunctionTask:
 
     def __call__(self, arrays: Iterator[pa.Array | tuple[pa.Array, ...]]) -> Iterator[pa.Array]:
         """A struct for each input row, in the same order; NULL for a key that is NULL."""
-        batches = map(_key_columns, arrays)
+        sizes: deque[int] = deque()
+        batches = counted(map(_key_columns, arrays), sizes)
         first = next(batches, None)
         if first is None:
             return
@@ -178,8 +206,47 @@ class LookupFunctionTask:
         )
         lookups, output = LookupPass([target], self.settings), StructOutput(self.columns)
         with closing(lookups.enriched(chain([first], batches), lambda _: output)) as structs:
-            for batch in structs:
-                yield batch.column(0)
+            yield from in_sizes(structs, sizes)
+
+
+@dataclass(frozen=True, slots=True)
+class LookupPassTask:
+    """The function of an iterator of Arrow arrays that `arrow_udf` calls for a whole pass."""
+
+    lookups: LookupPass  # over its inputs
+
+    def __call__(self, arrays: Iterator[pa.Array | tuple[pa.Array, ...]]) -> Iterator[pa.Array]:
+        """The added columns for each input row, as `AddedOutput`, in the same order."""
+        sizes: deque[int] = deque()
+        batches = counted(map(_arguments, arrays), sizes)
+        output = AddedOutput([target.part for target in self.lookups.targets])
+        with closing(self.lookups.enriched(batches, lambda _: output)) as structs:
+            yield from in_sizes(structs, sizes)
+
+
+def counted(batches: Iterator[pa.RecordBatch], sizes: deque[int]) -> Iterator[pa.RecordBatch]:
+    """The batches; the number of rows of each is appended to `sizes` first."""
+    for batch in batches:
+        sizes.append(batch.num_rows)
+        yield batch
+
+
+def in_sizes(outputs: Iterator[pa.RecordBatch], sizes: deque[int]) -> Iterator[pa.Array]:
+    """The first column of all outputs, in arrays of these sizes.
+
+    If Spark has its input as Arrow columns, it pairs each array with a batch of its input.
+    """
+    parts: list[pa.Array] = []
+    rows = 0
+    for output in outputs:
+        parts.append(output.column(0))
+        rows += output.num_rows
+        while sizes and rows >= sizes[0]:
+            size = sizes.popleft()
+            whole = parts[0] if len(parts) == 1 else pa.concat_arrays(parts)
+            yield whole.slice(0, size)
+            parts, rows = [whole.slice(size)], rows - size
+    yield from (parts[0].slice(0, 0) for _ in sizes)  # empty batches at the end
 
 
 def origin() -> str:
@@ -205,10 +272,15 @@ def task_trace(given: TraceParent | None) -> TraceParent | None:
 
 
 def _key_columns(parts: pa.Array | tuple[pa.Array, ...]) -> pa.RecordBatch:
-    columns = list(parts) if isinstance(parts, tuple) else [parts]
-    for index, column in enumerate(columns):
-        if types.is_nested(column.type):
-            detail = f"argument {index} is {column.type}, which is no key type"
+    arguments = _arguments(parts)
+    for field in arguments.schema:
+        if types.is_nested(field.type):
+            detail = f"{field.name} is {field.type}, which is no key type"
             raise InvalidRequest(ErrorCode.KEY_TYPE, detail)
-    # Functions take their arguments by position, so the key's columns have no names here.
+    return arguments
+
+
+def _arguments(parts: pa.Array | tuple[pa.Array, ...]) -> pa.RecordBatch:
+    columns = list(parts) if isinstance(parts, tuple) else [parts]
+    # Functions take their arguments by position, so the columns have no names here.
     return pa.record_batch(columns, [f"argument {index}" for index in range(len(columns))])

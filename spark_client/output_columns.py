@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from lookup_core.errors import ErrorCode, InvalidRequest
-from lookup_core.operator.element_queue import Positions
+from lookup_core.operator.element_queue import Positions, RowMask
 from lookup_core.operator.question import STATUS_FIELDS, Question
 from lookup_core.operator.records_in_flight import Leaving
 from spark_client.lookup_settings import JoinType
@@ -72,12 +72,15 @@ class AddedPart:
             fields.append(pa.field(self.status_column, pa.struct(STATUS_FIELDS)))
         return fields
 
-    def kept(self, question: Question, rows: Positions) -> Positions:
-        """Those of the rows that leave."""
-        if self.how is JoinType.LEFT:
-            return rows
+    @property
+    def drops_records(self) -> bool:
+        """Whether some records do not leave."""
+        return self.how is not JoinType.LEFT
+
+    def leaves(self, question: Question, rows: Positions) -> RowMask:
+        """Which of the rows leave, if the part `drops_records`."""
         has_row = question.has_row_at(rows)
-        return rows[~has_row if self.how is JoinType.ANTI else has_row]
+        return ~has_row if self.how is JoinType.ANTI else has_row
 
     def arrays(self, question: Question, rows: Positions) -> list[pa.Array]:
         """The columns of these rows, as `fields`."""
@@ -99,7 +102,8 @@ class JoinedOutput:
         pairs = list(zip(self.parts, run.questions, strict=True))
         rows = run.rows
         for part, question in pairs:
-            rows = part.kept(question, rows)
+            if part.drops_records:
+                rows = rows[part.leaves(question, rows)]
         columns = _rows_of(run.records, rows).columns
         for part, question in pairs:
             columns += part.arrays(question, rows)
@@ -144,4 +148,49 @@ class StructOutput:
         return pa.record_batch([pa.nulls(0, pa.struct(list(self.columns)))], ["row"])
 
 
-Output = JoinedOutput | StructOutput
+@dataclass(frozen=True, slots=True)
+class AddedOutput:
+    """Builds batches of one struct column, with what all lookups add to a record.
+
+    The fields have the names "0", "1" and so on. If the lookups drop records, the last one is
+    whether the record leaves. A single field stands alone: Spark copies structs.
+    """
+
+    parts: Sequence[AddedPart]
+
+    @property
+    def _fields(self) -> list[pa.Field]:
+        fields = [field for part in self.parts for field in part.fields]
+        if drops_records(self.parts):
+            fields.append(pa.field("", pa.bool_()))
+        return [field.with_name(str(at)) for at, field in enumerate(fields)]
+
+    def build(self, run: Leaving) -> pa.RecordBatch:
+        """The structs for answered rows of a run, none of which is left out."""
+        pairs = list(zip(self.parts, run.questions, strict=True))
+        arrays = [array for part, question in pairs for array in part.arrays(question, run.rows)]
+        if drops_records(self.parts):
+            leaves = np.ones(len(run.rows), np.bool_)
+            for part, question in pairs:
+                if part.drops_records:
+                    leaves &= part.leaves(question, run.rows)
+            arrays.append(pa.array(leaves))
+        return self._batch(arrays)
+
+    def empty(self) -> pa.RecordBatch:
+        """No structs."""
+        return self._batch([pa.nulls(0, field.type) for field in self._fields])
+
+    def _batch(self, arrays: list[pa.Array]) -> pa.RecordBatch:
+        whole = arrays[0]
+        if arrays[1:]:
+            whole = pa.StructArray.from_arrays(arrays, fields=self._fields)
+        return pa.record_batch([whole], ["row"])
+
+
+def drops_records(parts: Sequence[AddedPart]) -> bool:
+    """Whether some records do not leave."""
+    return any(part.drops_records for part in parts)
+
+
+Output = JoinedOutput | StructOutput | AddedOutput

@@ -39,6 +39,7 @@ from spark_client.lookup_settings import (
     On,
     OutputMode,
     PassSettings,
+    Via,
     join_keys,
 )
 from spark_client.pandas_function import LookupFunction
@@ -60,6 +61,7 @@ _PART = re.compile(r"\s*(\d+)\s*([a-z]+)")
 
 How = Literal["left", "inner", "semi", "anti"]
 Mode = Literal["ordered", "unordered", "key_ordered"]
+Route = Literal["auto", "batch", "udf"]
 _Choice = TypeVar("_Choice", bound=TextEnum)
 
 
@@ -130,6 +132,7 @@ class Sidecar:
         event_time: str | None = None,
         watermark_delay: str | None = None,
         watermark_interval: str | None = None,
+        via: Route | None = None,
         prefix: str = "",
         status_column: str | None = None,
         schema: str | StructType | None = None,
@@ -159,6 +162,10 @@ class Sidecar:
         each batch, or of several that come at once; also within a batch, whenever the watermark
         advances by `watermark_interval`. If the dimension has `wait_for_dimension`, lookups wait
         for the changes up to their event time (or `as_of` time); `timeout` includes that wait.
+        `via`: `"udf"` sends only key and time columns through Python, `"batch"` all columns of the
+        records; `"auto"` (the default) chooses by the mode and the number of columns. With
+        `"udf"`, which needs PySpark 4.1 and mode `"ordered"`, columns that the query does not use
+        are not read, and records whose added columns it does not use are not looked up.
         `prefix`: before the names of the added columns.
         `status_column`: name of an added struct<outcome string, age_ms bigint, error string>.
         `schema`: DDL or StructType of the dimension's columns, for a driver without a sidecar: in
@@ -182,6 +189,7 @@ class Sidecar:
             event_time=event_time,
             watermark_delay=watermark_delay,
             watermark_interval=watermark_interval,
+            via=via,
         )
         options.check()
         return LookupJoin(
@@ -206,6 +214,7 @@ class Sidecar:
         event_time: str | None = None,
         watermark_delay: str | None = None,
         watermark_interval: str | None = None,
+        via: Route | None = None,
     ) -> LookupJoins:
         """Enrich a DataFrame by several lookups in one pass: `events.transform(…lookup_joins(…))`.
 
@@ -231,6 +240,7 @@ class Sidecar:
             event_time=event_time,
             watermark_delay=watermark_delay,
             watermark_interval=watermark_interval,
+            via=via,
         )
         for lookup in lookups:
             options = options.joined(lookup.options)
@@ -439,7 +449,7 @@ def _settings(
     )
 
 
-def _pass_options(
+def _pass_options(  # noqa: PLR0913 -- the options of a pass
     *,
     mode: str | None,
     capacity: int | None,
@@ -447,6 +457,7 @@ def _pass_options(
     event_time: str | None,
     watermark_delay: str | None,
     watermark_interval: str | None,
+    via: str | None,
 ) -> PassOptions:
     interval_ms = None if watermark_interval is None else duration_ms(watermark_interval)
     if interval_ms == 0:
@@ -458,4 +469,5 @@ def _pass_options(
         event_time,
         None if watermark_delay is None else duration_ms(watermark_delay),
         interval_ms,
+        None if via is None else _chosen(Via, "via", via),
     )

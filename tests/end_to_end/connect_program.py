@@ -32,6 +32,7 @@ def main(url: str) -> dict[str, object]:
         mode.value: sidecar.lookup_join("customers", on="id", columns=["tier"], mode=mode.value)
         for mode in OutputMode
     }
+    joins["udf"] = sidecar.lookup_join("customers", on="id", columns=["tier"], via="udf")
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         events = session.range(0, 100, numPartitions=1).select(

@@ -23,7 +23,9 @@ def test_same_calls_work_under_connect(sidecar_process: SidecarProcess) -> None:
 
     assert output.result == {
         "session": "pyspark.sql.connect.session",
-        "tiers": {how: [0, 1, 2, 3, 4, 0, 1] for how in (*OutputMode, "divided", "sql", "once")},
+        "tiers": {
+            how: [0, 1, 2, 3, 4, 0, 1] for how in (*OutputMode, "udf", "divided", "sql", "once")
+        },
         "windows": 9,  # the last one stays open
     }
     assert "Traceback" not in output.standard_error

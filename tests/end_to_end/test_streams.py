@@ -7,6 +7,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 -- its usual name
 
 from spark_client import Sidecar
+from spark_client.sidecar import Route
 from tests.end_to_end.sidecars import url_of
 from tests.end_to_end.spark_frames import written
 from tools.processes.sidecar_process import SidecarProcess
@@ -54,12 +55,14 @@ def test_every_record_comes_out_once(
     ]
 
 
-@pytest.mark.real_path
+@pytest.mark.parametrize("via", [pytest.param("batch", marks=pytest.mark.real_path), "udf"])
 def test_windows_close_after_a_lookup_join(
-    events: DataFrame, sidecar_process: SidecarProcess, tmp_path: Path
+    events: DataFrame, sidecar_process: SidecarProcess, tmp_path: Path, via: Route
 ) -> None:
     """The watermark of the input reaches an aggregation after the join, in append mode."""
-    join = Sidecar(url_of(sidecar_process)).lookup_join("customers", on="id", columns=["tier"])
+    join = Sidecar(url_of(sidecar_process)).lookup_join(
+        "customers", on="id", columns=["tier"], event_time="at", via=via
+    )
     enriched = events.withWatermark("at", "1 second").transform(join)
     counts = enriched.groupBy(F.window("at", "100 seconds"), "tier").count()
 

@@ -22,7 +22,9 @@ from spark_client.lookup_settings import (
     LookupSettings,
     OutputMode,
     PassSettings,
+    Via,
 )
+from spark_client.pass_function import LEAST_COLUMNS, check_via, is_function
 from spark_client.sidecar import duration_ms
 from spark_client.transport.connections import Address
 from spark_client.transport.endpoint import ClientTls
@@ -66,6 +68,7 @@ def test_options_are_carried_over() -> None:
         as_of="at",
         watermark_delay="10 seconds",
         watermark_interval="1 minute",
+        via="batch",
         prefix="p_",
         status_column="_s",
         schema="x string",
@@ -85,7 +88,7 @@ def test_options_are_carried_over() -> None:
             trace=TraceParent(TRACEPARENT),
             show_keys=False,
         ),
-        options=PassOptions(OutputMode.UNORDERED, 7, 0.5, "ts", 10_000, 60_000),
+        options=PassOptions(OutputMode.UNORDERED, 7, 0.5, "ts", 10_000, 60_000, Via.BATCH),
     )
     assert join.options.settings(3) == PassSettings(
         OutputMode.UNORDERED,
@@ -117,6 +120,8 @@ def test_pass_options_are_shared() -> None:
         ({}, {"capacity": 5}, {"capacity": 6}, "capacity is 6 and 5; all lookups of a pass"),
         ({"timeout": 1}, {"timeout": 2}, {}, "timeout is 1 and 2"),
         ({"event_time": "t"}, {"event_time": "u"}, {}, "event_time is t and u"),
+        ({"via": "udf"}, {"via": "auto"}, {}, "via is udf and auto"),
+        ({"via": "udf"}, {}, {"mode": "unordered"}, "via='udf' keeps the order"),
         ({}, {}, {"watermark_delay": "1 s"}, "need event_time"),
         ({}, {}, {"capacity": 0}, "at least 1"),
     ],
@@ -130,6 +135,33 @@ def test_contradictions_of_a_pass_are_refused(
 
     with pytest.raises(ValueError, match=text):
         sidecar.lookup_joins(lookups, **given)
+
+
+@pytest.mark.parametrize(
+    ("via", "mode", "columns", "expected"),
+    [
+        (None, None, LEAST_COLUMNS, True),
+        (Via.AUTO, OutputMode.ORDERED, LEAST_COLUMNS, True),
+        (Via.AUTO, OutputMode.ORDERED, LEAST_COLUMNS - 1, False),
+        (None, OutputMode.UNORDERED, 1000, False),
+        (None, OutputMode.KEY_ORDERED, 1000, False),
+        (Via.BATCH, None, 1000, False),
+        (Via.UDF, None, 1, True),
+    ],
+)
+def test_width_and_mode_choose_the_way(
+    via: Via | None, mode: OutputMode | None, columns: int, *, expected: bool
+) -> None:
+    """Ordered passes of wide records are functions; PySpark before 4.1 has none."""
+    assert is_function(via, mode, columns=columns) is expected
+    assert not is_function(None, mode, columns=columns, has_functions=False)
+
+
+def test_older_pyspark_refuses_functions() -> None:
+    """Before PySpark 4.1, `via="udf"` is an error with the remedy."""
+    with pytest.raises(ValueError, match=r"needs PySpark 4\.1 or newer; use via='batch'"):
+        check_via(Via.UDF, None, has_functions=False)
+    check_via(Via.AUTO, None, has_functions=False)
 
 
 @pytest.mark.parametrize("lookups", [[], ["airports"]])
@@ -146,6 +178,9 @@ def test_pass_needs_lookups(lookups: list[Any]) -> None:
         ({"how": "outer"}, "how must be left or inner or semi or anti"),
         ({"on_timeout": "ignore"}, "on_timeout must be fail or null"),
         ({"on_error": ""}, "on_error must be fail or null"),
+        ({"via": "arrow"}, "via must be auto or batch or udf, not 'arrow'"),
+        ({"via": "udf", "mode": "unordered"}, "use via='batch' for mode='unordered'"),
+        ({"via": "udf", "mode": "key_ordered"}, "use via='batch' for mode='key_ordered'"),
         ({"columns": "name"}, r"write \['name'\]"),
         ({"capacity": 0}, "capacity is whole records, at least 1"),
         ({"capacity": 1.0}, "capacity"),

@@ -12,6 +12,7 @@ from spark_client.lookup_task import (
     LookupFunctionTask,
     LookupJoinTask,
     LookupPass,
+    LookupPassTask,
     LookupTarget,
     origin,
     task_trace,
@@ -121,6 +122,51 @@ def test_functions_give_structs(
     task = function_task(address, dimension)
 
     assert [struct for array in task(iter(keys)) for struct in array.to_pylist()] == structs
+
+
+def pass_of(address: Address) -> LookupPass:
+    """A lookup by the third column, and one as of the second, of records with event times."""
+    keys, columns = JoinKeys(("id",), ("id",)), (KeyColumn(3),)
+    settings = (LookupSettings(), LookupSettings(as_of=1))
+    targets = [
+        LookupTarget(address, name, keys, columns, each, AddedPart(COLUMNS))
+        for name, each in zip(("customers", "history"), settings, strict=True)
+    ]
+    return LookupPass(targets, PassSettings(event_time=1))
+
+
+def test_passes_give_structs(address: Address) -> None:
+    """A pass needs its key and time columns only, and gives a struct for each record."""
+    lookups = pass_of(address)
+
+    keys, times = pa.array([1, 9, 1]), pa.array([4, 4, 5], pa.timestamp("us"))
+    (structs,) = LookupPassTask(lookups.over_inputs())(iter([(times, keys)]))
+
+    assert lookups.inputs == (1, 3)
+    assert structs.to_pylist() == [
+        {"0": "Ann", "1": "Ann"},
+        {"0": None, "1": None},
+        {"0": "Ann", "1": "Ann II"},
+    ]
+
+
+@pytest.mark.parametrize(
+    "lengths", [[3, 4, 2], [0, 5, 0, 0, 1, 0], [1] * 9, [0], [], [30, 1], [0, 0]]
+)
+def test_functions_keep_the_sizes_of_batches(address: Address, lengths: list[int]) -> None:
+    """Spark may pair each output with a batch of its input, so it has as many rows."""
+    rows = iter(range(100))
+    keys = [pa.array([next(rows) for _ in range(length)], pa.int64()) for length in lengths]
+    times = [key.cast(pa.timestamp("us")) for key in keys]
+
+    structs = list(function_task(address, "customers")(iter(keys)))
+    passes = LookupPassTask(pass_of(address).over_inputs())(iter(zip(times, keys, strict=True)))
+
+    names = {1: "Ann", 3: "Ćirić", 4: ""}
+    assert [len(each) for each in structs] == lengths
+    assert [[row["0"] for row in each.to_pylist()] for each in passes] == [
+        [names.get(number) for number in each.to_pylist()] for each in keys
+    ]
 
 
 def test_versions_are_picked_and_cast(address: Address) -> None:

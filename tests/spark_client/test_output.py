@@ -10,6 +10,7 @@ from lookup_core.operator.question import Question
 from lookup_core.operator.records_in_flight import Leaving
 from spark_client.lookup_settings import JoinType
 from spark_client.output_columns import (
+    AddedOutput,
     AddedPart,
     JoinedOutput,
     StructOutput,
@@ -96,6 +97,42 @@ def test_missing_row_is_a_null_struct(question: Question) -> None:
     built = StructOutput(COLUMNS).build(rows_of(question, 0, 1, 3))
 
     assert built.column(0).to_pylist() == [{"name": "seven"}, None, {"name": None}]
+
+
+def test_added_columns_are_fields_of_a_struct(question: Question) -> None:
+    """All rows stay, in order, and the last field is whether the record leaves."""
+    parts = [AddedPart(COLUMNS, JoinType.INNER, "c_", "_s"), AddedPart(COLUMNS, JoinType.LEFT)]
+    output = AddedOutput(parts)
+
+    built = output.build(Leaving(RECORDS, [question, question], np.array([0, 1, 3])))
+
+    hit = {"outcome": "hit", "age_ms": 1, "error": None}
+    missing = {"outcome": "missing", "age_ms": None, "error": None}
+    assert built.schema == output.empty().schema
+    assert built.column(0).to_pylist() == [
+        {"0": "seven", "1": hit, "2": "seven", "3": True},
+        {"0": None, "1": missing, "2": None, "3": False},
+        {"0": None, "1": hit | {"age_ms": 2}, "2": None, "3": True},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("hows", "leave"),
+    [
+        ([JoinType.SEMI], [True, False, True]),
+        ([JoinType.ANTI], [False, True, False]),
+        ([JoinType.SEMI, JoinType.ANTI], [False, False, False]),
+    ],
+)
+def test_all_joins_decide_what_leaves(
+    question: Question, hows: list[JoinType], leave: list[bool]
+) -> None:
+    """A record leaves if each join of the pass keeps it."""
+    output = AddedOutput([AddedPart(COLUMNS, how) for how in hows])
+
+    built = output.build(Leaving(RECORDS, [question] * len(hows), np.array([0, 1, 3])))
+
+    assert built.column(0).to_pylist() == leave
 
 
 def cast(values: object, given: pa.DataType, wanted: pa.DataType) -> pa.Array:

@@ -34,6 +34,7 @@ def enrich(events: DataFrame) -> DataFrame:
         event_time="at",
         watermark_delay="10 seconds",
         watermark_interval="1 minute",
+        via="auto",
         prefix="customer_",
         status_column="_lookup",
         schema="name string, segment string, tier int",
@@ -86,6 +87,7 @@ def wrong(sidecar: Sidecar) -> None:
     sidecar.lookup_join("d", on="k", on_error="skip")  # type: ignore[arg-type]  # no such policy
     sidecar.lookup_udf("d", deterministic="no")  # type: ignore[arg-type]  # not a truth value
     sidecar.register("spark")  # type: ignore[arg-type]  # no session
+    sidecar.lookup_join("d", on="k", via="arrow")  # type: ignore[arg-type]  # no such way
     sidecar.url = "unix:///other"  # type: ignore[misc]  # a sidecar is a value
 
 

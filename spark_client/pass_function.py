@@ -1,0 +1,99 @@
+"""Arrow functions of lookups: only their arguments leave the JVM, the other columns stay there.
+
+Chooses between such a function and `mapInArrow` for a pass; looks up nothing.
+"""
+
+from collections.abc import Iterator, Sequence
+
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812 -- its usual name
+from pyspark.sql.types import BooleanType, DataType, StructField, StructType
+
+from spark_client.lookup_settings import OutputMode, Via
+from spark_client.lookup_task import LookupFunctionTask, LookupPass, LookupPassTask
+from spark_client.output_columns import drops_records
+from spark_client.pandas_function import LookupFunction
+
+HAS_ARROW_FUNCTIONS = hasattr(F, "arrow_udf")  # PySpark 4.1 and newer
+LEAST_COLUMNS = 10  # of the records; see docs/decisions/037
+
+
+def arrow_function(
+    task: LookupFunctionTask | LookupPassTask, result: DataType, name: str
+) -> LookupFunction:
+    """The task as a function of columns; `name` is shown in query plans."""
+
+    def looked_up(arguments: Iterator[pa.Array]) -> Iterator[pa.Array]:
+        return task(arguments)
+
+    looked_up.__name__ = name
+    # Its kind stands in the type hints; the stubs of PySpark lack it.
+    return F.arrow_udf(looked_up, returnType=result)  # type: ignore[attr-defined]
+
+
+def check_via(
+    via: Via | None, mode: OutputMode | None, *, has_functions: bool = HAS_ARROW_FUNCTIONS
+) -> None:
+    """Raise ValueError if the pass cannot run as a function although the user wants it to."""
+    if via is not Via.UDF:
+        return
+    if mode not in {None, OutputMode.ORDERED}:
+        raise ValueError(
+            f"via='udf' keeps the order of each partition; use via='batch' for mode={str(mode)!r}"
+        )
+    if not has_functions:
+        raise ValueError("via='udf' needs PySpark 4.1 or newer; use via='batch'")
+
+
+def is_function(
+    via: Via | None,
+    mode: OutputMode | None,
+    *,
+    columns: int,
+    has_functions: bool = HAS_ARROW_FUNCTIONS,
+) -> bool:
+    """Whether a pass over records of `columns` columns runs as a function."""
+    if via in {Via.BATCH, Via.UDF}:
+        return via is Via.UDF
+    is_possible = has_functions and mode in {None, OutputMode.ORDERED}
+    return is_possible and columns >= LEAST_COLUMNS
+
+
+def by_function(records: DataFrame, lookups: LookupPass, added: Sequence[StructField]) -> DataFrame:
+    """The records with the added columns of a pass, in order; Spark drops what nothing reads.
+
+    The function is evaluated once for each record: it counts as nondeterministic, so that Spark
+    neither copies it nor moves filters below it.
+    """
+    drops = drops_records([target.part for target in lookups.targets])
+    if not added and not drops:
+        return records
+    kinds = [field.dataType for field in added] + [BooleanType()] * drops
+    result: DataType = kinds[0]
+    if kinds[1:]:
+        result = StructType([StructField(str(at), kind) for at, kind in enumerate(kinds)])
+    name = "_".join(["lookup", *(target.dimension for target in lookups.targets)])
+    function = arrow_function(LookupPassTask(lookups.over_inputs()), result, name)
+    arguments = [_column(records.columns[position]) for position in lookups.inputs]
+    found = _free_name(records.columns)
+    looked_up = records.select("*", function.asNondeterministic()(*arguments).alias(found))  # type: ignore[attr-defined]
+    fields = [F.col(found)]
+    if kinds[1:]:
+        fields = [F.col(found).getField(str(at)) for at in range(len(kinds))]
+    if drops:
+        looked_up = looked_up.where(fields[-1])
+    columns = [each.alias(field.name) for each, field in zip(fields, added, strict=False)]
+    return looked_up.select(*map(_column, records.columns), *columns)
+
+
+def _column(name: str) -> Column:
+    """The column of this name, which may have dots and backticks."""
+    return F.col("`" + name.replace("`", "``") + "`")
+
+
+def _free_name(names: Sequence[str]) -> str:
+    name, taken = "_lookup", {each.lower() for each in names}
+    while name in taken:
+        name += "_"
+    return name
