@@ -28,6 +28,7 @@ from bench.one_pass import one_pass
 from bench.row_bytes import row_bytes
 from bench.section import FigureTable, Section, miss_reasons, target_table
 from bench.speed import speed
+from bench.wide_records import wide_records
 
 ROOT = Path(__file__).parent.parent
 FOLDER = ROOT / "out" / "bench"
@@ -44,6 +45,7 @@ class Part(Protocol):
 PARTS: dict[str, Part] = {
     "speed": speed,
     "one-pass": one_pass,
+    "wide": wide_records,
     "cold": cold,
     "http": http_load,
     "growth": growth,

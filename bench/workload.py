@@ -59,7 +59,7 @@ class Workload:
         self.folder.mkdir(parents=True, exist_ok=True)
         random = np.random.default_rng(SEED)
         _write(self.dimension, customers(self.rows, random))
-        _write(self.events_of("zipf"), _events(_zipf_keys(self.events, self.rows, random)))
+        _write(self.events_of("zipf"), _events(zipf_keys(self.events, self.rows, random)))
         uniform = random.integers(0, self.rows, self.events)
         _write(self.events_of("uniform"), _events(uniform))
 
@@ -82,7 +82,8 @@ def customers(rows: int, random: np.random.Generator) -> pa.Table:
     )
 
 
-def _zipf_keys(count: int, rows: int, random: np.random.Generator) -> npt.NDArray[np.int64]:
+def zipf_keys(count: int, rows: int, random: np.random.Generator) -> npt.NDArray[np.int64]:
+    """Return Zipf-distributed keys from 0 to `rows`, in random order."""
     ranks = np.zeros(0, np.int64)
     while len(ranks) < count:
         drawn = random.zipf(ZIPF_EXPONENT, count)

@@ -14,6 +14,7 @@ from bench.memory import LookupCounts, ended_clients, unfinished_clients
 from bench.section import Section, Target, miss_reasons, target_table
 from bench.speed import Rate, Rates, differences, speed_section
 from bench.timing import KINDS, Timing
+from bench.wide_records import SELECT, TAKE, WIDEN, WideRates, wide_section, write_events
 from bench.workload import KEYS, Workload
 
 MIB = 2**20
@@ -140,6 +141,29 @@ def test_speed_is_a_ratio_of_rates() -> None:
         (1.0, 1.3, False),
         (1.0, 3.0, False),
     ]
+
+
+def test_wide_records_have_two_references() -> None:
+    """All columns are compared with `widen`, two with a plain selection, which is the target."""
+    seconds = {"via batch": 4.0, "via udf": 2.0, WIDEN: 4.0, TAKE: 1.25, SELECT: 1.0}
+    timings = [Timing(name, (taken,)) for name, taken in seconds.items()]
+    rates = [WideRates(50, 100, keeps_all, timings) for keeps_all in (True, False)]
+
+    section = wide_section(rates)
+
+    ratios = [[row[2] for row in table.rows[:2]] for table in section.tables]
+    assert ratios == [["1.000", "2.000"], ["0.250", "0.500"]]
+    assert [(each.figure, each.limit) for each in section.targets] == [(0.5, 0.85)]
+    assert section.targets[0].miss_reason.endswith("reaches 0.80")
+
+
+def test_wide_records_have_their_width(tmp_path: Path) -> None:
+    """Integers, doubles and texts follow the key and the two columns that queries use."""
+    write_events(tmp_path / "events.parquet", 100, columns=8, rows=50)
+
+    schema = pq.read_schema(tmp_path / "events.parquet")
+    assert schema.names == ["event", "customer_id", "amount", "c0", "c1", "c2", "c3", "c4"]
+    assert [str(kind) for kind in schema.types[3:6]] == ["int64", "double", "string"]
 
 
 def test_events_are_the_same_everywhere(tmp_path: Path) -> None:
