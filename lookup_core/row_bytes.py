@@ -18,7 +18,7 @@ def row_bytes(rows: pa.RecordBatch) -> npt.NDArray[np.int64]:
     """The bytes of each of n rows."""
     total = np.zeros(rows.num_rows, np.int64)
     for column in rows.columns:
-        total += _value_bytes(column)
+        total += value_bytes(column)
     return total
 
 
@@ -27,21 +27,30 @@ def most_row_bytes(rows: pa.RecordBatch) -> int:
     return sum(_most_value_bytes(column) for column in rows.columns) if rows.num_rows else 0
 
 
-def _value_bytes(column: pa.Array) -> npt.NDArray[np.int64] | int:
+def value_bytes(column: pa.Array) -> npt.NDArray[np.int64] | int:
+    """The bytes of each value, or of any value if all have the same."""
     if types.is_struct(column.type):
-        fields = [_value_bytes(field) for field in column.flatten()]
+        fields = [value_bytes(field) for field in column.flatten()]
         return np.broadcast_to(sum(fields), len(column))
-    if types.is_list(column.type):
+    if types.is_map(column.type):  # a dimension has none, but records may
+        offsets = column.offsets.to_numpy()
+        entries = [
+            np.broadcast_to(value_bytes(each), len(each)) for each in (column.keys, column.items)
+        ]
+        sums = np.append(0, np.cumsum(sum(entries)))
+        sizes: npt.NDArray[np.int64] = sums[offsets[1:]] - sums[offsets[:-1]]
+        return sizes
+    if types.is_list(column.type) or types.is_large_list(column.type):
         lengths = pc.list_value_length(column).fill_null(0).to_numpy()
         ends = np.cumsum(lengths)
         values = column.flatten()
-        sums = np.append(0, np.cumsum(np.broadcast_to(_value_bytes(values), len(values))))
+        sums = np.append(0, np.cumsum(np.broadcast_to(value_bytes(values), len(values))))
         found: npt.NDArray[np.int64] = sums[ends] - sums[ends - lengths]
         return found
     if _has_varying_size(column.type):
         lengths_bytes: npt.NDArray[np.int64] = pc.binary_length(column).fill_null(0).to_numpy()
         return lengths_bytes
-    return int((column.type.bit_width + 7) // 8)
+    return 0 if types.is_null(column.type) else int((column.type.bit_width + 7) // 8)
 
 
 def _most_value_bytes(column: pa.Array) -> int:
@@ -49,7 +58,7 @@ def _most_value_bytes(column: pa.Array) -> int:
         return pc.max(pc.binary_length(column)).as_py() or 0
     if types.is_struct(column.type):
         return sum(_most_value_bytes(field) for field in column.flatten())
-    return int(np.max(_value_bytes(column)))
+    return int(np.max(value_bytes(column)))
 
 
 def _has_varying_size(kind: pa.DataType) -> bool:

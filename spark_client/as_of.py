@@ -1,4 +1,4 @@
-"""As-of lookups in the client: validation, and the schemas of the versions' columns.
+"""As-of lookups in the client: validation, and the schemas of columns that are lists.
 
 The version of a record is selected in `lookup_core.operator.as_of`.
 """
@@ -39,12 +39,12 @@ def check_versions(versions: VersionColumns | None, *, is_as_of: bool, dimension
 
 
 def single_columns(lists: pa.Schema) -> pa.Schema:
-    """The columns of one version, from lists of versions."""
+    """The columns of one version or row, from lists of them."""
     return pa.schema([pa.field(field.name, _list_type(field).value_type) for field in lists])
 
 
 def list_columns(columns: pa.Schema, sent: pa.Schema) -> pa.Schema:
-    """These columns as lists of versions, and behind them the other sent columns unchanged."""
+    """These columns as lists, and behind them the other sent columns unchanged."""
     wanted = [pa.field(field.name, pa.list_(field.type)) for field in columns]
     return pa.schema([*wanted, *list(sent)[len(columns) :]])
 
@@ -60,6 +60,6 @@ def version_pick(lists: pa.Schema, columns: pa.Schema, versions: VersionColumns)
 
 def _list_type(field: pa.Field) -> pa.ListType:
     if not types.is_list(field.type):
-        detail = f"column {field.name!r} is no list of versions"
+        detail = f"column {field.name!r} is no list of rows"
         raise bad_frame(detail)
     return field.type

@@ -117,6 +117,8 @@ class FakeDimension:
     errors: Mapping[Key, ErrorCode] = field(default_factory=dict)
     versions: VersionColumns | None = None  # a key then has several rows, sent as lists
     waits: bool = False  # sent in OPENED; it has nothing to wait for
+    has_all_rows: bool = False  # a key may have several rows, sent as lists
+    default: Mapping[str, object] | None = None  # sent in OPENED; missing keys do not get it
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -145,9 +147,21 @@ class FakeDimension:
     def schema(self, columns: tuple[str, ...]) -> pa.Schema:
         """The schema of rows with these columns."""
         fields = [self.table.schema.field(name) for name in columns]
-        if self.versions is None:
+        if not self._has_lists:
             return pa.schema(fields)
         return pa.schema([pa.field(each.name, pa.list_(each.type)) for each in fields])
+
+    def default_row(self, columns: tuple[str, ...]) -> pa.RecordBatch | None:
+        """The default row with these columns."""
+        if self.default is None:
+            return None
+        schema = self.schema(columns)
+        values = [pa.array([self.default.get(each.name)], each.type) for each in schema]
+        return pa.record_batch(values, schema=schema)
+
+    @property
+    def _has_lists(self) -> bool:
+        return self.has_all_rows or self.versions is not None
 
     def _rows_by_key(self) -> dict[Key, list[int]]:
         found: dict[Key, list[int]] = {}
@@ -164,7 +178,7 @@ class FakeDimension:
         for each in self.schema(columns):
             column = self.table.column(each.name).to_pylist()
             lists = [[column[row] for row in versions] for versions in rows]
-            values = lists if self.versions else [versions[-1] for versions in lists]
+            values = lists if self._has_lists else [versions[-1] for versions in lists]
             arrays.append(pa.array(values, each.type))
         return pa.record_batch(arrays, schema=self.schema(columns))
 
@@ -276,9 +290,13 @@ class FakePeer:
             return _failure(opened, ErrorCode.KEY_TYPE, f"the key is {dimension.key}")
         credit = self._behaviour.credit_records, self._behaviour.credit_bytes
         self._channels[opened.channel] = _Channel(opened, dimension, columns, *credit)
-        schema, versions, waits = dimension.schema(columns), dimension.versions, dimension.waits
+        default = dimension.default_row(columns) if opened.wants_default else None
         return frames.Opened(
-            *(opened.channel, *credit, schema, dimension.key, versions, waits),
+            *(opened.channel, *credit, dimension.schema(columns), dimension.key),
+            versions=dimension.versions,
+            waits=dimension.waits,
+            has_all_rows=dimension.has_all_rows,
+            default=None if default is None else bytes(encode_batch(default)),
             options=opened.options,  # its rows never change, and it knows no keys to come
         )
 

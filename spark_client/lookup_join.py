@@ -40,6 +40,7 @@ from spark_client.pass_function import (
     is_function,
 )
 from spark_client.schemas import (
+    Needs,
     added_fields,
     arrow_columns,
     arrow_type,
@@ -60,10 +61,12 @@ class AddedColumns:
     prefix: str
     status_column: str | None
     how: JoinType = JoinType.LEFT
+    expands: bool = False
 
     def part(self, columns: StructType) -> AddedPart:
         """What the output gets, with these columns of the dimension."""
-        return AddedPart(arrow_columns(columns), self.how, self.prefix, self.status_column)
+        added = arrow_columns(columns)
+        return AddedPart(added, self.how, self.prefix, self.status_column, self.expands)
 
     def fields(self, columns: StructType) -> list[StructField]:
         """The fields of the output, as those of the `part`."""
@@ -133,6 +136,21 @@ class LookupJoin:
     settings: LookupSettings
     options: PassOptions
 
+    def check(self) -> None:
+        """Raise ValueError for options that contradict each other."""
+        added, is_as_of = self.added, self.as_of is not None
+        if added.expands and not added.how.has_columns:
+            raise ValueError(f"how={str(added.how)!r} adds no rows of the dimension; omit expand")
+        if added.expands and added.columns == ():
+            raise ValueError("expand needs at least one of the dimension's columns, not columns=[]")
+        if added.expands and is_as_of:
+            raise ValueError("as_of selects one version of a key, so there is nothing to expand")
+        if self.settings.wants_default and is_as_of:
+            raise ValueError(
+                "a dimension with versions has no default row; with as_of, on_timeout and on_error"
+                ' are "fail" or "null"'
+            )
+
     def __call__(self, records: DataFrame) -> DataFrame:
         """The enriched DataFrame; as `LookupJoins`, with a single lookup."""
         return LookupJoins((self,), self.options)(records)
@@ -147,7 +165,7 @@ class LookupJoin:
             self.dimension,
             columns=self.added.columns,
             key=pa.schema(fields, metadata=self.keys.metadata),
-            is_as_of=self.as_of is not None,
+            needs=Needs(self.as_of is not None, self.added.expands, self.settings.wants_default),
         )
         return dimension_columns(described)
 
@@ -183,15 +201,13 @@ class LookupJoins:
             )
             added += lookup.added.fields(described)
             if lookup.added.how.has_columns:
-                columns.add(number, described, prefix=lookup.added.prefix)
-        names.check_with([field.name for field in added])
-        options = self.options
-        event_time = _time_position(records.schema, names, "event_time", column=options.event_time)
-        lookups = LookupPass(targets, options.settings(event_time))
-        if is_function(options.via, options.mode, columns=len(records.columns)):
-            return by_function(records, lookups, added)
-        schema = StructType([*records.schema, *added])
-        return addressable(records).mapInArrow(LookupJoinTask(lookups), schema)
+                columns.add(number, described, lookup.added)
+        names.check_with([field.name for field in schema[len(records.columns) :]])
+        event_time = _time_position(
+            records.schema, names, "event_time", column=self.options.event_time
+        )
+        task = LookupJoinTask(LookupPass(targets, self.options.settings(event_time)))
+        return addressable(records).mapInArrow(task, StructType(schema))
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,17 +222,30 @@ class _Columns:
     def __init__(self, records: StructType) -> None:
         self._records = records
         self._added: dict[str, _Column] = {}
+        self._multiplied: set[str] = set()  # of lookups that expand
 
-    def add(self, lookup: int, columns: StructType, *, prefix: str) -> None:
+    def add(self, lookup: int, columns: StructType, added: AddedColumns) -> None:
         """Add the columns of a lookup."""
         for position, field in enumerate(columns):
-            place = KeyColumn(position, lookup)
-            self._added[prefix + field.name] = _Column(place, field.dataType)
+            place, name = KeyColumn(position, lookup), added.prefix + field.name
+            self._added[name] = _Column(place, field.dataType)
+            if added.expands:
+                self._multiplied.add(name)
 
     def of(self, name: str, names: "ColumnNames") -> _Column:
-        """A column by its name in the output; raises InvalidRequest that lists them."""
+        """A column by its name in the output.
+
+        Raises InvalidRequest that lists them, and for a column of a lookup that expands.
+        """
         for known, column in self._added.items():
             if names.are_same(name, known):
+                if known in self._multiplied:
+                    raise InvalidRequest(
+                        ErrorCode.BAD_REQUEST,
+                        f"key column {known!r} has several rows for a record, as its lookup has"
+                        " expand=True; chain a second lookup_join for this key:"
+                        " records.transform(first).transform(second)",
+                    )
                 return column
         position = names.position(name, *self._added)
         return _Column(KeyColumn(position), self._records[position].dataType)

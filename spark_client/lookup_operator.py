@@ -24,7 +24,7 @@ from lookup_core.operator.event_time_watermarks import (
     Cut,
     EventTimeWatermarks,
 )
-from lookup_core.operator.question import Question, pieces
+from lookup_core.operator.question import Question
 from lookup_core.operator.records_in_flight import (
     Failed,
     Leaving,
@@ -32,6 +32,7 @@ from lookup_core.operator.records_in_flight import (
     RecordsInFlight,
     RunTimes,
 )
+from lookup_core.operator.row_products import even_lists
 from lookup_core.operator.segmented_queue import KeyOrderedQueue, UnorderedQueue
 from lookup_core.protocol.backlog import ChannelAnswer
 from lookup_core.protocol.sent_lookups import SentKeys
@@ -74,6 +75,8 @@ class LookupPlan:
     casts: ColumnCasts
     settings: LookupSettings
     as_of: AsOfPlan | None = None
+    expands: bool = False  # answers hold lists of rows
+    default: pa.RecordBatch | None = None  # the row of failed lookups, for FailurePolicy.DEFAULT
 
     @property
     def columns(self) -> pa.Schema:
@@ -89,7 +92,17 @@ class LookupPlan:
     def question(self, records: pa.RecordBatch) -> Question:
         """A question for these records, of which none is asked yet."""
         as_of = None if self.as_of is None else self.as_of.of(records)
-        return Question(records.num_rows, self.columns, as_of=as_of)
+        defaults = {
+            outcome: self.default
+            for outcome in (Outcome.TIMEOUT, Outcome.ERROR)
+            if self.default is not None and self.settings.policy(outcome) is FailurePolicy.DEFAULT
+        }
+        return Question(records.num_rows, self.columns, as_of=as_of, defaults=defaults)
+
+    def rows(self, sent: pa.RecordBatch) -> pa.RecordBatch:
+        """Rows of an answer in the output's types; raises InvalidRequest if they do not fit."""
+        rows = self.casts.apply(sent)
+        return even_lists(rows, dimension=self.dimension) if self.expands else rows
 
     def keys_of(self, run: Leaving) -> list[pa.Array]:
         """The key's columns for some rows of a run."""
@@ -265,7 +278,7 @@ class LookupOperator:
     def _on_answer(self, lookup: int, answered: ChannelAnswer) -> None:
         answer = answered.answer
         if answer.rows is not None:
-            answer = replace(answer, rows=self._plans[lookup].casts.apply(answer.rows))
+            answer = replace(answer, rows=self._plans[lookup].rows(answer.rows))
         progress = self._in_flight.answer(answered.question, lookup, answer)
         for failed in progress.failed:
             self._check(failed)
@@ -276,11 +289,7 @@ class LookupOperator:
 
     def _leaving(self) -> Iterator[pa.RecordBatch]:
         for leaving in self._in_flight.leaving():
-            max_bytes = self._settings.max_bytes
-            for rows in pieces(leaving.questions, leaving.rows, max_bytes=max_bytes):
-                output = self._output.build(replace(leaving, rows=rows))
-                if output.num_rows:
-                    yield output
+            yield from self._output.batches(leaving, max_bytes=self._settings.max_bytes)
         passed_ms = self._in_flight.passed_ms
         if passed_ms is not None and passed_ms != self._passed_ms:
             # Only now: no later lookup will be sent for the records before it.
@@ -302,15 +311,16 @@ class LookupOperator:
     def _check(self, failed: Failed) -> None:
         plan = self._plans[failed.lookup]
         is_timeout = failed.outcome is Outcome.TIMEOUT
-        policy = plan.settings.on_timeout if is_timeout else plan.settings.on_error
+        policy = plan.settings.policy(failed.outcome)
         if policy is FailurePolicy.FAIL and failed.records:
             option, how = ("on_timeout", "timed out") if is_timeout else ("on_error", "failed")
             raise LookupFailed(
                 failed.codes[0] if failed.codes else ErrorCode.INTERNAL,
                 f"{failed.records} lookups of {plan.dimension!r} {how}"
                 f" ({_reasons(failed.codes)}){self._failed_keys(failed)}; {option} is 'fail':"
-                f' {option}="null" keeps these records, with nulls; with lookup_join,'
-                " status_column adds the reason to each record",
+                f' {option}="null" keeps these records, with nulls, and "default" with the'
+                " default row of the dimension, if it has one; with lookup_join, status_column"
+                " adds the reason to each record",
             )
 
     def _failed_keys(self, failed: Failed) -> str:

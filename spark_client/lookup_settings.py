@@ -4,6 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from lookup_core.answer import Outcome
 from lookup_core.compatibility import TextEnum
 from lookup_core.keys.typed_keys import EXACT_NAMES
 from lookup_core.protocol.frames import TraceParent
@@ -32,6 +33,7 @@ class FailurePolicy(TextEnum):
 
     FAIL = "fail"  # the task fails
     NULL = "null"  # the dimension's columns are null
+    DEFAULT = "default"  # the record gets the dimension's default row
 
 
 class JoinType(TextEnum):
@@ -78,6 +80,15 @@ class LookupSettings:
     as_of: int | None = None  # position in the input of the time of each record's version
     trace: TraceParent | None = None  # None: the job's
     show_keys: bool = True  # in the errors of failed lookups
+
+    def policy(self, outcome: Outcome) -> FailurePolicy:
+        """The policy for lookups that fail with this outcome."""
+        return self.on_timeout if outcome is Outcome.TIMEOUT else self.on_error
+
+    @property
+    def wants_default(self) -> bool:
+        """Whether failed lookups get the default row."""
+        return FailurePolicy.DEFAULT in {self.on_timeout, self.on_error}
 
 
 @dataclass(frozen=True, slots=True)

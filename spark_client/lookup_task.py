@@ -15,7 +15,6 @@ from lookup_core.protocol.client_channel import ChannelRequest
 from lookup_core.protocol.frames import TraceParent
 from spark_client.as_of import (
     AsOfPlan,
-    check_versions,
     list_columns,
     single_columns,
     version_pick,
@@ -31,7 +30,7 @@ from spark_client.output_columns import (
     column_casts,
     joined_output,
 )
-from spark_client.schemas import check_types
+from spark_client.schemas import Needs, check_types
 from spark_client.transport.connections import Address, connections
 from spark_client.transport.interface import LookupChannel
 
@@ -57,22 +56,29 @@ class LookupTarget:
             key,
             settings.as_of is not None,
             task_trace(settings.trace),
+            wants_default=settings.wants_default,
         )
 
     def plan(self, key: pa.Schema, channel: LookupChannel) -> LookupPlan:
         """The plan over an open channel; raises InvalidRequest if the dimension does not fit."""
         columns, column = self.part.columns, self.settings.as_of
+        needs = Needs(column is not None, self.part.expands, self.settings.wants_default)
+        needs.check(channel, self.dimension)
         versions = channel.versions
-        check_versions(versions, is_as_of=column is not None, dimension=self.dimension)
         sent, wanted, offered = channel.columns, columns, channel.columns
-        if column is not None:
+        if needs.has_lists:
             wanted, offered = list_columns(columns, sent), single_columns(sent)
         casts = column_casts(sent, wanted, dimension=self.dimension)
         check_types(columns, offered, dimension=self.dimension)
         as_of = None
         if column is not None and versions is not None:
             as_of = AsOfPlan(column, version_pick(casts.target, columns, versions))
-        return LookupPlan(self.dimension, self.key_columns, key, casts, self.settings, as_of)
+        plan = LookupPlan(
+            *(self.dimension, self.key_columns, key, casts, self.settings, as_of),
+            expands=self.part.expands,
+        )
+        default = channel.default
+        return plan if default is None else replace(plan, default=plan.rows(default))
 
 
 @dataclass(frozen=True, slots=True)

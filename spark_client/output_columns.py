@@ -3,17 +3,22 @@
 The operator decides which rows leave.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from lookup_core.errors import ErrorCode, InvalidRequest
-from lookup_core.operator.element_queue import Positions, RowMask
-from lookup_core.operator.question import STATUS_FIELDS, Question
+from lookup_core.operator.element_queue import Positions
+from lookup_core.operator.question import STATUS_FIELDS, Question, pieces
 from lookup_core.operator.records_in_flight import Leaving
+from lookup_core.operator.row_products import OutputRows, RowProducts
+from lookup_core.row_bytes import row_bytes
 from spark_client.lookup_settings import JoinType
+
+_MOST_OUTPUT_ROWS = 65_536  # of one batch of multiplied records
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,10 +62,11 @@ def _cast(column: pa.Array, field: pa.Field) -> pa.Array:
 class AddedPart:
     """What one lookup adds to the records."""
 
-    columns: pa.Schema  # of the dimension
+    columns: pa.Schema  # of the dimension; of one row, if it expands
     how: JoinType = JoinType.LEFT
     prefix: str = ""
     status_column: str | None = None
+    expands: bool = False  # a record leaves once for each row in the lists of its answer
 
     @property
     def fields(self) -> list[pa.Field]:
@@ -72,22 +78,25 @@ class AddedPart:
             fields.append(pa.field(self.status_column, pa.struct(STATUS_FIELDS)))
         return fields
 
-    @property
-    def drops_records(self) -> bool:
-        """Whether some records do not leave."""
-        return self.how is not JoinType.LEFT
-
-    def leaves(self, question: Question, rows: Positions) -> RowMask:
-        """Which of the rows leave, if the part `drops_records`."""
+    def kept(self, question: Question, rows: Positions) -> Positions:
+        """Those of the rows that leave."""
+        if self.how is JoinType.LEFT:
+            return rows
+        if self.expands:
+            return rows[question.counts_at(rows) > 0]
         has_row = question.has_row_at(rows)
         return ~has_row if self.how is JoinType.ANTI else has_row
 
     def arrays(self, question: Question, rows: Positions) -> list[pa.Array]:
-        """The columns of these rows, as `fields`."""
-        arrays = question.columns_at(rows) if self.how.has_columns else []
+        """The columns of these rows, as `fields`; only the status, if the part expands."""
+        arrays = question.columns_at(rows) if self.how.has_columns and not self.expands else []
         if self.status_column is not None:
             arrays.append(question.status_at(rows))
         return arrays
+
+    def bytes_at(self, question: Question, rows: Positions) -> npt.NDArray[np.int64] | int:
+        """The bytes of `arrays` for each of these rows, without the status."""
+        return question.bytes_at(rows) if self.how.has_columns and not self.expands else 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,16 +106,59 @@ class JoinedOutput:
     schema: pa.Schema
     parts: Sequence[AddedPart]
 
-    def build(self, run: Leaving) -> pa.RecordBatch:
-        """A batch of answered rows of a run; the rows that the joins drop are left out."""
-        pairs = list(zip(self.parts, run.questions, strict=True))
-        rows = run.rows
-        for part, question in pairs:
-            if part.drops_records:
-                rows = rows[part.leaves(question, rows)]
-        columns = _rows_of(run.records, rows).columns
-        for part, question in pairs:
-            columns += part.arrays(question, rows)
+    def batches(self, run: Leaving, *, max_bytes: int) -> Iterator[pa.RecordBatch]:
+        """Batches of answered rows of a run, without the rows that the joins drop.
+
+        The columns that lookups add to a batch have at most `max_bytes`, or it has one row. If a
+        lookup expands, the bytes of the records count, too.
+        """
+        for part, question in zip(self.parts, run.questions, strict=True):
+            run = replace(run, rows=part.kept(question, run.rows))
+        if any(part.expands for part in self.parts):
+            yield from self._multiplied(run, max_bytes=max_bytes)
+            return
+        for rows in pieces(run.questions, run.rows, max_bytes=max_bytes):
+            if len(rows):
+                yield self._built(replace(run, rows=rows))
+
+    def _built(self, run: Leaving) -> pa.RecordBatch:
+        columns = _rows_of(run.records, run.rows).columns
+        for part, question in zip(self.parts, run.questions, strict=True):
+            columns += part.arrays(question, run.rows)
+        return pa.record_batch(columns, schema=self.schema)
+
+    def _multiplied(self, run: Leaving, *, max_bytes: int) -> Iterator[pa.RecordBatch]:
+        questions = [
+            question
+            for part, question in zip(self.parts, run.questions, strict=True)
+            if part.expands
+        ]
+        products = RowProducts([question.counts_at(run.rows) for question in questions])
+        for start in range(0, products.size, _MOST_OUTPUT_ROWS):
+            output = products.rows(start, min(start + _MOST_OUTPUT_ROWS, products.size))
+            within = replace(run, rows=run.rows[output.start : output.stop])
+            for rows in _cuts(self._output_bytes(within, output), max_bytes=max_bytes):
+                yield self._combined(within, output.part(rows))
+
+    def _output_bytes(self, run: Leaving, output: OutputRows) -> npt.NDArray[np.int64]:
+        """The bytes of each output row of these records, without its statuses."""
+        own = row_bytes(_rows_of(run.records, run.rows))
+        elements = iter(output.elements)
+        total = np.zeros(len(output.records), np.int64)
+        for part, question in zip(self.parts, run.questions, strict=True):
+            own += part.bytes_at(question, run.rows)
+            if part.expands:
+                total += question.element_bytes_at(run.rows[output.records], next(elements))
+        return total + own[output.records]
+
+    def _combined(self, run: Leaving, output: OutputRows) -> pa.RecordBatch:
+        rows, elements = run.rows[output.records], iter(output.elements)
+        records = pa.array(output.records)
+        columns = _rows_of(run.records, run.rows).take(records).columns
+        for part, question in zip(self.parts, run.questions, strict=True):
+            if part.expands:
+                columns += question.elements_at(rows, next(elements))
+            columns += [array.take(records) for array in part.arrays(question, run.rows)]
         return pa.record_batch(columns, schema=self.schema)
 
     def empty(self) -> pa.RecordBatch:
@@ -118,6 +170,17 @@ def joined_output(records: pa.Schema, parts: Sequence[AddedPart]) -> JoinedOutpu
     """The output for records of this schema; the caller has checked that names are distinct."""
     added = [field for part in parts for field in part.fields]
     return JoinedOutput(pa.schema([*records, *added]), parts)
+
+
+def _cuts(sizes: npt.NDArray[np.int64], *, max_bytes: int) -> Iterator[slice]:
+    """Consecutive parts of at most `max_bytes`, or of one row."""
+    total = np.cumsum(sizes)
+    start = 0
+    while start < len(total):
+        before = int(total[start - 1]) if start else 0
+        stop = int(np.searchsorted(total, before + max_bytes, side="right"))
+        yield slice(start, max(stop, start + 1))
+        start = max(stop, start + 1)
 
 
 def _rows_of(records: pa.RecordBatch, rows: Positions) -> pa.RecordBatch:
@@ -134,14 +197,18 @@ class StructOutput:
 
     columns: pa.Schema
 
-    def build(self, run: Leaving) -> pa.RecordBatch:
-        """The structs for answered rows of a run; NULL where there is no row."""
+    def batches(self, run: Leaving, *, max_bytes: int) -> Iterator[pa.RecordBatch]:
+        """The structs for answered rows of a run, in batches of at most `max_bytes`, or of one row.
+
+        NULL where there is no row.
+        """
         (question,) = run.questions
-        is_absent = pa.array(~question.has_row_at(run.rows))
-        structs = pa.StructArray.from_arrays(
-            question.columns_at(run.rows), fields=list(self.columns), mask=is_absent
-        )
-        return pa.record_batch([structs], ["row"])
+        for rows in pieces(run.questions, run.rows, max_bytes=max_bytes):
+            is_absent = pa.array(~question.has_row_at(rows))
+            structs = pa.StructArray.from_arrays(
+                question.columns_at(rows), fields=list(self.columns), mask=is_absent
+            )
+            yield pa.record_batch([structs], ["row"])
 
     def empty(self) -> pa.RecordBatch:
         """No structs."""

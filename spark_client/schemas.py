@@ -4,6 +4,7 @@ The mapping of types between Arrow and Spark is the same for every version of Sp
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import pyarrow as pa
 import pyspark
@@ -16,6 +17,7 @@ from lookup_core.protocol.client_channel import ChannelRequest
 from spark_client.as_of import check_versions, single_columns
 from spark_client.transport.channel_session import ChannelSession
 from spark_client.transport.connections import Address, connections
+from spark_client.transport.interface import LookupChannel
 
 _SPARK_TYPES: dict[pa.DataType, spark.DataType] = {
     pa.bool_(): spark.BooleanType(),
@@ -139,24 +141,65 @@ def key_field(name: str, kind: spark.DataType) -> pa.Field:
     return pa.field(name, found)
 
 
+@dataclass(frozen=True, slots=True)
+class Needs:
+    """What a lookup needs of its dimension."""
+
+    is_as_of: bool = False  # versions
+    expands: bool = False  # all rows of a key
+    wants_default: bool = False  # a default row
+
+    @property
+    def has_lists(self) -> bool:
+        """Whether the sidecar must send each column as a list."""
+        return self.is_as_of or self.expands
+
+    def check(self, channel: LookupChannel, dimension: str) -> None:
+        """Raise InvalidRequest if the dimension lacks one, or has versions without `is_as_of`."""
+        check_versions(channel.versions, is_as_of=self.is_as_of, dimension=dimension)
+        if self.expands and not channel.has_all_rows:
+            raise InvalidRequest(
+                ErrorCode.BAD_REQUEST,
+                f"{dimension!r} sends one row of a key, or its sidecar is too old for expand;"
+                " omit expand, or set match: all in the sidecar's configuration",
+            )
+        if self.expands and not len(channel.columns):
+            detail = f"{dimension!r} has no columns besides its key, so there is nothing to expand"
+            raise InvalidRequest(ErrorCode.BAD_REQUEST, f"{detail}; omit expand")
+        if self.wants_default and channel.default is None:
+            raise InvalidRequest(
+                ErrorCode.BAD_REQUEST,
+                f"{dimension!r} has no default row for on_timeout or on_error, or its sidecar is"
+                ' too old to send it; use "null", or set default in the sidecar\'s configuration',
+            )
+
+
+ONE_ROW = Needs()
+
+
 def described_columns(
     address: Address,
     dimension: str,
     *,
     columns: Sequence[str] | None,
     key: pa.Schema,
-    is_as_of: bool = False,
+    needs: Needs = ONE_ROW,
 ) -> pa.Schema:
     """Read a dimension's columns from a sidecar; `columns`: names, None for all.
 
-    With `is_as_of` the types are those of one version. Raises InvalidRequest, BackendError or
-    SidecarUnreachable.
+    If the lookup needs lists, the types are those of their elements. Raises InvalidRequest,
+    BackendError or SidecarUnreachable.
     """
     names = None if columns is None else tuple(columns)
+    request = ChannelRequest(
+        *(dimension, names, "driver", key),
+        is_as_of=needs.is_as_of,
+        wants_default=needs.wants_default,
+    )
     try:
-        channel = _opened(address, ChannelRequest(dimension, names, "driver", key, is_as_of))
-        check_versions(channel.versions, is_as_of=is_as_of, dimension=dimension)
-        if not is_as_of:
+        channel = _opened(address, request)
+        needs.check(channel, dimension)
+        if not needs.has_lists:
             return channel.columns
         wanted = list(channel.columns)[: None if names is None else len(names)]
         return single_columns(pa.schema(wanted))

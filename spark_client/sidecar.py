@@ -43,7 +43,13 @@ from spark_client.lookup_settings import (
     join_keys,
 )
 from spark_client.pandas_function import LookupFunction
-from spark_client.schemas import ANY_KEY, chosen_columns, described_columns, dimension_columns
+from spark_client.schemas import (
+    ANY_KEY,
+    Needs,
+    chosen_columns,
+    described_columns,
+    dimension_columns,
+)
 from spark_client.sql_functions import Dimensions, SqlFunctions, as_nondeterministic
 from spark_client.transport.connections import Address
 from spark_client.transport.endpoint import SYSTEMS_TLS, ClientTls, endpoint_of
@@ -61,7 +67,7 @@ _PART = re.compile(r"\s*(\d+)\s*([a-z]+)")
 
 How = Literal["left", "inner", "semi", "anti"]
 Mode = Literal["ordered", "unordered", "key_ordered"]
-Route = Literal["auto", "batch", "udf"]
+OnFailure = Literal["fail", "null", "default"]
 _Choice = TypeVar("_Choice", bound=TextEnum)
 
 
@@ -124,11 +130,12 @@ class Sidecar:
         as_of: str | None = None,
         columns: Sequence[str] | None = None,
         how: How = "left",
+        expand: bool = False,
         mode: Mode | None = None,
         capacity: int | None = None,
         timeout: float | None = None,
-        on_timeout: Literal["fail", "null"] = "fail",
-        on_error: Literal["fail", "null"] = "fail",
+        on_timeout: OnFailure = "fail",
+        on_error: OnFailure = "fail",
         event_time: str | None = None,
         watermark_delay: str | None = None,
         watermark_interval: str | None = None,
@@ -149,14 +156,18 @@ class Sidecar:
         `columns`: of the dimension, default all but its key; `[]` adds none.
         `how`: `"left"` keeps records without a row, with nulls; `"inner"` drops them. `"semi"`
         keeps the records with a row and `"anti"` those without, and neither adds columns.
+        `expand`: for a dimension with `match: all`, whose columns are arrays otherwise: one output
+        record for each row, in their order, with single values. Several such lookups of a pass
+        give all combinations. With `"left"`, a record without a row leaves once, with nulls.
         `mode`: `"ordered"` (the default) keeps the order of each partition, `"key_ordered"` the
         order of equal keys in a partition, `"unordered"` none. Records never overtake a watermark.
         `capacity`: most records of a task that are sent and not yet emitted; default 20,000.
         `timeout`: seconds for one lookup, retries included, from its place in the capacity;
         default 5.
-        `on_timeout`, `on_error`: `"fail"` raises LookupFailed in the task, `"null"` gives nulls.
-        Neither covers a missing sidecar: after `connect_timeout` the task raises
-        SidecarUnreachable.
+        `on_timeout`, `on_error`: `"fail"` raises LookupFailed in the task, `"null"` gives nulls,
+        `"default"` the default row of the dimension's configuration, which counts as a row for
+        `how`; the status keeps the failure. None covers a missing sidecar: after `connect_timeout`
+        the task raises SidecarUnreachable.
         `event_time`: a timestamp column, or whole milliseconds since the epoch; makes watermarks.
         They lag the largest event time by `watermark_delay` (default 0) and are sent at the end of
         each batch, or of several that come at once; also within a batch, whenever the watermark
@@ -169,7 +180,8 @@ class Sidecar:
         `prefix`: before the names of the added columns.
         `status_column`: name of an added struct<outcome string, age_ms bigint, error string>.
         `schema`: DDL or StructType of the dimension's columns, for a driver without a sidecar: in
-        their types or wider ones, else tasks raise InvalidRequest.
+        their types or wider ones, else tasks raise InvalidRequest. With `expand` and `as_of` in
+        the types of one row.
         `traceparent`: W3C trace context of the lookups; default the job's local property
         `traceparent`.
         `show_keys`: whether LookupFailed names up to three of the keys that failed. False where
@@ -192,17 +204,20 @@ class Sidecar:
             via=via,
         )
         options.check()
-        return LookupJoin(
+        join_type, names = _chosen(JoinType, "how", how), _names(columns)
+        if names is None and not join_type.has_columns:
+            names = ()
+        join = LookupJoin(
             address=self._address(),
             dimension=dimension,
             keys=join_keys(on),
-            added=AddedColumns(
-                *(_names(columns), schema, prefix, status_column), _chosen(JoinType, "how", how)
-            ),
+            added=AddedColumns(names, schema, prefix, status_column, join_type, expand),
             as_of=as_of,
             settings=_settings(on_timeout, on_error, trace=traceparent, show_keys=show_keys),
             options=options,
         )
+        join.check()
+        return join
 
     def lookup_joins(  # noqa: PLR0913 -- as above
         self,
@@ -253,8 +268,8 @@ class Sidecar:
         *,
         columns: Sequence[str] | None = None,
         timeout: float = 5.0,
-        on_timeout: Literal["fail", "null"] = "fail",
-        on_error: Literal["fail", "null"] = "fail",
+        on_timeout: OnFailure = "fail",
+        on_error: OnFailure = "fail",
         schema: str | StructType | None = None,
         traceparent: str | None = None,
         show_keys: bool = True,
@@ -279,7 +294,10 @@ class Sidecar:
         lookup = _settings(on_timeout, on_error, trace=traceparent, show_keys=show_keys)
         settings = PassSettings(timeout_s=timeout)
         if schema is None:
-            described = described_columns(self._address(), dimension, columns=names, key=ANY_KEY)
+            needs = Needs(wants_default=lookup.wants_default)
+            described = described_columns(
+                self._address(), dimension, columns=names, key=ANY_KEY, needs=needs
+            )
             offered = dimension_columns(described)
         else:
             offered = chosen_columns(as_struct(schema), names)

@@ -1,6 +1,7 @@
 """Question: the lookup of a run of rows, with its distinct keys and the answers so far."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -12,10 +13,20 @@ from lookup_core.errors import ErrorCode
 from lookup_core.operator.as_of import AsOf
 from lookup_core.operator.element_queue import Positions, RowMask
 from lookup_core.operator.encoded_keys import Codes
-from lookup_core.row_bytes import most_row_bytes, row_bytes
+from lookup_core.operator.row_products import Counts, Elements
+from lookup_core.row_bytes import most_row_bytes, row_bytes, value_bytes
 
 Askers = npt.NDArray[np.integer]  # the keys of a question, or its rows
 _NO_ROW = -1
+
+
+_Sizes = npt.NDArray[np.int64] | int  # of each value, or of any
+
+
+@dataclass(frozen=True, slots=True)
+class _ElementSizes:
+    part: pa.RecordBatch
+    sizes: Sequence[_Sizes]  # of the values in the lists of each column
 
 
 class AnsweredRows:
@@ -27,6 +38,7 @@ class AnsweredRows:
         self._parts: list[pa.RecordBatch] = []
         self._starts = [0]  # the first row of each part, then the number of rows
         self.max_row_bytes = 0  # an upper bound
+        self._element_sizes: _ElementSizes | None = None  # of the part that was read last
 
     @property
     def nbytes(self) -> int:
@@ -62,14 +74,53 @@ class AnsweredRows:
         """The columns, all by default, for these askers, in this order; null without a row."""
         columns = range(len(self._columns)) if columns is None else columns
         wanted = self._row_of[askers]
-        last = int(wanted.max(initial=_NO_ROW))
-        if last == _NO_ROW:
+        start, part = self._part_with(wanted)
+        if part is None:
             return [pa.nulls(len(askers), self._columns.field(each).type) for each in columns]
-        lowest = int(wanted.view(np.uint64).min())  # _NO_ROW is the largest number
         mask = wanted == _NO_ROW if int(wanted.min()) == _NO_ROW else None
-        start, part = self._part_with(lowest, last)
         indices = pa.array(wanted - start, pa.int64(), mask=mask)
         return [part.column(each).take(indices) for each in columns]
+
+    def counts(self, askers: Askers) -> Counts:
+        """The length of the lists of each asker's row, 0 without one."""
+        wanted = self._row_of[askers]
+        start, part = self._part_with(wanted)
+        if part is None:
+            return np.zeros(len(askers), np.int64)
+        lengths = np.diff(part.column(0).offsets.to_numpy())
+        lengths = np.append(lengths, 0).astype(np.int64)  # of _NO_ROW
+        return lengths[np.where(wanted == _NO_ROW, -1, wanted - start)]
+
+    def take_elements(self, askers: Askers, elements: Elements) -> list[pa.Array]:
+        """One element of the lists of each asker's row, null for NO_ELEMENT."""
+        wanted = self._row_of[askers]
+        start, part = self._part_with(wanted)
+        if part is None:
+            kinds = [field.type.value_type for field in self._columns]
+            return [pa.nulls(len(askers), kind) for kind in kinds]
+        mask = elements < 0
+        taken = []
+        for column in part.columns:
+            begins = column.offsets.to_numpy()[np.where(mask, 0, wanted - start)]
+            places = pa.array(begins + elements, pa.int64(), mask=mask)
+            taken.append(column.values.take(places))
+        return taken
+
+    def element_bytes(self, askers: Askers, elements: Elements) -> npt.NDArray[np.int64]:
+        """The bytes of what `take_elements` gives for each asker."""
+        wanted = self._row_of[askers]
+        start, part = self._part_with(wanted)
+        total = np.zeros(len(askers), np.int64)
+        if part is None:
+            return total
+        has_element = elements >= 0
+        rows, elements = wanted[has_element] - start, elements[has_element]
+        for column, sizes in zip(part.columns, self._element_sizes_of(part), strict=True):
+            if isinstance(sizes, int):
+                total[has_element] += sizes
+            else:
+                total[has_element] += sizes[column.offsets.to_numpy()[rows] + elements]
+        return total
 
     def bytes_of(self, askers: Askers) -> npt.NDArray[np.int64]:
         """The bytes of each asker's row, 0 without one; reads all rows."""
@@ -81,8 +132,19 @@ class AnsweredRows:
         assert ((self._row_of >= _NO_ROW) & (self._row_of < self._starts[-1])).all()
         assert len(self._starts) == len(self._parts) + 1
 
-    def _part_with(self, lowest: int, last: int) -> tuple[int, pa.RecordBatch]:
+    def _element_sizes_of(self, part: pa.RecordBatch) -> Sequence[_Sizes]:
+        if self._element_sizes is None or self._element_sizes.part is not part:
+            sizes = [value_bytes(column.values) for column in part.columns]
+            self._element_sizes = _ElementSizes(part, sizes)
+        return self._element_sizes.sizes
+
+    def _part_with(self, rows: npt.NDArray[np.int64]) -> tuple[int, pa.RecordBatch | None]:
+        """A batch with these rows, and the position of its first; no batch if none is stored."""
+        last = int(rows.max(initial=_NO_ROW))
+        if last == _NO_ROW:
+            return 0, None
         # Emitted rows are usually in one part, even with many partial answers.
+        lowest = int(rows.view(np.uint64).min())  # _NO_ROW is the largest number
         index = int(np.searchsorted(self._starts, lowest, side="right")) - 1
         if last < self._starts[index + 1]:
             return self._starts[index], self._parts[index]
@@ -98,6 +160,7 @@ STATUS_FIELDS: list[pa.Field] = [
 ]
 _LABELS = pa.array([outcome.label for outcome in Outcome])
 _HAS_ROW = np.array([outcome.has_row for outcome in Outcome])
+NO_DEFAULTS: Mapping[Outcome, pa.RecordBatch] = {}
 _UNANSWERED = 255
 _NOT_ASKED = -1  # as an index, behind all keys
 
@@ -108,14 +171,23 @@ class Question:
     The rows may be asked in several parts; each part adds its keys behind those of the others.
     """
 
-    def __init__(self, row_count: int, columns: pa.Schema, *, as_of: AsOf | None = None) -> None:
+    def __init__(
+        self,
+        row_count: int,
+        columns: pa.Schema,
+        *,
+        as_of: AsOf | None = None,
+        defaults: Mapping[Outcome, pa.RecordBatch] = NO_DEFAULTS,
+    ) -> None:
         """`columns` is the schema of the dimension's rows.
 
         With `as_of`, answers hold lists of versions, and each row gets the one of its time.
+        `defaults`: the row of keys with an outcome that has none; not with `as_of`.
         """
         self.row_count = row_count
         self.open_keys = 0  # without an answer
         self._as_of = as_of
+        self._defaults = defaults
         self._codes: Codes = np.full(row_count, _NOT_ASKED, np.intp)  # [rows] position of its key
         self._rows_to_ask = row_count
         self._outcomes = np.zeros(0, np.uint8)  # [keys]
@@ -172,6 +244,8 @@ class Question:
         rows = self._rows_of(keys)
         if answer.rows is not None:
             self._keep(answer.rows, keys, rows)
+        elif self._defaults:
+            self._add_defaults(keys, answer.outcomes)
         self._outcomes[keys] = answer.outcomes
         self._ages_ms[keys] = answer.ages_ms
         self._errors |= answer.errors
@@ -187,6 +261,7 @@ class Question:
         if not len(keys):
             return None
         self._outcomes[keys] = outcome
+        self._add_defaults(keys, self._outcomes[keys])
         self._errors |= dict.fromkeys(keys.tolist(), error)
         self.open_keys = 0
         return self._rows_of(keys)
@@ -199,8 +274,8 @@ class Question:
         return outcomes
 
     def has_row_at(self, rows: Positions) -> npt.NDArray[np.bool_]:
-        """Which of these answered rows have a row of the dimension."""
-        return _HAS_ROW[self.outcomes_at(rows)]
+        """Which of these answered rows have a row of the dimension, or a default for theirs."""
+        return self._rows.has(self._askers_of(rows))
 
     def columns_at(self, rows: Positions) -> list[pa.Array]:
         """The dimension's columns for these rows; null without a row."""
@@ -209,6 +284,20 @@ class Question:
     def column_at(self, rows: Positions, column: int) -> pa.Array:
         """One of the dimension's columns for these rows; null without a row."""
         return self._rows.take(self._askers_of(rows), [column])[0]
+
+    def counts_at(self, rows: Positions) -> Counts:
+        """The length of the lists of the dimension's columns for these rows, 0 without a row."""
+        return self._rows.counts(self._codes[rows])
+
+    def elements_at(self, rows: npt.NDArray[np.integer], elements: Elements) -> list[pa.Array]:
+        """An element of each list for these rows, which may repeat; null for NO_ELEMENT."""
+        return self._rows.take_elements(self._codes[rows], elements)
+
+    def element_bytes_at(
+        self, rows: npt.NDArray[np.integer], elements: Elements
+    ) -> npt.NDArray[np.int64]:
+        """The bytes of what `elements_at` gives for each of these rows."""
+        return self._rows.element_bytes(self._codes[rows], elements)
 
     def status_at(self, rows: Positions) -> pa.StructArray:
         """Outcome, age and error of these rows, as `STATUS_FIELDS`; no age without a row."""
@@ -264,6 +353,12 @@ class Question:
         wanted = row_of_key[self._codes[askers]]
         picked = self._as_of.pick.picked(found, wanted, self._as_of.times_us[askers])
         self._rows.add(askers, picked.rows, picked.places)
+
+    def _add_defaults(self, keys: npt.NDArray[np.integer], outcomes: npt.NDArray[np.uint8]) -> None:
+        for outcome, row in self._defaults.items():
+            askers = keys[outcomes == outcome]
+            if len(askers):
+                self._rows.add(askers, row, np.zeros(len(askers), np.int64))
 
     def _rows_of(self, keys: npt.NDArray[np.integer]) -> RowMask:
         if len(keys) == len(self._outcomes) and not self._rows_to_ask:

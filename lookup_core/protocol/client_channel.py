@@ -46,6 +46,7 @@ class ChannelRequest:
     is_as_of: bool = False  # rows are lists of versions, with their validity columns
     trace: TraceParent | None = None  # the parent span of the lookups
     options: LookupOptions = NO_OPTIONS
+    wants_default: bool = False  # OPENED has the default row
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +129,10 @@ class ClientChannel:
         self.columns: pa.Schema | None = None
         self.key: tuple[str, ...] = ()
         self.versions: VersionColumns | None = None
+        self.has_all_rows = False  # columns are lists of the values of all rows of a key
+        self.default: pa.RecordBatch | None = None  # one row; without `wants_default` None
         self._waits = False  # of the last OPENED
+        self._description: tuple[object, ...] | None = None  # of the last OPENED
         self._state = _State.FREE
         self._is_idle = False  # since `on_silence`
         self._reported_idle = False  # on this connection
@@ -155,13 +159,14 @@ class ClientChannel:
             is_as_of=request.is_as_of,
             trace=request.trace,
             options=request.options,
+            wants_default=request.wants_default,
         )
 
     def on_opened(self, opened: frames.Opened, *, now_s: float) -> list[Frame]:
         """Open the channel; returns the backlog within the credit, nothing after `pause`.
 
-        Raises InvalidRequest if the schema changed since the last connection, or if the service
-        does not know the options, ProtocolViolation without OPEN.
+        Raises InvalidRequest if the schema or the default row changed since the last connection,
+        or if the service does not know the options, ProtocolViolation without OPEN.
         """
         if self._state is _State.FREE:
             raise bad_frame("OPENED without OPEN")
@@ -172,15 +177,7 @@ class ClientChannel:
                 f"the sidecar is too old for options of lookups in {self.request.dimension!r}:"
                 f" {names}; upgrade the sidecar, or omit them",
             )
-        is_first = self.columns is None
-        if not is_first and (self.columns, self.versions) != (opened.columns, opened.versions):
-            raise InvalidRequest(
-                ErrorCode.SCHEMA_CHANGED,
-                f"the columns of {self.request.dimension!r} changed between two connections",
-            )
-        self.columns = opened.columns
-        self.key = opened.key
-        self.versions = opened.versions
+        self._describe(opened)
         self._waits = opened.waits
         if self._state is _State.LEAVING:
             return []
@@ -307,6 +304,20 @@ class ClientChannel:
         if self._state is _State.OPENING:
             assert not self._sent.records
 
+    def _describe(self, opened: frames.Opened) -> None:
+        known, found = self._description, _description(opened)
+        if known is not None and known != found:
+            raise InvalidRequest(
+                ErrorCode.SCHEMA_CHANGED,
+                f"the columns{', or the default row,' if self.request.wants_default else ''} of"
+                f" {self.request.dimension!r} changed between two connections",
+            )
+        if opened.default is not None and self.request.wants_default:
+            self.default = _default_row(opened.default, opened.columns)
+        self._description = found
+        self.columns, self.key, self.versions = opened.columns, opened.key, opened.versions
+        self.has_all_rows = opened.has_all_rows
+
     def _cancels(self, sequences: Iterable[int]) -> list[Frame]:
         if self._state not in {_State.OPEN, _State.LEAVING}:
             return []
@@ -360,6 +371,17 @@ class ClientChannel:
         assert self.columns is not None  # a lookup was sent, so the channel was open
         schema = result_schema(self.columns) if result.has_rows else ROWLESS
         return answer_from_batch(decode_batch(result.payload, schema), has_rows=result.has_rows)
+
+
+def _description(opened: frames.Opened) -> tuple[object, ...]:
+    return opened.columns, opened.versions, opened.has_all_rows, opened.default
+
+
+def _default_row(message: bytes, columns: pa.Schema) -> pa.RecordBatch:
+    row = decode_batch(message, columns)
+    if row.num_columns and row.num_rows != 1:
+        raise bad_frame("the default row is not one row")
+    return row
 
 
 def _check_outcomes(answer: Answer) -> None:

@@ -80,6 +80,7 @@ class Open:
     is_as_of: bool = False  # rows are lists of versions
     trace: TraceParent | None = None  # the parent span of the lookups
     options: LookupOptions = NO_OPTIONS
+    wants_default: bool = False  # OPENED has the default row
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +95,8 @@ class Opened:
     versions: VersionColumns | None = None  # with `is_as_of`
     waits: bool = False  # lookups wait for changes up to their event time
     options: LookupOptions = NO_OPTIONS  # those of OPEN that the service keeps
+    has_all_rows: bool = False  # columns are lists of the values of all rows of a key
+    default: bytes | None = None  # record batch of `columns`, with `wants_default`
 
 
 @dataclass(frozen=True, slots=True)

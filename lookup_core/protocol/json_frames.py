@@ -4,6 +4,8 @@ The body is a description (its length as a little-endian u32, then a JSON object
 and OPENED followed by an Arrow schema. The frame header belongs to `frame_codec`.
 """
 
+import base64
+import binascii
 import json
 import struct
 from collections.abc import Mapping
@@ -19,6 +21,7 @@ from lookup_core.protocol.arrow_payload import decode_schema, encode_schema
 from lookup_core.protocol.frames import FrameKind, TraceParent
 
 MAX_BYTES = 64 * 1024
+MAX_DEFAULT_BYTES = 40 * 1024  # of a default row, whose text is a third longer
 MAX_COUNT = 2**53 - 1  # the largest integer that JSON carries exactly in every language
 
 _LENGTH = struct.Struct("<I")
@@ -98,6 +101,14 @@ class FrameDescription:
     def texts_or_none(self, name: str) -> tuple[str, ...] | None:
         """A list of strings; None if it is absent or null."""
         return None if self.members.get(name) is None else self.texts(name)
+
+    def bytes_or_none(self, name: str) -> bytes | None:
+        """The bytes of a base64 string; None if it is absent or null."""
+        text = self.text_or_none(name)
+        try:
+            return None if text is None else base64.b64decode(text, validate=True)
+        except (binascii.Error, ValueError) as error:  # the latter for other letters
+            raise self._fault(name, "base64") from error
 
     def _fault(self, name: str, expected: str) -> ProtocolViolation:
         return bad_frame(f"the description's {name!r} must be {expected}", self.offset)
@@ -188,6 +199,8 @@ def _open_members(frame: frames.Open) -> dict[str, object]:
     }
     if frame.is_as_of:
         members["as_of"] = True
+    if frame.wants_default:
+        members["default"] = True
     if frame.trace is not None:
         members["traceparent"] = frame.trace.traceparent
         members["tracestate"] = frame.trace.tracestate
@@ -205,6 +218,10 @@ def _opened_members(frame: frames.Opened) -> dict[str, object]:
         members["valid_to"] = frame.versions.valid_to
     if frame.waits:
         members["waits"] = True
+    if frame.has_all_rows:
+        members["all_rows"] = True
+    if frame.default is not None:
+        members["default"] = base64.b64encode(frame.default).decode()
     return members | _option_members(frame.options)
 
 
@@ -234,6 +251,7 @@ def _decoded_open(channel: int, members: FrameDescription) -> frames.Open:
         is_as_of=members.flag_or_false("as_of"),
         trace=None if traceparent is None else TraceParent(traceparent, tracestate),
         options=_decoded_options(members),
+        wants_default=members.flag_or_false("default"),
     )
 
 
@@ -248,4 +266,6 @@ def _decoded_opened(channel: int, members: FrameDescription) -> frames.Opened:
         versions=None if valid_from is None else VersionColumns(valid_from, valid_to),
         waits=members.flag_or_false("waits"),
         options=_decoded_options(members),
+        has_all_rows=members.flag_or_false("all_rows"),
+        default=members.bytes_or_none("default"),
     )

@@ -7,9 +7,11 @@ from functools import partial
 import structlog
 from aiohttp import WSCloseCode, WSMsgType, web
 
+from lookup_core.dimension.default_row import default_row
 from lookup_core.dimension_schema import DimensionSchema, version_columns
 from lookup_core.errors import (
     ErrorCode,
+    InvalidRequest,
     ProtocolViolation,
     SidelookError,
     bad_frame,
@@ -20,10 +22,13 @@ from lookup_core.keys.typed_keys import named_key
 from lookup_core.lookup_options import NO_OPTIONS
 from lookup_core.protocol import frames
 from lookup_core.protocol.answer_budget import AnswerBudget
+from lookup_core.protocol.arrow_payload import encode_batch
 from lookup_core.protocol.frame_codec import decode_frame
 from lookup_core.protocol.frames import Frame
+from lookup_core.protocol.json_frames import MAX_DEFAULT_BYTES
 from lookup_core.protocol.lookup_scheduler import LearnedCosts
 from lookup_core.protocol.server_channel import ping_limit
+from lookup_core.settings import DimensionSettings, Match
 from service.engine.tracer import Tracer
 from service.stream.channel_lookups import ChannelLookups
 from service.stream.channel_registry import ChannelRegistry
@@ -237,6 +242,7 @@ class StreamConnection:
             select = schema.select_versions if frame.is_as_of else schema.select
             opened_schema = DimensionSchema(schema.key, select(frame.columns))
             needed = dimension.check_options(frame.options)
+            default = _default(dimension.settings, opened_schema) if frame.wants_default else None
             admitted = self._registry.admit(
                 frame, connection=self._number, revoke=partial(self._revoke, frame.channel)
             )
@@ -269,6 +275,8 @@ class StreamConnection:
             versions=versions,
             waits=waits,
             options=frame.options,
+            has_all_rows=dimension.settings.match is Match.ALL,
+            default=default,
         )
         self._outbox.put(opened)
 
@@ -357,6 +365,18 @@ class StreamConnection:
                 await self._socket.close(code=end.code, message=end.message, drain=False)
         except TimeoutError:
             log.info("stream.close_timeout", connection=self._number)
+
+
+def _default(settings: DimensionSettings, schema: DimensionSchema) -> bytes | None:
+    if settings.default is None:
+        return None
+    offered = schema.columns
+    values = {name: value for name, value in settings.default.items() if name in offered.names}
+    row = bytes(encode_batch(default_row(values, offered)))
+    if len(row) > MAX_DEFAULT_BYTES:
+        detail = f"the default row has {len(row)} bytes, at most {MAX_DEFAULT_BYTES} can be sent"
+        raise InvalidRequest(ErrorCode.BAD_REQUEST, f"{detail}; name fewer columns")
+    return row
 
 
 def _with_named_key(frame: frames.Open, schema: DimensionSchema) -> frames.Open:

@@ -77,6 +77,16 @@ class ChannelSession:
         return self.channel.versions
 
     @property
+    def has_all_rows(self) -> bool:
+        """See `LookupChannel`."""
+        return self.channel.has_all_rows
+
+    @property
+    def default(self) -> pa.RecordBatch | None:
+        """See `LookupChannel`."""
+        return self.channel.default
+
+    @property
     def key(self) -> tuple[str, ...]:
         """The names of the dimension's key columns, in order."""
         return self.channel.key

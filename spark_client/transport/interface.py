@@ -47,6 +47,14 @@ class LookupChannel(Protocol):
     def versions(self) -> VersionColumns | None:
         """The columns with the validity of a version; None if rows have no versions."""
 
+    @property
+    def has_all_rows(self) -> bool:
+        """Whether columns are lists of the values of all rows of a key."""
+
+    @property
+    def default(self) -> pa.RecordBatch | None:
+        """The dimension's default row; None if it has none, or if OPEN did not request it."""
+
     def look_up(self, keys: SentKeys) -> None:
         """Look up distinct keys, without blocking; `answers` returns the results."""
 

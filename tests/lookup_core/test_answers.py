@@ -148,3 +148,18 @@ def test_row_bytes_are_lengths_and_widths(
     """The bytes of a row are those of its values, 0 for NULL; no row exceeds the bound."""
     assert row_bytes(rows).tolist() == expected
     assert most_row_bytes(rows) == most
+
+
+def test_row_bytes_of_records_have_any_type() -> None:
+    """Records, unlike rows of dimensions, may have maps, large lists and columns of NULLs."""
+    records = pa.record_batch(
+        [
+            pa.array([[("a", 1)], None, [("bc", None), ("", 2)]], pa.map_(pa.utf8(), pa.int64())),
+            pa.array([[1], [], None], pa.large_list(pa.int32())),
+            pa.nulls(3),
+        ],
+        ["map", "large", "null"],
+    )
+
+    assert row_bytes(records).tolist() == [13, 0, 18]
+    assert row_bytes(records.slice(1)).tolist() == [0, 18]

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Generator, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -146,6 +146,7 @@ class Lookup:
     how: JoinType = JoinType.LEFT
     prefix: str = ""
     status_column: str | None = None
+    expands: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,14 +170,25 @@ class Partition:
         plans, channels, parts = [], [], []
         for number, lookup in enumerate(self.lookups):
             key = pa.schema([pa.field(name, known[name][1].type) for name in lookup.keys])
-            is_as_of = lookup.settings.as_of is not None
-            request = ChannelRequest(lookup.dimension, lookup.columns, "a test", key, is_as_of)
+            request = ChannelRequest(
+                *(lookup.dimension, lookup.columns, "a test", key),
+                is_as_of=lookup.settings.as_of is not None,
+                wants_default=lookup.settings.wants_default,
+            )
             channel = connection.finish(connection.begin(request, ring=self.bell.ring))
             casts = column_casts(channel.columns, channel.columns, dimension=lookup.dimension)
             places = tuple(known[name][0] for name in lookup.keys)
             as_of = _as_of(lookup, channel)
-            plan = LookupPlan(lookup.dimension, places, key, casts, lookup.settings, as_of)
-            part = AddedPart(plan.columns, lookup.how, lookup.prefix, lookup.status_column)
+            plan = LookupPlan(
+                *(lookup.dimension, places, key, casts, lookup.settings, as_of),
+                expands=lookup.expands,
+            )
+            if channel.default is not None:
+                plan = replace(plan, default=plan.rows(channel.default))
+            columns = single_columns(plan.columns) if lookup.expands else plan.columns
+            part = AddedPart(
+                columns, lookup.how, lookup.prefix, lookup.status_column, lookup.expands
+            )
             for at, column in enumerate(plan.columns):
                 known[lookup.prefix + column.name] = (KeyColumn(at, number), column)
             plans.append(plan)

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from lookup_core.dimension_schema import VersionColumns
-from lookup_core.errors import ErrorCode, LookupFailed, ProtocolViolation
+from lookup_core.errors import ErrorCode, InvalidRequest, LookupFailed, ProtocolViolation
 from lookup_core.operator.event_time_watermarks import MAX_WATERMARK_MS, MIN_EVENT_TIME_MS
 from lookup_core.protocol import frames
 from lookup_core.protocol.arrow_payload import decode_batch
@@ -112,8 +112,9 @@ def test_errors_fail_the_task() -> None:
     assert caught.value.detail == (
         "2 lookups of 'customers' failed"
         " (backend_unavailable: the database cannot be reached): key 3; on_error is 'fail':"
-        ' on_error="null" keeps these records, with nulls; with lookup_join, status_column adds'
-        " the reason to each record"
+        ' on_error="null" keeps these records, with nulls, and "default" with the default row of'
+        " the dimension, if it has one; with lookup_join, status_column adds the reason to each"
+        " record"
     )
 
 
@@ -186,6 +187,108 @@ def test_failures_may_give_nulls(
 
     assert [row["name"] for row in rows] == names
     assert rows[1]["_s"] == {"outcome": outcome, "age_ms": None, "error": error}
+
+
+DEFAULT = {"name": "unknown", "tier": 9}
+BY_DEFAULT = LookupSettings(on_timeout=FailurePolicy.DEFAULT, on_error=FailurePolicy.DEFAULT)
+
+
+@pytest.mark.parametrize(
+    ("how", "names"),
+    [
+        (JoinType.LEFT, ["Ann", None, "unknown"]),
+        (JoinType.INNER, ["Ann", "unknown"]),
+        (JoinType.ANTI, [None]),
+    ],
+)
+def test_failures_may_give_the_default_row(how: JoinType, names: list[str | None]) -> None:
+    """With `"default"` a failed lookup has a row; its status still has the failure."""
+    sidecar = FakeSidecar({"customers": replace(FAILING["customers"], default=DEFAULT)})
+    lookup = Lookup(settings=BY_DEFAULT, status_column="_s", how=how)
+
+    rows = Partition(sidecar, lookups=(lookup,)).rows(batch(1, 9, 3))
+
+    assert [row.get("name") for row in rows] == names
+    failures = [row["_s"] for row in rows if row.get("name") == "unknown"]
+    failure = {"outcome": "error", "age_ms": None, "error": "backend_unavailable"}
+    assert failures == [failure] * names.count("unknown")
+
+
+def test_default_row_is_that_of_the_failure() -> None:
+    """Only the policy of the failure counts; later lookups use the keys of default rows."""
+    dimensions = {
+        "customers": replace(FAILING["customers"], default=DEFAULT),
+        "tiers": FakeDimension(pa.table({"tier": pa.array([9], pa.int32()), "x": [7]}), ("tier",)),
+    }
+    null_on_error = replace(BY_DEFAULT, on_error=FailurePolicy.NULL)
+    later = Lookup("tiers", ("x",), ("tier",))
+
+    found = [
+        Partition(FakeSidecar(dimensions), lookups=(Lookup(settings=settings), later)).rows(
+            batch(3)
+        )[0]
+        for settings in (BY_DEFAULT, null_on_error)
+    ]
+
+    assert [(row["name"], row["tier"], row["x"]) for row in found] == [
+        ("unknown", 9, 7),
+        (None, None, None),
+    ]
+
+
+def test_timeout_may_give_the_default_row() -> None:
+    """Each lookup of a record that times out gets its own default row, in any columns."""
+    silent = FakeSidecar(
+        {"customers": replace(DIMENSIONS["customers"], default=DEFAULT)}, Behaviour(is_silent=True)
+    )
+    lookups = (
+        Lookup(settings=BY_DEFAULT),
+        Lookup(columns=(), settings=BY_DEFAULT, how=JoinType.SEMI, status_column="_s"),
+        Lookup(columns=("tier",), keys=("tier",), settings=BY_DEFAULT, prefix="later_"),
+    )
+
+    (row,) = Partition(silent, PassSettings(timeout_s=0.02), lookups).rows(batch(1))
+
+    assert (row["name"], row["tier"], row["later_tier"]) == ("unknown", 9, 9)
+    assert row["_s"]["outcome"] == "timeout"
+
+
+CITIES = pa.table(
+    {"id": [1, 1, 3, 1], "name": ["b", "a", "c", "b"], "tier": pa.array([1, 2, 3, 4], pa.int32())}
+)
+ALL_CITIES = FakeDimension(CITIES, ("id",), {(5,): ErrorCode.TYPE}, has_all_rows=True)
+
+
+@pytest.mark.parametrize(
+    ("default", "added"),
+    [
+        ({"name": ["x", "y"], "tier": [7, 8]}, [("x", 7), ("y", 8)]),
+        ({"name": ["x", "y"]}, [("x", None), ("y", None)]),
+        ({}, [(None, None)]),
+        ({"name": [], "tier": []}, [(None, None)]),
+    ],
+)
+def test_default_lists_expand(
+    default: dict[str, list[Any]], added: list[tuple[str | None, int | None]]
+) -> None:
+    """A column without a default value is NULL in each row; empty lists are no row."""
+    sidecar = FakeSidecar({"customers": replace(ALL_CITIES, default=default)})
+    lookup = Lookup(settings=BY_DEFAULT, expands=True)
+
+    rows = Partition(sidecar, lookups=(lookup,)).rows(batch(5, 1))
+
+    assert [(row["name"], row["tier"]) for row in rows if row["id"] == 5] == added
+    assert [row["tier"] for row in rows if row["id"] == 1] == [1, 2, 4]
+
+
+def test_uneven_default_lists_are_refused() -> None:
+    """Lists of different lengths make no rows; the error names the column and the remedy."""
+    sidecar = FakeSidecar(
+        {"customers": replace(ALL_CITIES, default={"name": ["x"], "tier": [1, 2]})}
+    )
+
+    with pytest.raises(InvalidRequest, match=r"2 values in one column and 1 in 'name'"):
+        Partition(sidecar, lookups=(Lookup(settings=BY_DEFAULT, expands=True),)).rows(batch(1))
 
 
 def test_watermarks_reach_the_sidecar() -> None:

@@ -20,6 +20,7 @@ from spark_client.fake_sidecar import Behaviour, FakeDimension, FakeSidecar
 from spark_client.lookup_operator import LookupOperator, LookupPlan
 from spark_client.lookup_settings import (
     FailurePolicy,
+    JoinType,
     KeyColumn,
     LookupSettings,
     OutputMode,
@@ -58,6 +59,8 @@ class ShufflingChannel:
 
     columns = COLUMNS
     versions = None
+    has_all_rows = False
+    default = None
 
     def __init__(self, chance: Chance, *, add: int = 0) -> None:
         """The value of a key is the key and `add`."""
@@ -233,6 +236,66 @@ def test_records_leave_as_the_mode_promises(mode: OutputMode, scenario: Scenario
             for row, is_late in zip(rows, late, strict=True)
         ]
         assert scenario.silence or not any(late)
+
+
+values = st.lists(st.one_of(st.none(), st.text(max_size=2)), max_size=3)
+
+
+@settings(max_examples=60)
+@given(
+    records=st.lists(st.tuples(few_keys, few_keys), min_size=1, max_size=20),
+    tables=st.lists(st.dictionaries(st.integers(0, 3), values), min_size=2, max_size=2),
+    joins=st.tuples(*[st.sampled_from([JoinType.LEFT, JoinType.INNER])] * 2),
+    part_size=st.one_of(st.none(), st.integers(1, 3)),
+    max_bytes=st.integers(1, 500),
+)
+def test_expanded_output_equals_a_plain_join(
+    records: list[tuple[int | None, int | None]],
+    tables: list[dict[int, list[str | None]]],
+    joins: tuple[JoinType, JoinType],
+    part_size: int | None,
+    max_bytes: int,
+) -> None:
+    """With two lookups that expand: the rows of two joins, in the order of records and rows."""
+    dimensions = {
+        f"d{number}": FakeDimension(
+            pa.table(
+                {
+                    "k": pa.array([key for key, found in rows.items() for _ in found], pa.int64()),
+                    "v": pa.array([each for found in rows.values() for each in found], pa.utf8()),
+                }
+            ),
+            ("k",),
+            has_all_rows=True,
+        )
+        for number, rows in enumerate(tables)
+    }
+    lookups = tuple(
+        Lookup(f"d{number}", ("v",), (f"k{number}",), how=how, prefix=f"{number}_", expands=True)
+        for number, how in enumerate(joins)
+    )
+    partition = Partition(
+        FakeSidecar(dimensions, Behaviour(part_size=part_size)),
+        PassSettings(max_bytes=max_bytes, capacity=7),
+        lookups,
+    )
+    keys = [pa.array([record[number] for record in records], pa.int64()) for number in (0, 1)]
+
+    found = partition.rows(pa.record_batch(keys, ["k0", "k1"]))
+
+    matches = [
+        [
+            (rows.get(key) if key is not None else None) or ([None] if how is JoinType.LEFT else [])
+            for key, rows, how in zip(record, tables, joins, strict=True)
+        ]
+        for record in records
+    ]
+    assert [tuple(row.values()) for row in found] == [
+        (*record, first, second)
+        for record, (firsts, seconds) in zip(records, matches, strict=True)
+        for first in firsts
+        for second in seconds
+    ]
 
 
 texts = st.text(max_size=4)

@@ -5,6 +5,7 @@ import pyarrow as pa
 import pytest
 
 from lookup_core.answer import Answer, Outcome, rowless_answer
+from lookup_core.compatibility import concat_batches
 from lookup_core.errors import InvalidRequest
 from lookup_core.operator.question import Question
 from lookup_core.operator.records_in_flight import Leaving
@@ -45,6 +46,12 @@ def output(*, status: str | None = None, how: JoinType = JoinType.LEFT) -> Joine
     return joined_output(RECORDS.schema, [AddedPart(COLUMNS, how, "c_", status)])
 
 
+def built(output: JoinedOutput | StructOutput, run: Leaving) -> pa.RecordBatch:
+    """The output as one batch."""
+    batches = [*output.batches(run, max_bytes=10_000)]
+    return concat_batches([output.empty(), *batches])
+
+
 def rows_of(question: Question, *rows: int) -> Leaving:
     """Some of the records."""
     return Leaving(RECORDS, [question], np.array(rows, np.intp))
@@ -53,25 +60,25 @@ def rows_of(question: Question, *rows: int) -> Leaving:
 @pytest.mark.parametrize("rows", [[0, 1, 2, 3], [1, 2], [0, 3], []])
 def test_columns_stand_next_to_the_records(question: Question, rows: list[int]) -> None:
     """All rows, a range of them, or some: each record has the row of its key."""
-    built = output().build(rows_of(question, *rows))
+    found = built(output(), rows_of(question, *rows))
 
-    assert built.to_pylist() == [ROWS[row] for row in rows]
-    assert built.schema == output().schema
+    assert found.to_pylist() == [ROWS[row] for row in rows]
+    assert found.schema == output().schema
 
 
 def test_inner_output_drops_missing_rows(question: Question) -> None:
     """A record without a row does not leave; one with a row of nulls does."""
-    built = output(how=JoinType.INNER).build(rows_of(question, 0, 1, 3))
+    found = built(output(how=JoinType.INNER), rows_of(question, 0, 1, 3))
 
-    assert built.column("id").to_pylist() == [7, 9]
+    assert found.column("id").to_pylist() == [7, 9]
 
 
 def test_status_stands_last(question: Question) -> None:
     """The status column has the outcome and the age of each lookup."""
-    built = output(status="_s").build(rows_of(question, 1, 3))
+    found = built(output(status="_s"), rows_of(question, 1, 3))
 
-    assert built.schema.names == ["id", "n", "c_name", "_s"]
-    assert built.column("_s").to_pylist() == [
+    assert found.schema.names == ["id", "n", "c_name", "_s"]
+    assert found.column("_s").to_pylist() == [
         {"outcome": "missing", "age_ms": None, "error": None},
         {"outcome": "hit", "age_ms": 2, "error": None},
     ]
@@ -87,16 +94,119 @@ def test_empty_output_has_the_same_schema() -> None:
 
 def test_untouched_records_are_not_copied(question: Question) -> None:
     """A range of records is a view of the input's memory."""
-    built = output().build(rows_of(question, 1, 2))
+    found = next(output().batches(rows_of(question, 1, 2), max_bytes=10_000))
 
-    assert built.column("n").buffers()[1].address == RECORDS.column("n").buffers()[1].address
+    assert found.column("n").buffers()[1].address == RECORDS.column("n").buffers()[1].address
 
 
 def test_missing_row_is_a_null_struct(question: Question) -> None:
     """A missing row gives NULL; a row of nulls gives a struct of nulls."""
-    built = StructOutput(COLUMNS).build(rows_of(question, 0, 1, 3))
+    found = built(StructOutput(COLUMNS), rows_of(question, 0, 1, 3))
 
-    assert built.column(0).to_pylist() == [{"name": "seven"}, None, {"name": None}]
+    assert found.column(0).to_pylist() == [{"name": "seven"}, None, {"name": None}]
+
+
+Lists = list[list[str | None] | None]
+
+
+def lists_question(lists: Lists, *, name: str = "name") -> Question:
+    """A question of the records, each of another key, with the rows in these lists."""
+    question = Question(len(lists), pa.schema({name: pa.list_(pa.utf8())}))
+    question.ask(np.arange(len(lists)), np.arange(len(lists)), len(lists))
+    found = np.array([at for at, each in enumerate(lists) if each is not None], np.int32)
+    rows = pa.record_batch({name: [each for each in lists if each is not None]})
+    hit, ages_ms = np.full(len(found), Outcome.HIT, np.uint8), np.full(len(found), 7, np.uint32)
+    for place in range(len(found)):  # in parts
+        part = slice(place, place + 1)
+        question.answer(Answer(found[part], hit[part], ages_ms[part], rows.slice(place, 1)))
+    absent = np.array([at for at, each in enumerate(lists) if each is None], np.int32)
+    question.answer(rowless_answer(absent, Outcome.MISSING))
+    return question
+
+
+def expanding(name: str, how: JoinType = JoinType.LEFT, status: str | None = None) -> AddedPart:
+    """A part with a text column that expands."""
+    return AddedPart(pa.schema({name: pa.utf8()}), how, "", status, expands=True)
+
+
+FIRST: Lists = [["a", "b"], None, [None], []]
+SECOND: Lists = [["x", "y", "z"], ["x"], None, ["x", "y"]]
+
+
+@pytest.mark.parametrize("max_bytes", [1, 60, 10_000])
+def test_expanded_records_leave_once_per_row(max_bytes: int) -> None:
+    """All combinations in list order, with the statuses; absent and empty lists give a NULL."""
+    questions = [lists_question(FIRST), lists_question(SECOND, name="other")]
+    parts = [expanding("name", status="_s"), expanding("other")]
+    run = Leaving(RECORDS, questions, np.array([0, 1, 2, 3]))
+
+    batches = list(joined_output(RECORDS.schema, parts).batches(run, max_bytes=max_bytes))
+
+    rows = [row for batch in batches for row in batch.to_pylist()]
+    combined = [
+        *((0, "a", "x"), (0, "a", "y"), (0, "a", "z")),
+        *((0, "b", "x"), (0, "b", "y"), (0, "b", "z")),
+        *((1, None, "x"), (2, None, None), (3, None, "x"), (3, None, "y")),
+    ]
+    assert [(row["n"], row["name"], row["other"]) for row in rows] == combined
+    assert [row["_s"]["age_ms"] for row in rows] == [*[7] * 6, None, *[7] * 3]
+    assert [batch.num_rows for batch in batches] == {1: [1] * 10, 60: [3, 3, 3, 1]}.get(
+        max_bytes, [10]
+    )
+
+
+def test_inner_output_needs_a_list_element() -> None:
+    """With `inner`, records without a row and those with empty lists do not leave."""
+    questions = [lists_question(FIRST), lists_question(SECOND, name="other")]
+    left = joined_output(RECORDS.schema, [expanding("name", JoinType.INNER), expanding("other")])
+    both = joined_output(
+        RECORDS.schema, [expanding("name", JoinType.INNER), expanding("other", JoinType.INNER)]
+    )
+    run = Leaving(RECORDS, questions, np.array([0, 1, 2, 3]))
+
+    assert built(left, run).column("n").to_pylist() == [*[0] * 6, 2]
+    assert built(both, run).column("n").to_pylist() == [0] * 6
+    assert built(both, Leaving(RECORDS, questions, np.array([1, 3]))).num_rows == 0
+
+
+def test_expanding_part_stands_next_to_others(question: Question) -> None:
+    """The row of a lookup that does not expand is repeated; any type of the records, too."""
+    records = RECORDS.append_column(
+        "m", pa.array([[("k", 1)], None, [], [("k", None)]], pa.map_(pa.utf8(), pa.int64()))
+    ).append_column("v", pa.nulls(4))
+    parts = [AddedPart(COLUMNS, prefix="c_"), expanding("other")]
+    run = Leaving(records, [question, lists_question(SECOND, name="other")], np.array([0, 3]))
+
+    rows = built(joined_output(records.schema, parts), run).to_pylist()
+
+    assert [(row["m"], row["c_name"], row["other"]) for row in rows] == [
+        *([([("k", 1)], "seven", letter) for letter in "xyz"]),
+        *([([("k", None)], None, letter) for letter in "xy"]),
+    ]
+
+
+def test_large_multiplied_records_are_cut() -> None:
+    """A record's own bytes count for each of its rows, also within one record."""
+    records = pa.record_batch({"text": ["x" * 1000, "y"]})
+    lists: Lists = [["a"] * 10, ["b"]]
+    run = Leaving(records, [lists_question(lists)], np.array([0, 1]))
+
+    batches = joined_output(records.schema, [expanding("name")]).batches(run, max_bytes=3100)
+
+    assert [batch.num_rows for batch in batches] == [3, 3, 3, 2]
+
+
+def test_many_rows_are_cut() -> None:
+    """A batch has a bounded number of rows, however small they are; none is lost in between."""
+    size = 70_000
+    lists: Lists = [[str(at) for at in range(size)]]
+    run = Leaving(RECORDS.slice(0, 1), [lists_question(lists)], np.array([0]))
+    output = joined_output(RECORDS.schema, [expanding("name")])
+
+    batches = list(output.batches(run, max_bytes=10**9))
+
+    assert [batch.num_rows for batch in batches] == [65_536, size - 65_536]
+    assert [name for each in batches for name in each.column("name").to_pylist()] == lists[0]
 
 
 def test_added_columns_are_fields_of_a_struct(question: Question) -> None:

@@ -13,6 +13,7 @@ from spark_client.fake_sidecar import FakeSidecar
 from spark_client.schemas import (
     ANY_KEY,
     STATUS,
+    Needs,
     added_fields,
     arrow_type,
     check_types,
@@ -234,7 +235,7 @@ def test_driver_reads_columns_and_key(sidecar: FakeSidecar, address: Address) ->
 def test_versions_are_described_as_single_values(address: Address) -> None:
     """With `as_of` the types are those of one version; only named columns are described."""
     everything, name = (
-        described_columns(address, "history", columns=columns, key=KEY, is_as_of=True)
+        described_columns(address, "history", columns=columns, key=KEY, needs=Needs(is_as_of=True))
         for columns in (None, ["name"])
     )
 

@@ -158,6 +158,8 @@ def _frames() -> list[frames.Frame]:
         frames.Opened(7, 20_000, 2**40, SCHEMAS[4], ("id", "at")),
         frames.Opened(7, 20_000, 2**40, SCHEMAS[4], ("id",), VersionColumns("at", "until")),
         frames.Opened(7, 20_000, 2**40, SCHEMAS[4], ("id",), waits=True),
+        frames.Open(7, "d", ("name",), "", pa.schema([]), wants_default=True),
+        frames.Opened(7, 1, 2, SCHEMAS[0], ("id",), has_all_rows=True, default=b"row"),
         frames.Lookup(7, 1, 5_000, 20, encode_batch(_keys()[0]), 1_709_208_000_000),
         frames.Watermark(7, -(2**63)),
         frames.Status(7, is_idle=True),

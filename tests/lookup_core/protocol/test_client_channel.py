@@ -387,8 +387,9 @@ def test_each_position_is_answered_once(
     [
         replace(OPENED_WITH_VERSIONS, columns=pa.schema({"name": pa.int32()})),
         replace(OPENED_WITH_VERSIONS, versions=None),
+        replace(OPENED_WITH_VERSIONS, has_all_rows=True),
     ],
-    ids=["columns", "versions"],
+    ids=["columns", "versions", "all rows"],
 )
 def test_changed_schema_ends_the_channel(changed: frames.Opened) -> None:
     """A channel whose schema changes between two connections fails."""
@@ -401,6 +402,43 @@ def test_changed_schema_ends_the_channel(changed: frames.Opened) -> None:
         channel.on_opened(changed, now_s=0.0)
 
     assert (caught.value.code, opening.is_as_of) == (ErrorCode.SCHEMA_CHANGED, True)
+
+
+def default_message(*names: str) -> bytes:
+    """The default row on the wire; more than one is a fault."""
+    return bytes(encode_batch(pa.record_batch([list(names)], schema=COLUMNS)))
+
+
+def test_default_row_never_changes() -> None:
+    """A channel that requests the default row has it from OPENED, and fails if it changes."""
+    channel = ClientChannel(1, replace(REQUEST, wants_default=True))
+    opening = channel.open()
+    channel.on_opened(replace(opened(), default=default_message("nobody")), now_s=0.0)
+    channel.open()
+
+    with pytest.raises(InvalidRequest, match="the columns, or the default row, of 'customers'"):
+        channel.on_opened(replace(opened(), default=default_message("somebody")), now_s=0.0)
+
+    assert opening.wants_default
+    assert channel.default is not None
+    assert channel.default.to_pydict() == {"name": ["nobody"]}
+
+
+@pytest.mark.parametrize(
+    ("message", "detail"),
+    [
+        (default_message("a", "b"), "the default row is not one row"),
+        (default_message(), "the default row is not one row"),
+        (b"row", "the payload is not a record batch|an Arrow message was expected"),
+    ],
+)
+def test_default_is_one_row(message: bytes, detail: str) -> None:
+    """Other bytes are a violation, also where the client did not request them."""
+    channel = ClientChannel(1, replace(REQUEST, wants_default=True))
+    channel.open()
+
+    with pytest.raises(ProtocolViolation, match=detail):
+        channel.on_opened(replace(opened(), default=message), now_s=0.0)
 
 
 def test_event_time_depends_on_service() -> None:

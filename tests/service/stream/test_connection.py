@@ -1,6 +1,7 @@
 """One connection and its channels: open, look up, cancel, close, event time, loss and drain."""
 
 import asyncio
+from dataclasses import replace
 
 import aiohttp
 import pyarrow as pa
@@ -8,9 +9,10 @@ import pytest
 
 from lookup_core.errors import ErrorCode
 from lookup_core.protocol import frames
-from lookup_core.protocol.arrow_payload import encode_batch
+from lookup_core.protocol.arrow_payload import decode_batch, encode_batch
 from lookup_core.protocol.credit_ledger import CreditLedger
 from lookup_core.protocol.frames import SUBPROTOCOL
+from lookup_core.settings import Match
 from service.engine.dimension import Dimension
 from service.engine.gathering import Submitted
 from service.stream.channel_registry import SILENT_S
@@ -90,6 +92,47 @@ async def test_opened_names_columns_and_credit(service: Streaming) -> None:
         pa.schema({"tier": pa.int32(), "name": pa.utf8()}),
         ("id",),
     )
+
+
+async def test_opened_has_the_default_row() -> None:
+    """On request, with the channel's columns; `match: all` is stated to every client."""
+    chosen = replace(settings(), match=Match.ALL, default={"tier": 7})
+    async with streaming(Setting(customers=chosen)) as service:
+        peer = await service.greeted()
+        silent = await peer.open(1)
+        await peer.send(replace(open_frame(2, columns=("name", "tier")), wants_default=True))
+        wanted = await peer.receive(frames.Opened)
+        await peer.send(replace(open_frame(3, columns=("name",)), wants_default=True))
+        narrow = await peer.receive(frames.Opened)
+
+    assert (silent.has_all_rows, silent.default) == (True, None)
+    rows = [
+        decode_batch(opened.default, opened.columns).to_pydict()
+        for opened in (wanted, narrow)
+        if opened.default is not None
+    ]
+    assert rows == [{"name": [None], "tier": [7]}, {"name": [None]}]
+
+
+async def test_absent_default_is_not_sent(peer: Peer) -> None:
+    """A dimension without a default row opens all the same."""
+    await peer.send(replace(open_frame(9), wants_default=True))
+
+    opened = await peer.receive(frames.Opened)
+
+    assert (opened.has_all_rows, opened.default) == (False, None)
+
+
+async def test_large_default_is_refused() -> None:
+    """A default row that no description can carry is an error with its size."""
+    chosen = replace(settings(), default={"name": "x" * 50_000})
+    async with streaming(Setting(customers=chosen)) as service:
+        peer = await service.greeted()
+        await peer.send(replace(open_frame(1), wants_default=True))
+        failure = await peer.receive(frames.Failure)
+
+    assert (failure.code, failure.is_retryable) == (ErrorCode.BAD_REQUEST, False)
+    assert "the default row has 50" in failure.detail
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,136 @@
+"""Row multiplication: combinations of rows, and lists of equal length."""
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lookup_core.answer import Answer, Outcome, rowless_answer
+from lookup_core.errors import ErrorCode, InvalidRequest
+from lookup_core.operator.question import Question
+from lookup_core.operator.row_products import RowProducts, even_lists
+
+LISTS = pa.schema({"a": pa.list_(pa.int64()), "b": pa.list_(pa.utf8())})
+
+
+@given(
+    counts=st.integers(1, 3).flatmap(
+        lambda size: st.lists(st.tuples(*[st.integers(0, 3)] * size), min_size=1, max_size=6)
+    ),
+    chunk=st.integers(1, 7),
+)
+def test_rows_are_all_combinations(counts: list[tuple[int, ...]], chunk: int) -> None:
+    """In chunks of any size: the combinations of each record, the last lookup first."""
+    products = RowProducts([np.array(each, np.int64) for each in zip(*counts, strict=True)])
+
+    found = []
+    for start in range(0, products.size, chunk):
+        output = products.rows(start, min(start + chunk, products.size))
+        records = (output.records + output.start).tolist()
+        assert (records[0], records[-1]) == (output.start, output.stop - 1)
+        found += list(zip(records, *(each.tolist() for each in output.elements), strict=True))
+
+    assert found == [
+        (record, *(element if each else -1 for element, each in zip(place, own, strict=True)))
+        for record, own in enumerate(counts)
+        for place in np.ndindex(*(max(each, 1) for each in own))
+    ]
+
+
+def test_no_records_have_no_rows() -> None:
+    """Without records there is nothing to combine."""
+    assert RowProducts([np.zeros(0, np.int64)]).size == 0
+
+
+def test_null_lists_become_lists_of_nulls() -> None:
+    """They get the length of the row's other lists, or one NULL; slices and offsets are kept."""
+    rows = pa.record_batch(
+        [
+            pa.array([[0], [1, 2], None, None, [3]], pa.list_(pa.int64())),
+            pa.array([["-"], None, ["x"], None, [None]], pa.list_(pa.utf8())),
+        ],
+        schema=LISTS,
+    ).slice(1)
+
+    even = even_lists(rows, dimension="d")
+
+    assert even.to_pydict() == {
+        "a": [[1, 2], [None], [None], [3]],
+        "b": [[None, None], ["x"], [None], [None]],
+    }
+    assert even.schema == LISTS
+    assert even_lists(even, dimension="d") is even
+    assert even_lists(rows.slice(0, 0), dimension="d").num_rows == 0
+
+
+def test_uneven_lists_are_refused() -> None:
+    """Lists of one row with different lengths have no common rows; the error has both lengths."""
+    rows = pa.record_batch([pa.array([[1, 2]]), pa.array([["x"]])], schema=LISTS)
+
+    with pytest.raises(InvalidRequest, match=r"of 'd' has 2 values in .* and 1 in 'b'") as caught:
+        even_lists(rows, dimension="d")
+
+    assert caught.value.code is ErrorCode.BAD_REQUEST
+
+
+def lists_of(*answered: int) -> Question:
+    """Three keys with lists of 1, 0 and 2 rows, of which some are answered."""
+    question = Question(3, LISTS)
+    question.ask(np.arange(3), np.arange(3), 3)
+    rows = pa.record_batch([[[1], [], [2, 3]], [["é"], [], [None, "xyz"]]], schema=LISTS)
+    for key in answered:
+        hit, ages_ms = np.array([Outcome.HIT], np.uint8), np.zeros(1, np.uint32)
+        question.answer(Answer(np.array([key], np.int32), hit, ages_ms, rows.slice(key, 1)))
+    return question
+
+
+@pytest.mark.parametrize("answered", [(0, 1, 2), (2, 0, 1)])
+def test_elements_are_taken_from_lists(answered: tuple[int, ...]) -> None:
+    """Elements in any order and number, with their bytes; no element gives NULL."""
+    question = lists_of(*answered)
+    rows, elements = np.array([2, 0, 1, 2, 2]), np.array([1, 0, -1, 0, 1])
+
+    taken = question.elements_at(rows, elements)
+
+    assert question.counts_at(np.arange(3)).tolist() == [1, 0, 2]
+    assert [column.to_pylist() for column in taken] == [
+        [3, 1, None, 2, 3],
+        ["xyz", "é", None, None, "xyz"],
+    ]
+    assert question.element_bytes_at(rows, elements).tolist() == [11, 10, 0, 8, 11]
+    assert question.element_bytes_at(rows[:1], elements[:1]).tolist() == [11]
+
+
+def test_absent_rows_have_no_elements() -> None:
+    """Without any row, all counts and bytes are 0 and all values NULL, of the right types."""
+    question = lists_of()
+    question.answer(rowless_answer(np.arange(3, dtype=np.int32), Outcome.MISSING))
+    rows, none = np.arange(3), np.full(3, -1)
+
+    taken = question.elements_at(rows, none)
+
+    assert question.counts_at(rows).tolist() == [0, 0, 0]
+    assert question.element_bytes_at(rows, none).tolist() == [0, 0, 0]
+    assert [column.type for column in taken] == [pa.int64(), pa.utf8()]
+    assert {column.null_count for column in taken} == {3}
+
+
+def test_defaults_are_rows_of_failed_keys() -> None:
+    """A key that fails or times out has the default row of its outcome; a missing one has none."""
+    columns = pa.schema({"name": pa.utf8()})
+    late, failed = (pa.record_batch([[text]], schema=columns) for text in ("late", "failed"))
+    question = Question(4, columns, defaults={Outcome.TIMEOUT: late, Outcome.ERROR: failed})
+    question.ask(np.arange(4), np.array([0, 1, 2, 0]), 3)
+
+    question.answer(rowless_answer(np.array([1], np.int32), Outcome.MISSING))
+    question.answer(rowless_answer(np.array([0], np.int32), Outcome.ERROR, error=ErrorCode.TYPE))
+    question.give_up(Outcome.TIMEOUT, ErrorCode.TIMEOUT)
+
+    names = question.columns_at(np.arange(4))[0].to_pylist()
+    status = question.status_at(np.arange(4)).to_pylist()
+    assert names == ["failed", None, "late", "failed"]
+    assert question.has_row_at(np.arange(4)).tolist() == [True, False, True, True]
+    assert [each["error"] for each in status] == ["type", None, "timeout", "type"]
+    assert {each["age_ms"] for each in status} == {None}
+    question.check_invariants()
