@@ -9,13 +9,13 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 -- its usual name
 from pyspark.sql.types import DoubleType, FloatType, IntegerType, StructField, StructType
 
 from lookup_core.errors import ErrorCode, InvalidRequest
 from lookup_core.keys.canonical_keys import KEY_GROUPS, key_groups, shards_of_groups
-from spark_client.lookup_join import addressable, column_names
+from spark_client.input_columns import InputColumn, InputColumns, ParsedOn, addressable
 from spark_client.schemas import described_key, key_field
 from spark_client.transport.connections import Address
 
@@ -26,7 +26,7 @@ class KeyRepartition:
 
     address: Address
     dimension: str
-    columns: tuple[str, ...] | None  # None: the names of the dimension's key
+    on: ParsedOn | None  # None: the names of the dimension's key
     partitions: int | None  # None: `spark.sql.shuffle.partitions`
     sequence: tuple[str, ...] = ()  # columns that order the records of each partition
 
@@ -34,66 +34,61 @@ class KeyRepartition:
         """The same rows, fields and metadata, in other partitions.
 
         Raises InvalidRequest for unknown columns, columns that are no keys, and a sequence of a
-        stream; without `columns` also BackendError or SidecarUnreachable.
+        stream; without `on` also BackendError or SidecarUnreachable.
         """
-        positions = self._key_positions(records)
-        for position in positions:
-            _check_key(records.schema[position])
-        sequence = self._sequence_positions(records)
-        count = self.partitions
-        if count is None:
-            usual = records.sparkSession.conf.get("spark.sql.shuffle.partitions")
-            assert usual is not None  # it has a default
-            count = min(int(usual), KEY_GROUPS)
-        if not hasattr(F, "arrow_udf"):  # PySpark 3.5 and 4.0
-            return in_sequence(divided_by_salt(records, positions, count), sequence)
-        shard = F.arrow_udf(_shards(count), returnType="int")
-        divided = records.repartitionById(count, shard(*_columns(records, positions)))
-        return in_sequence(divided, sequence)
-
-    def _key_positions(self, records: DataFrame) -> list[int]:
-        columns = self.columns or described_key(self.address, self.dimension)
-        names = column_names(records)
-        try:
-            return [names.position(name) for name in columns]
-        except InvalidRequest as error:
-            if self.columns is None:
-                error.add_remedy("the dimension's key has this name; name the records' with on=")
-            raise
-
-    def _sequence_positions(self, records: DataFrame) -> list[int]:
         if self.sequence and records.isStreaming:
             raise InvalidRequest(
                 ErrorCode.BAD_REQUEST,
                 "Spark does not sort streams, so sequence= needs the batches of a stream; apply"
                 " repartition_for within foreachBatch, or leave sequence= out",
             )
-        names = column_names(records)
-        return [names.position(name) for name in self.sequence]
+        inputs = InputColumns(records)
+        keys = self._keys(inputs)
+        for key in keys:
+            _check_key(key)
+        count = self.partitions
+        if count is None:
+            usual = records.sparkSession.conf.get("spark.sql.shuffle.partitions")
+            assert usual is not None  # it has a default
+            count = min(int(usual), KEY_GROUPS)
+        if not hasattr(F, "arrow_udf"):  # PySpark 3.5 and 4.0
+            divided = divided_by_salt(inputs, [key.position for key in keys], count)
+        else:
+            shard = F.arrow_udf(_shards(count), returnType="int")
+            divided = records.repartitionById(count, shard(*(key.column for key in keys)))
+        return in_sequence(divided, self.sequence)
+
+    def _keys(self, inputs: InputColumns) -> list[InputColumn]:
+        if self.on is not None:
+            on = self.on
+            computed = dict(
+                zip(on.expressions, inputs.computed([*on.expressions.values()]), strict=True)
+            )
+            return [
+                computed.get(position) or inputs.named(name)
+                for position, name in enumerate(on.keys.columns)
+            ]
+        try:
+            return [inputs.named(name) for name in described_key(self.address, self.dimension)]
+        except InvalidRequest as error:
+            error.add_remedy("the dimension's key has this name; name the records' with on=")
+            raise
 
 
-def _check_key(field: StructField) -> None:
-    key_field(field.name, field.dataType)
-    if isinstance(field.dataType, (FloatType, DoubleType)):
-        kind = field.dataType.simpleString()
-        detail = f"column {field.name!r} is {kind}, which is no key to divide by; cast it"
+def _check_key(key: InputColumn) -> None:
+    key_field(key.name, key.kind)
+    if isinstance(key.kind, (FloatType, DoubleType)):
+        kind = key.kind.simpleString()
+        detail = f"column {key.name!r} is {kind}, which is no key to divide by; cast it"
         raise InvalidRequest(ErrorCode.KEY_TYPE, detail)
 
 
-def _quoted(name: str) -> str:
-    # Unquoted, Spark reads dots and backticks in names as a path.
-    return f"`{name.replace('`', '``')}`"
-
-
-def in_sequence(records: DataFrame, positions: Sequence[int]) -> DataFrame:
-    """Sort each partition by the columns at these positions, NULLs first; by none, no sort."""
-    if not positions:
+def in_sequence(records: DataFrame, names: Sequence[str]) -> DataFrame:
+    """Sort each partition by these columns, NULLs first; by none, no sort."""
+    if not names:
         return records
-    return records.sortWithinPartitions(*_columns(records, positions))
-
-
-def _columns(records: DataFrame, positions: Sequence[int]) -> list[Column]:
-    return [records[_quoted(records.columns[position])] for position in positions]
+    inputs = InputColumns(records)
+    return records.sortWithinPartitions(*(inputs.named(name).column for name in names))
 
 
 def _shards(count: int) -> Callable[..., pa.Array]:
@@ -108,13 +103,14 @@ def _shards_of(keys: Sequence[pa.Array], count: int) -> npt.NDArray[np.int32]:
     return shards_of_groups(key_groups(batch), count)
 
 
-def divided_by_salt(records: DataFrame, positions: Sequence[int], count: int) -> DataFrame:
+def divided_by_salt(inputs: InputColumns, positions: Sequence[int], count: int) -> DataFrame:
     """Without `repartitionById`, by a column whose hash in Spark is the wanted partition."""
-    name = "_salt"
+    records, name = inputs.records, "_salt"
     while name.lower() in {column.lower() for column in records.columns}:
         name = f"_{name}"
     schema = StructType([*records.schema.fields, StructField(name, IntegerType())])
-    salted = addressable(records).mapInArrow(_Salted(tuple(positions), count), schema)
+    task = _Salted(tuple(positions), count, len(records.columns))
+    salted = addressable(inputs.projected()).mapInArrow(task, schema)
     return salted.repartition(count, name).drop(name)
 
 
@@ -124,13 +120,14 @@ class _Salted:
 
     positions: tuple[int, ...]  # of the key's columns
     count: int
+    width: int  # columns of the records, before hidden ones
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         salts = shard_salts(self.count)
         for batch in batches:
             shards = _shards_of([batch.column(index) for index in self.positions], self.count)
-            columns = [*batch.columns, pa.array(salts[shards])]
-            yield pa.record_batch(columns, [*batch.schema.names, "salt"])
+            columns = [*batch.columns[: self.width], pa.array(salts[shards])]
+            yield pa.record_batch(columns, [*batch.schema.names[: self.width], "salt"])
 
 
 def shard_salts(count: int) -> npt.NDArray[np.int32]:

@@ -3,17 +3,18 @@
 Looks up nothing; `lookup_task` does so in the Python workers.
 """
 
-from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812 -- its usual name
 from pyspark.sql.types import DataType, StructField, StructType, _parse_datatype_string
 
 from lookup_core.errors import ErrorCode, InvalidRequest
 from lookup_core.operator.as_of import is_moment
+from spark_client.input_columns import InputColumn, InputColumns, addressable
 from spark_client.lookup_operator import is_event_time
 from spark_client.lookup_settings import (
     JoinKeys,
@@ -89,16 +90,16 @@ class PassOptions:
     def joined(self, other: "PassOptions") -> "PassOptions":
         """The options of both; ValueError for an option with two values."""
         given = {}
-        for field in fields(self):
-            values = [getattr(self, field.name), getattr(other, field.name)]
+        for option in fields(self):
+            values = [getattr(self, option.name), getattr(other, option.name)]
             first, *more = [value for value in values if value is not None] or [None]
             if more and more != [first]:
-                name = field.name.removesuffix("_ms")
+                name = option.name.removesuffix("_ms")
                 raise ValueError(
                     f"{name} is {first} and {more[0]}; all lookups of a pass share it: give it"
                     " once, to lookup_joins"
                 )
-            given[field.name] = first
+            given[option.name] = first
         return PassOptions(**given)
 
     def check(self) -> None:
@@ -135,6 +136,8 @@ class LookupJoin:
     as_of: str | None
     settings: LookupSettings
     options: PassOptions
+    # {position in `keys`: Column}; compared by their texts in `keys`
+    expressions: Mapping[int, Column] = field(default_factory=dict, compare=False)
 
     def check(self) -> None:
         """Raise ValueError for options that contradict each other."""
@@ -155,16 +158,16 @@ class LookupJoin:
         """The enriched DataFrame; as `LookupJoins`, with a single lookup."""
         return LookupJoins((self,), self.options)(records)
 
-    def described(self, kinds: Sequence[DataType]) -> StructType:
-        """The dimension's columns, for keys of these types."""
-        fields = [key_field(name, kind) for name, kind in zip(self.keys.names, kinds, strict=True)]
+    def described(self, keys: JoinKeys, kinds: Sequence[DataType]) -> StructType:
+        """The dimension's columns, for keys of these names and types."""
+        fields = [key_field(name, kind) for name, kind in zip(keys.names, kinds, strict=True)]
         if self.added.schema is not None:
             return chosen_columns(as_struct(self.added.schema), self.added.columns)
         described = described_columns(
             self.address,
             self.dimension,
             columns=self.added.columns,
-            key=pa.schema(fields, metadata=self.keys.metadata),
+            key=pa.schema(fields, metadata=keys.metadata),
             needs=Needs(self.as_of is not None, self.added.expands, self.settings.wants_default),
         )
         return dimension_columns(described)
@@ -183,17 +186,22 @@ class LookupJoins:
         Raises InvalidRequest for names and types that do not fit, SidecarUnreachable if the
         driver has no sidecar and no `schema` was given.
         """
-        names, columns = column_names(records), _Columns(records.schema)
-        targets, added = [], []
+        inputs = InputColumns(records)
+        columns = _Columns(inputs, self.lookups)
+        schema = [*records.schema.fields]
+        targets = []
         for number, lookup in enumerate(self.lookups):
-            keys = [columns.of(name, names) for name in lookup.keys.columns]
-            described = lookup.described([key.kind for key in keys])
-            as_of = _time_position(records.schema, names, "as_of", column=lookup.as_of)
+            keys = columns.keys_of(number)
+            join_keys = lookup.keys
+            if not join_keys.are_exact:
+                join_keys = replace(join_keys, names=tuple(key.name for key in keys))
+            described = lookup.described(join_keys, [key.kind for key in keys])
+            as_of = _time_position(inputs, "as_of", column=lookup.as_of)
             targets.append(
                 LookupTarget(
                     address=lookup.address,
                     dimension=lookup.dimension,
-                    keys=lookup.keys,
+                    keys=join_keys,
                     key_columns=tuple(key.place for key in keys),
                     settings=replace(lookup.settings, as_of=as_of),
                     part=lookup.added.part(described),
@@ -202,43 +210,56 @@ class LookupJoins:
             added += lookup.added.fields(described)
             if lookup.added.how.has_columns:
                 columns.add(number, described, lookup.added)
-        names.check_with([field.name for field in schema[len(records.columns) :]])
-        event_time = _time_position(
-            records.schema, names, "event_time", column=self.options.event_time
-        )
-        task = LookupJoinTask(LookupPass(targets, self.options.settings(event_time)))
-        return addressable(records).mapInArrow(task, StructType(schema))
+        inputs.names.check_with([each.name for each in schema[len(records.columns) :]])
+        event_time = _time_position(inputs, "event_time", column=self.options.event_time)
+        lookups = LookupPass(targets, self.options.settings(event_time))
+        task = LookupJoinTask(lookups, inputs.width)
+        return addressable(inputs.projected()).mapInArrow(task, StructType(schema))
 
 
 @dataclass(frozen=True, slots=True)
 class _Column:
     place: KeyColumn
+    name: str
     kind: DataType
 
 
 class _Columns:
-    """The columns that keys may have: those of the records, then those of earlier lookups."""
+    """The columns that keys may have: those of the input, then those of earlier lookups."""
 
-    def __init__(self, records: StructType) -> None:
-        self._records = records
+    def __init__(self, inputs: InputColumns, lookups: Sequence[LookupJoin]) -> None:
+        self._inputs = inputs
+        self._lookups = lookups
+        found = inputs.computed([each for one in lookups for each in one.expressions.values()])
+        places = [(number, at) for number, one in enumerate(lookups) for at in one.expressions]
+        self._computed = dict(zip(places, found, strict=True))
         self._added: dict[str, _Column] = {}
         self._multiplied: set[str] = set()  # of lookups that expand
 
     def add(self, lookup: int, columns: StructType, added: AddedColumns) -> None:
         """Add the columns of a lookup."""
-        for position, field in enumerate(columns):
-            place, name = KeyColumn(position, lookup), added.prefix + field.name
-            self._added[name] = _Column(place, field.dataType)
+        for position, each in enumerate(columns):
+            place, name = KeyColumn(position, lookup), added.prefix + each.name
+            self._added[name] = _Column(place, name, each.dataType)
             if added.expands:
                 self._multiplied.add(name)
 
-    def of(self, name: str, names: "ColumnNames") -> _Column:
-        """A column by its name in the output.
+    def keys_of(self, lookup: int) -> list[_Column]:
+        """The key of a lookup.
 
-        Raises InvalidRequest that lists them, and for a column of a lookup that expands.
+        Raises InvalidRequest for a name that no column has, and for a column of a lookup that
+        expands.
         """
+        return [
+            _input_column(self._computed[lookup, position])
+            if (lookup, position) in self._computed
+            else self._named(name)
+            for position, name in enumerate(self._lookups[lookup].keys.columns)
+        ]
+
+    def _named(self, name: str) -> _Column:
         for known, column in self._added.items():
-            if names.are_same(name, known):
+            if self._inputs.names.are_same(name, known):
                 if known in self._multiplied:
                     raise InvalidRequest(
                         ErrorCode.BAD_REQUEST,
@@ -246,9 +267,12 @@ class _Columns:
                         " expand=True; chain a second lookup_join for this key:"
                         " records.transform(first).transform(second)",
                     )
-                return column
-        position = names.position(name, *self._added)
-        return _Column(KeyColumn(position), self._records[position].dataType)
+                return replace(column, name=name)
+        return _input_column(self._inputs.named(name, *self._added))
+
+
+def _input_column(column: InputColumn) -> _Column:
+    return _Column(KeyColumn(column.position), column.name, column.kind)
 
 
 # {option: (test of the column's type, accepted types)}
@@ -258,18 +282,15 @@ _TIMES = {
 }
 
 
-def _time_position(
-    records: StructType, names: "ColumnNames", option: str, *, column: str | None
-) -> int | None:
+def _time_position(inputs: InputColumns, option: str, *, column: str | None) -> int | None:
     if column is None:
         return None
     is_time, accepted = _TIMES[option]
-    position = names.position(column)
-    kind = records[position].dataType
-    if not is_time(arrow_type(kind)):
-        detail = f"{option} {column!r} is {kind.simpleString()}; it must be {accepted}"
+    found = inputs.named(column)
+    if not is_time(arrow_type(found.kind)):
+        detail = f"{option} {column!r} is {found.kind.simpleString()}; it must be {accepted}"
         raise InvalidRequest(ErrorCode.TYPE, detail)
-    return position
+    return found.position
 
 
 def lookup_udf(
@@ -288,51 +309,6 @@ def lookup_udf(
     return arrow_function(task, columns, name)
 
 
-class ColumnNames:
-    """The columns of the records, in order."""
-
-    def __init__(self, names: Sequence[str], *, is_case_sensitive: bool) -> None:
-        """Raises InvalidRequest if Spark cannot distinguish two of the names."""
-        self._names = tuple(names)
-        self._is_case_sensitive = is_case_sensitive
-        self._check_distinct(self._names, "rename one of them before the lookup")
-
-    def position(self, name: str, *added: str) -> int:
-        """The position of a column; raises InvalidRequest that lists it and the added ones."""
-        known = [self._folded(each) for each in self._names]
-        if self._folded(name) not in known:
-            columns = ", ".join([*self._names, *added])
-            raise InvalidRequest(
-                ErrorCode.UNKNOWN_COLUMN,
-                f"the records have no column {name!r}; they have {columns}",
-            )
-        return known.index(self._folded(name))
-
-    def are_same(self, name: str, other: str) -> bool:
-        """Whether Spark sees one name in these."""
-        return self._folded(name) == self._folded(other)
-
-    def check_with(self, added: Sequence[str]) -> None:
-        """Raise InvalidRequest if an added name exists already, or is added twice."""
-        self._check_distinct((*self._names, *added), "choose another prefix or status_column")
-
-    def _check_distinct(self, names: Sequence[str], remedy: str) -> None:
-        counts = Counter(self._folded(name) for name in names)
-        clashing = sorted({name for name in names if counts[self._folded(name)] > 1})
-        if clashing:
-            detail = f"columns of the same name: {', '.join(clashing)}; {remedy}"
-            raise InvalidRequest(ErrorCode.BAD_REQUEST, detail)
-
-    def _folded(self, name: str) -> str:
-        return name if self._is_case_sensitive else name.lower()
-
-
-def column_names(records: DataFrame) -> ColumnNames:
-    """The columns of a DataFrame, with the case sensitivity of its session."""
-    is_case_sensitive = records.sparkSession.conf.get("spark.sql.caseSensitive") == "true"
-    return ColumnNames(records.columns, is_case_sensitive=is_case_sensitive)
-
-
 def as_struct(schema: str | StructType) -> StructType:
     """A schema given as DDL, which needs a Spark session, or as it is; or ValueError."""
     parse = getattr(StructType, "fromDDL", _parse_datatype_string)  # PySpark 3.5 has none
@@ -340,10 +316,3 @@ def as_struct(schema: str | StructType) -> StructType:
     if not isinstance(parsed, StructType):
         raise ValueError(f"schema= must list columns, not {schema!r}")  # noqa: TRY004 -- as documented
     return parsed
-
-
-def addressable(records: DataFrame) -> DataFrame:
-    """The records as `mapInArrow` takes them: it reads dots and backticks in names as a path."""
-    if not any(mark in name for name in records.columns for mark in ".`"):
-        return records
-    return records.toDF(*(f"c{position}" for position in range(len(records.columns))))

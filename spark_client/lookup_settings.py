@@ -1,15 +1,12 @@
 """Settings of a pass and of its lookups, and the mapping of key columns; they travel with tasks."""
 
 import math
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from lookup_core.answer import Outcome
 from lookup_core.compatibility import TextEnum
 from lookup_core.keys.typed_keys import EXACT_NAMES
 from lookup_core.protocol.frames import TraceParent
-
-On = str | Sequence[str] | Mapping[str, str]
 
 
 class OutputMode(TextEnum):
@@ -95,7 +92,7 @@ class LookupSettings:
 class JoinKeys:
     """Pairs of a record's column and the name under which its value is sent."""
 
-    columns: tuple[str, ...]  # of the records
+    columns: tuple[str, ...]  # of the records; the texts of expressions
     names: tuple[str, ...]  # of the key; the records' own names where the user gave no others
     are_exact: bool = False  # the user gave the names, so none may be wrong
 
@@ -103,24 +100,6 @@ class JoinKeys:
     def metadata(self) -> dict[bytes, bytes] | None:
         """Metadata of the key's schema on the wire."""
         return EXACT_NAMES if self.are_exact else None
-
-
-def join_keys(on: On) -> JoinKeys:
-    """Parse `"column"`, `["a", "b"]` or `{"record's column": "key's column"}`; or ValueError."""
-    match on:
-        case str():
-            pairs = {on: on}
-        case Mapping():
-            pairs = dict(on)
-        case Sequence():
-            pairs = {name: name for name in on}
-            if len(pairs) < len(on):
-                raise ValueError(f"on names a column twice: {', '.join(on)}")
-        case _:
-            raise ValueError(f"on is a column's name, a list or a dict of names, not {on!r}")
-    if not pairs:
-        raise ValueError("on must name at least one column")
-    return JoinKeys(tuple(pairs), tuple(pairs.values()), are_exact=isinstance(on, Mapping))
 
 
 @dataclass(frozen=True, slots=True)

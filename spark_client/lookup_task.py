@@ -173,11 +173,14 @@ class LookupJoinTask:
     """The function that `mapInArrow` calls."""
 
     lookups: LookupPass
+    width: int | None = None  # columns of the records, before hidden ones; None: all
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Enrich a partition; all output batches have one schema."""
         parts = [target.part for target in self.lookups.targets]
-        return self.lookups.enriched(batches, lambda records: joined_output(records, parts))
+        return self.lookups.enriched(
+            batches, lambda records: joined_output(records, parts, width=self.width)
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -105,6 +105,7 @@ class JoinedOutput:
 
     schema: pa.Schema
     parts: Sequence[AddedPart]
+    width: int | None = None  # columns of the records in the output, the first ones; None: all
 
     def batches(self, run: Leaving, *, max_bytes: int) -> Iterator[pa.RecordBatch]:
         """Batches of answered rows of a run, without the rows that the joins drop.
@@ -112,6 +113,8 @@ class JoinedOutput:
         The columns that lookups add to a batch have at most `max_bytes`, or it has one row. If a
         lookup expands, the bytes of the records count, too.
         """
+        if self.width is not None:
+            run = replace(run, records=run.records.select(list(range(self.width))))
         for part, question in zip(self.parts, run.questions, strict=True):
             run = replace(run, rows=part.kept(question, run.rows))
         if any(part.expands for part in self.parts):
@@ -166,10 +169,15 @@ class JoinedOutput:
         return pa.record_batch([pa.nulls(0, kind) for kind in self.schema.types], self.schema)
 
 
-def joined_output(records: pa.Schema, parts: Sequence[AddedPart]) -> JoinedOutput:
-    """The output for records of this schema; the caller has checked that names are distinct."""
+def joined_output(
+    records: pa.Schema, parts: Sequence[AddedPart], *, width: int | None = None
+) -> JoinedOutput:
+    """The output for records of this schema, with their first `width` columns, None for all.
+
+    The caller has checked that names are distinct.
+    """
     added = [field for part in parts for field in part.fields]
-    return JoinedOutput(pa.schema([*records, *added]), parts)
+    return JoinedOutput(pa.schema([*list(records)[:width], *added]), parts, width)
 
 
 def _cuts(sizes: npt.NDArray[np.int64], *, max_bytes: int) -> Iterator[slice]:

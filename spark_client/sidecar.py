@@ -22,6 +22,7 @@ from pyspark.sql.types import StructType
 from lookup_core.compatibility import TextEnum
 from lookup_core.keys.canonical_keys import KEY_GROUPS
 from lookup_core.protocol.frames import TraceParent
+from spark_client.input_columns import On, parsed_on
 from spark_client.key_repartition import KeyRepartition
 from spark_client.local_sidecar import LocalProcess
 from spark_client.lookup_join import (
@@ -36,11 +37,8 @@ from spark_client.lookup_settings import (
     FailurePolicy,
     JoinType,
     LookupSettings,
-    On,
     OutputMode,
     PassSettings,
-    Via,
-    join_keys,
 )
 from spark_client.pandas_function import LookupFunction
 from spark_client.schemas import (
@@ -149,7 +147,9 @@ class Sidecar:
         """Enrich a DataFrame with a dimension's columns: `events.transform(…lookup_join(…))`.
 
         `on`: the records' key column, a list of them in the order of the dimension's key, or
-        `{"records' column": "key column"}`. A NULL in the key matches nothing.
+        `{"records' column": "key column"}`. A NULL in the key matches nothing. A name that is no
+        column is a path into structs, as `"order.customer.id"`. A key may be a Column, as
+        `F.lower("email")`; with the key's name as a pair, `[(F.lower("email"), "email")]`.
         `as_of`: a timestamp or date column, required for a dimension with versions and refused for
         others. Each record gets the version that is valid at that time; if several are, the one
         with the latest start. A NULL, or a time without a version, gives `missing`.
@@ -204,17 +204,18 @@ class Sidecar:
             via=via,
         )
         options.check()
-        join_type, names = _chosen(JoinType, "how", how), _names(columns)
+        parsed, join_type, names = parsed_on(on), _chosen(JoinType, "how", how), _names(columns)
         if names is None and not join_type.has_columns:
             names = ()
         join = LookupJoin(
             address=self._address(),
             dimension=dimension,
-            keys=join_keys(on),
+            keys=parsed.keys,
             added=AddedColumns(names, schema, prefix, status_column, join_type, expand),
             as_of=as_of,
             settings=_settings(on_timeout, on_error, trace=traceparent, show_keys=show_keys),
             options=options,
+            expressions=parsed.expressions,
         )
         join.check()
         return join
@@ -368,11 +369,11 @@ class Sidecar:
         is_count = type(partitions) is int and 1 <= partitions <= KEY_GROUPS
         if partitions is not None and not is_count:
             raise ValueError(f"partitions is a number from 1 to {KEY_GROUPS}, not {partitions!r}")
-        columns = None if on is None else join_keys(on).columns
+        parsed = None if on is None else parsed_on(on)
         sorting = (sequence,) if isinstance(sequence, str) else tuple(sequence or ())
         if sequence is not None and not sorting:
             raise ValueError("sequence= must name at least one column, or be left out")
-        return KeyRepartition(self._address(), dimension, columns, partitions, sorting)
+        return KeyRepartition(self._address(), dimension, parsed, partitions, sorting)
 
     def _address(self) -> Address:
         tls = ClientTls(self.ca_file, self.cert_file, self.key_file)

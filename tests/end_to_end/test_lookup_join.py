@@ -24,9 +24,11 @@ from tests.end_to_end.sidecars import (
     customers_sidecar,
     frozen,
     parquet,
+    postgres,
     url_of,
 )
 from tests.end_to_end.spark_frames import python_workers
+from tools.processes.postgres_server import Database
 from tools.processes.sidecar_process import SidecarFigures, SidecarProcess
 from tools.processes.spark_cluster import BatchGate
 from tools.processes.until import until
@@ -209,3 +211,65 @@ def test_timeout_fails_the_task(spark_session: SparkSession, folder: Path) -> No
     """With `on_timeout="fail"` the error names the dimension and the option."""
     with pytest.raises(PythonException, match=r"'customers' timed out .*on_timeout is 'fail'"):
         rows_of_frozen_job(spark_session, folder, "fail")
+
+
+@pytest.fixture(scope="module")
+def whole(database: Database, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sidecar]:
+    """A sidecar with a table of PostgreSQL that has several rows for a key, and default rows."""
+    database.execute(
+        "CREATE TABLE lines (id int4, item text, amount numeric(9, 2))",
+        "CREATE INDEX ON lines (id)",
+        "INSERT INTO lines SELECT n % 20, 'item ' || n, n / 4.0 FROM generate_series(1, 50) AS n",
+    )
+    lines = postgres(database.dsn(), "lines", match="all")
+    dimensions = {"lines": lines, "known": {**lines, "default": {"item": ["none", "ask"]}}}
+    process = configured(tmp_path_factory.mktemp("whole"), dimensions)
+    with process.running():
+        yield Sidecar(url_of(process), connect_timeout=WAIT_S)
+
+
+@pytest.mark.real_path
+def test_expanded_rows_are_those_of_a_plain_join(
+    spark_session: SparkSession, whole: Sidecar
+) -> None:
+    """Keys in structs and expressions over PostgreSQL: the rows of Spark's own joins."""
+    lines = spark_session.createDataFrame(
+        [(n % 20, f"item {n}", Decimal(n) / 4) for n in range(1, 51)],
+        "id int, item string, amount decimal(9,2)",
+    )
+    records = spark_session.range(-30, 30).selectExpr(
+        "id AS n", "struct(abs(id) AS id) AS customer"
+    )
+
+    for how in ("left", "inner"):
+        by_path = whole.lookup_join("lines", on="customer.id", how=how, expand=True)
+        by_expression = whole.lookup_join(
+            "lines", on=F.abs("n") - 1, how=how, expand=True, columns=["item"], prefix="before_"
+        )
+        found = records.transform(whole.lookup_joins([by_path, by_expression]))
+
+        first = records.join(lines, records["customer.id"] == lines["id"], how).drop("id")
+        before = lines.select("id", F.col("item").alias("before_item"))
+        plain = first.join(before, F.abs("n") - 1 == before["id"], how).drop("id")
+        assert found.schema.simpleString() == plain.schema.simpleString()
+        assert Counter(map(repr, found.collect())) == Counter(map(repr, plain.collect()))
+
+
+def test_failed_lookups_get_default_rows(spark_session: SparkSession, whole: Sidecar) -> None:
+    """A key out of the range of its column is an error; the rows are those of the default."""
+    records = spark_session.createDataFrame([(1,), (2**40,), (77,)], "id long").coalesce(1)
+
+    joined = records.transform(
+        whole.lookup_join(
+            "known", on="id", expand=True, how="inner", on_error="default", status_column="_s"
+        )
+    )
+
+    assert [
+        (row["id"], row["item"], row["_s"]["outcome"], row["_s"]["error"])
+        for row in joined.collect()
+    ] == [
+        *((1, item, "fetched", None) for item in ("item 1", "item 21", "item 41")),
+        *((2**40, item, "error", "type") for item in ("none", "ask")),
+        *((77, item, "default", None) for item in ("none", "ask")),
+    ]

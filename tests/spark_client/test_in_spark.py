@@ -14,6 +14,7 @@ from lookup_core.dimension_schema import VersionColumns
 from lookup_core.errors import ErrorCode, InvalidRequest
 from spark_client import Sidecar
 from spark_client.fake_sidecar import FakeDimension, FakeSidecar
+from spark_client.input_columns import InputColumns
 from spark_client.key_repartition import divided_by_salt, in_sequence
 from spark_client.lookup_task import task_trace
 from tests.spark_client.builders import ALL_DIMENSIONS
@@ -279,7 +280,7 @@ def test_sequence_orders_each_partition(
     newest_first = keyed.withColumn("n", F.when(F.col("n") % 50 != 0, 1000 - F.col("n")))
 
     if is_older:
-        divided = in_sequence(divided_by_salt(newest_first, [0], 5), [1])
+        divided = in_sequence(divided_by_salt(InputColumns(newest_first), [0], 5), ["n"])
     else:
         divide = sidecar.repartition_for("customers", partitions=5, sequence="n")
         divided = newest_first.transform(divide)

@@ -9,12 +9,14 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
+from pyspark.sql.types import ArrayType, StructType
 
 from lookup_core.errors import InvalidRequest
 from lookup_core.keys.typed_keys import EXACT_NAMES
 from lookup_core.protocol.frames import TraceParent
 from spark_client import Sidecar
-from spark_client.lookup_join import AddedColumns, ColumnNames, LookupJoin, PassOptions
+from spark_client.input_columns import ColumnNames
+from spark_client.lookup_join import AddedColumns, LookupJoin, PassOptions
 from spark_client.lookup_settings import (
     FailurePolicy,
     JoinKeys,
@@ -197,6 +199,11 @@ def test_pass_needs_lookups(lookups: list[Any]) -> None:
         ({"on": []}, "at least one column"),
         ({"on": 5}, "not 5"),
         ({"on": ["a", "a"]}, "twice: a, a"),
+        ({"on": ["a", 5]}, "a list of pairs"),
+        ({"on": {"a": 5}}, "a list of pairs"),
+        ({"on": [("a", "b"), "c"]}, "a list of pairs"),
+        ({"on": [("a", "b", "c")]}, "a list of pairs"),
+        ({"on": b"id"}, "not b'id'"),
         ({"traceparent": ""}, "traceparent is 00-"),
         ({"traceparent": "00-1-2-01"}, "traceparent is 00-"),
         ({"traceparent": TRACEPARENT + "0"}, "traceparent is 00-"),
@@ -245,10 +252,14 @@ def test_wrong_counts_are_refused(partitions: Any) -> None:  # noqa: ANN401 -- a
             {"customer": "id", "shop": "store"},
             JoinKeys(("customer", "shop"), ("id", "store"), are_exact=True),
         ),
+        (
+            [("customer", "id"), ("customer", "store")],
+            JoinKeys(("customer", "customer"), ("id", "store"), are_exact=True),
+        ),
     ],
 )
 def test_forms_of_on_are_pairs(on: Any, keys: JoinKeys) -> None:  # noqa: ANN401 -- three forms
-    """A name, names, or a mapping, whose names must be those of the key."""
+    """A name, names, or a mapping or pairs, whose names must be those of the key."""
     join = Sidecar(URL).lookup_join("d", on=on)
 
     assert join.keys == keys
@@ -292,12 +303,42 @@ def test_other_durations_are_refused(text: str) -> None:
 
 def test_session_decides_about_case() -> None:
     """Names are compared with the case sensitivity of the session."""
-    names = ColumnNames(["Id", "name"], is_case_sensitive=False)
+    fields = StructType().add("Id", "long").add("name", "string").fields
+    folding, exact = (ColumnNames(["Id", "name"], is_case_sensitive=case) for case in (False, True))
 
-    assert (names.position("id"), names.position("NAME")) == (0, 1)
-    assert ColumnNames(["a", "A"], is_case_sensitive=True).position("A") == 1
-    with pytest.raises(InvalidRequest, match="no column 'id'; they have Id, name"):
-        ColumnNames(["Id", "name"], is_case_sensitive=True).position("id")
+    assert [folding.path(fields, name) for name in ("id", "NAME")] == [fields[:1], fields[1:]]
+    assert [exact.path(fields, name) for name in ("id", "Id")] == [None, fields[:1]]
+    assert exact.unknown("id").detail == "the records have no column 'id'; they have Id, name"
+
+
+@pytest.mark.parametrize(
+    ("name", "path"),
+    [
+        ("a", ["a"]),
+        ("a.b", ["a.b"]),
+        ("a.b.c", ["a", "b", "c"]),
+        ("A.d.E", ["a", "d.e"]),
+        ("a.d", None),
+        ("a.", None),
+        ("a.b.c.d", None),
+        ("x.y", None),
+        ("list.c", None),
+    ],
+)
+def test_plain_names_precede_paths(name: str, path: list[str] | None) -> None:
+    """A name is a column, or else a path of fields; both may contain dots."""
+    inner = StructType().add("b", StructType().add("c", "long")).add("d.e", "long")
+    records = (
+        StructType()
+        .add("x", "long")
+        .add("a", inner)
+        .add("a.b", "long")
+        .add("list", ArrayType(StructType().add("c", "long")))
+    )
+
+    found = ColumnNames(records.names, is_case_sensitive=False).path(records.fields, name)
+
+    assert (None if found is None else [field.name for field in found]) == path
 
 
 def test_clashing_names_are_refused() -> None:

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import assert_type
 
 from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 -- its usual name
 from pyspark.sql.types import StringType, StructField, StructType
 
 from spark_client import (
@@ -43,6 +44,12 @@ def enrich(events: DataFrame) -> DataFrame:
     )
     shortest = sidecar.lookup_join("customers", on="customer_id")
     composite = sidecar.lookup_join("weather", on=("origin", "time_hour"), columns=())
+    email = F.lower("email")
+    events = events.transform(sidecar.lookup_join("people", on=email, on_error="default"))
+    events = events.transform(sidecar.lookup_join("people", on=[email, "region"]))
+    events = events.transform(sidecar.lookup_join("people", on=[(email, "email"), ("r", "region")]))
+    events = events.transform(sidecar.repartition_for("people", on=email))
+    events = events.transform(sidecar.lookup_join("orders", on="person.id", expand=True))
     assert_type(events.transform(everything), DataFrame)
     assert_type(events.transform(sidecar.repartition_for("customers")), DataFrame)
     events = events.transform(

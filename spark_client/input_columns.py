@@ -1,0 +1,231 @@
+"""Input columns of lookups: keys by name, by the path of a struct's field, or as an expression.
+
+What is no column of the records becomes a hidden column behind them.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from pyspark.errors import AnalysisException
+from pyspark.sql import Column, DataFrame
+from pyspark.sql.types import DataType, StructField, StructType
+
+from lookup_core.errors import ErrorCode, InvalidRequest
+from spark_client.lookup_settings import JoinKeys
+
+KeySource: TypeAlias = str | Column  # a column's name, the path of a field, or an expression
+# A Column cannot be the key of a dict, because Spark gives it no hash: pairs say the same.
+On: TypeAlias = KeySource | Sequence[KeySource | tuple[KeySource, str]] | Mapping[str, str]
+
+_TEXT = re.compile(r"Column<'(.*)'>", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class ParsedOn:
+    """The keys of a lookup by name, and the expressions among them."""
+
+    keys: JoinKeys
+    expressions: Mapping[int, Column]  # {position in the key: expression}
+
+
+def parsed_on(on: On) -> ParsedOn:
+    """Parse the forms of `on=`; raises ValueError for others."""
+    pairs, are_exact = _pairs(on)
+    if not pairs:
+        raise ValueError("on must name at least one column")
+    for source, name in pairs:
+        if not (isinstance(source, str) or _is_column(source)) or not isinstance(name, str):
+            raise ValueError(
+                "on is a column's name, a Column, a list of them, a dict of names, or a list of"
+                f" pairs (name or Column, name in the dimension's key), not {on!r}"
+            )
+    expressions = {
+        at: source for at, (source, _) in enumerate(pairs) if not isinstance(source, str)
+    }
+    texts = tuple(_text(source) for source, _ in pairs)
+    if not are_exact and len(set(texts)) < len(texts):
+        raise ValueError(f"on names a column twice: {', '.join(texts)}")
+    return ParsedOn(JoinKeys(texts, tuple(name for _, name in pairs), are_exact), expressions)
+
+
+def _pairs(on: Any) -> tuple[list[tuple[Any, Any]], bool]:  # noqa: ANN401 -- also wrong ones
+    """Pairs of a source and the name of its key column, and whether the user gave the names."""
+    if isinstance(on, Mapping):
+        return list(on.items()), True
+    if isinstance(on, str) or not isinstance(on, Sequence):
+        return [(on, _text(on))], False
+    if on and all(isinstance(each, tuple) and len(each) == 2 for each in on):
+        return list(on), True
+    return [(each, _text(each)) for each in on], False
+
+
+def _is_column(value: object) -> bool:
+    # On PySpark 3.5, Spark Connect has a class of its own, which needs grpcio to be imported.
+    kind = type(value)
+    is_connect = kind.__name__ == "Column" and kind.__module__.startswith("pyspark.sql.connect")
+    return isinstance(value, Column) or is_connect
+
+
+def _text(source: object) -> str:
+    """A name as it is, an expression for people."""
+    text = str(source)
+    found = _TEXT.fullmatch(text)
+    return text if isinstance(source, str) or found is None else found[1]
+
+
+@dataclass(frozen=True, slots=True)
+class InputColumn:
+    """A column that goes into a pass, also a hidden one."""
+
+    position: int
+    name: str  # of an expression: the name that Spark gives it
+    kind: DataType
+    column: Column
+
+
+class InputColumns:
+    """The columns of the records, then the hidden ones that were requested."""
+
+    def __init__(self, records: DataFrame) -> None:
+        """Raises InvalidRequest if Spark cannot distinguish two of the records' names."""
+        self.names = column_names(records)
+        self.records = records
+        self._fields = records.schema.fields
+        self._hidden: dict[str, InputColumn] = {}  # {path, or number of an expression: column}
+
+    def named(self, name: str, *added: str) -> InputColumn:
+        """The column of this name, else the field of a struct with this path.
+
+        Raises InvalidRequest that lists the columns, and the added ones.
+        """
+        path = self.names.path(self._fields, name)
+        if path is None:
+            raise self.names.unknown(name, *added)
+        column = self.records[".".join(quoted(field.name) for field in path)]
+        if len(path) == 1:
+            position = self._fields.index(path[0])
+            return InputColumn(position, name, path[0].dataType, column)
+        return self._hide(name, InputColumn(self._next, name, path[-1].dataType, column))
+
+    def computed(self, expressions: Sequence[Column]) -> list[InputColumn]:
+        """The values of expressions over the records, each evaluated once for a record.
+
+        Raises InvalidRequest for an expression that Spark cannot evaluate.
+        """
+        if not expressions:
+            return []
+        texts = ", ".join(map(_text, expressions))
+        try:
+            fields = self.records.select(*expressions).schema.fields
+        except AnalysisException as error:
+            detail = (
+                f"on= has expressions that do not fit the records ({texts});"
+                f" {str(error).splitlines()[0]} Expressions use columns of the records only: for"
+                " one of another lookup, chain a second lookup_join"
+            )
+            raise InvalidRequest(ErrorCode.BAD_REQUEST, detail) from error
+        if len(fields) != len(expressions):
+            detail = f"on= has an expression of several columns: {texts}; name one of them"
+            raise InvalidRequest(ErrorCode.BAD_REQUEST, detail)
+        return [
+            self._hide(f"{number}", InputColumn(self._next, field.name, field.dataType, column))
+            for number, (field, column) in enumerate(zip(fields, expressions, strict=True))
+        ]
+
+    @property
+    def width(self) -> int | None:
+        """The number of the records' columns; None if there is no hidden one."""
+        return len(self._fields) if self._hidden else None
+
+    def projected(self) -> DataFrame:
+        """The records with the hidden columns."""
+        if not self._hidden:
+            return self.records
+        prefix = "_lookup_key_"
+        while any(field.name.lower().startswith(prefix) for field in self._fields):
+            prefix = f"_{prefix}"
+        hidden = [
+            each.column.alias(f"{prefix}{number}")
+            for number, each in enumerate(self._hidden.values())
+        ]
+        return self.records.select("*", *hidden)
+
+    @property
+    def _next(self) -> int:
+        return len(self._fields) + len(self._hidden)
+
+    def _hide(self, key: str, column: InputColumn) -> InputColumn:
+        return self._hidden.setdefault(key, column)
+
+
+class ColumnNames:
+    """The columns of the records, in order."""
+
+    def __init__(self, names: Sequence[str], *, is_case_sensitive: bool) -> None:
+        """Raises InvalidRequest if Spark cannot distinguish two of the names."""
+        self._names = tuple(names)
+        self._is_case_sensitive = is_case_sensitive
+        self._check_distinct(self._names, "rename one of them before the lookup")
+
+    def unknown(self, name: str, *added: str) -> InvalidRequest:
+        """The error for a name that no column has; it lists them and the added ones."""
+        columns = ", ".join([*self._names, *added])
+        detail = f"the records have no column {name!r}; they have {columns}"
+        return InvalidRequest(ErrorCode.UNKNOWN_COLUMN, detail)
+
+    def are_same(self, name: str, other: str) -> bool:
+        """Whether Spark sees one name in these."""
+        return self._folded(name) == self._folded(other)
+
+    def path(self, fields: Sequence[StructField], name: str) -> list[StructField] | None:
+        """The field of this name, else those that lead to it through structs; None if none does.
+
+        Names may contain dots.
+        """
+        for field in fields:
+            if self.are_same(field.name, name):
+                return [field]
+        for field in fields:
+            kind, rest = field.dataType, name[len(field.name) :]
+            if not isinstance(kind, StructType) or not rest.startswith("."):
+                continue
+            if self.are_same(field.name, name[: len(field.name)]):
+                path = self.path(kind.fields, rest[1:])
+                if path is not None:
+                    return [field, *path]
+        return None
+
+    def check_with(self, added: Sequence[str]) -> None:
+        """Raise InvalidRequest if an added name exists already, or is added twice."""
+        self._check_distinct((*self._names, *added), "choose another prefix or status_column")
+
+    def _check_distinct(self, names: Sequence[str], remedy: str) -> None:
+        counts = Counter(self._folded(name) for name in names)
+        clashing = sorted({name for name in names if counts[self._folded(name)] > 1})
+        if clashing:
+            detail = f"columns of the same name: {', '.join(clashing)}; {remedy}"
+            raise InvalidRequest(ErrorCode.BAD_REQUEST, detail)
+
+    def _folded(self, name: str) -> str:
+        return name if self._is_case_sensitive else name.lower()
+
+
+def column_names(records: DataFrame) -> ColumnNames:
+    """The columns of a DataFrame, with the case sensitivity of its session."""
+    is_case_sensitive = records.sparkSession.conf.get("spark.sql.caseSensitive") == "true"
+    return ColumnNames(records.columns, is_case_sensitive=is_case_sensitive)
+
+
+def quoted(name: str) -> str:
+    """The name as one part of a path: unquoted, Spark reads dots and backticks as such."""
+    return f"`{name.replace('`', '``')}`"
+
+
+def addressable(records: DataFrame) -> DataFrame:
+    """The records as `mapInArrow` takes them: it reads dots and backticks in names as a path."""
+    if not any(mark in name for name in records.columns for mark in ".`"):
+        return records
+    return records.toDF(*(f"c{position}" for position in range(len(records.columns))))
