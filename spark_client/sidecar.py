@@ -314,8 +314,8 @@ class Sidecar:
         prefix: str = "lookup_",
         dimensions: Dimensions | None = None,
         timeout: float = 5.0,
-        on_timeout: Literal["fail", "null"] = "fail",
-        on_error: Literal["fail", "null"] = "fail",
+        on_timeout: OnFailure = "fail",
+        on_error: OnFailure = "fail",
         traceparent: str | None = None,
         show_keys: bool = True,
         deterministic: bool = True,
@@ -327,7 +327,8 @@ class Sidecar:
         `prefix`: of the functions' names; those with dots or hyphens need backticks in SQL.
         `dimensions`: names, or `{name: columns}` with a list, a schema as DDL or StructType, which
         needs no sidecar on the driver, or None for all columns. Default all of the sidecar, without
-        those that have versions, types that Spark lacks or no readable database: a warning says so.
+        those that have versions, types that Spark lacks, no readable database or a default row
+        that they lack: a warning says so.
 
         Raises ValueError, also for names that Spark has or does not distinguish; InvalidRequest,
         BackendError or SidecarUnreachable. Nothing is registered then.
@@ -341,7 +342,8 @@ class Sidecar:
             show_keys=show_keys,
             deterministic=deterministic,
         )
-        return SqlFunctions(self._address(), prefix, dimensions, make).register(spark)
+        needs = Needs(wants_default="default" in {on_timeout, on_error})
+        return SqlFunctions(self._address(), prefix, dimensions, make, needs).register(spark)
 
     def repartition_for(
         self,

@@ -20,7 +20,7 @@ from lookup_core.errors import (
 )
 from spark_client.lookup_join import as_struct
 from spark_client.pandas_function import LookupFunction
-from spark_client.schemas import ANY_KEY, described_columns, dimension_columns
+from spark_client.schemas import ANY_KEY, ONE_ROW, Needs, described_columns, dimension_columns
 from spark_client.transport.connections import Address
 from spark_client.transport.dimension_names import dimension_names
 
@@ -48,6 +48,7 @@ class SqlFunctions:
     prefix: str
     dimensions: Dimensions | None
     make: MakeFunction
+    needs: Needs = ONE_ROW  # of each dimension
 
     def __post_init__(self) -> None:
         if not isinstance(self.prefix, str):
@@ -119,7 +120,9 @@ class SqlFunctions:
     def _columns(self, dimension: str, columns: Sequence[str] | None) -> StructType:
         if columns is not None and not columns:
             raise ValueError(f"dimensions lists no column of {dimension!r}; a struct needs a field")
-        described = described_columns(self.address, dimension, columns=columns, key=ANY_KEY)
+        described = described_columns(
+            self.address, dimension, columns=columns, key=ANY_KEY, needs=self.needs
+        )
         try:
             return dimension_columns(described)
         except InvalidRequest as error:

@@ -217,7 +217,9 @@ def test_rows_of_a_key_become_records(sidecar: Sidecar, orders: DataFrame) -> No
     assert added(declared, "n", "number", "text") == [(0, 7, "a"), (0, 9, "b")]
 
 
-def test_dimension_must_fit_expand_and_default(sidecar: Sidecar, orders: DataFrame) -> None:
+def test_dimension_must_fit_expand_and_default(
+    spark_session: SparkSession, sidecar: Sidecar, orders: DataFrame
+) -> None:
     """An array column is not expanded, a default row must exist, keys are not multiplied."""
     wanted = orders.withColumnRenamed("order.id", "id")
     several = sidecar.lookup_join("invoices", on="id", expand=True)
@@ -238,3 +240,5 @@ def test_dimension_must_fit_expand_and_default(sidecar: Sidecar, orders: DataFra
     assert wanted.transform(by_default).count() == 4
     name = sidecar.lookup_udf("invoices", columns=["text"], on_error="default")
     assert wanted.select(name("id").alias("found")).count() == 3
+    registered = sidecar.register(spark_session, prefix="d_", on_error="default")
+    assert registered == {"d_invoices": "invoices"}
