@@ -21,6 +21,7 @@ KeySource: TypeAlias = str | Column  # a column's name, the path of a field, or 
 On: TypeAlias = KeySource | Sequence[KeySource | tuple[KeySource, str]] | Mapping[str, str]
 
 _TEXT = re.compile(r"Column<'(.*)'>", re.DOTALL)
+_GENERATOR = re.compile(r"(explode|posexplode|inline|stack|json_tuple)(_outer)?\(", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +47,12 @@ def parsed_on(on: On) -> ParsedOn:
         at: source for at, (source, _) in enumerate(pairs) if not isinstance(source, str)
     }
     texts = tuple(_text(source) for source, _ in pairs)
+    for position in expressions:
+        if _GENERATOR.match(texts[position]):
+            raise ValueError(
+                f"on has {texts[position]}, which makes several records of one; select it before"
+                " the lookup"
+            )
     if not are_exact and len(set(texts)) < len(texts):
         raise ValueError(f"on names a column twice: {', '.join(texts)}")
     return ParsedOn(JoinKeys(texts, tuple(name for _, name in pairs), are_exact), expressions)

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from lookup_core.dimension_schema import DimensionSchema, VersionColumns
-from lookup_core.settings import DimensionSettings
+from lookup_core.settings import DimensionSettings, Match
 from service.connectors.memory.backend import FakeBackend
 from service.connectors.ports.several_rows import RowVersions
 from service.engine.dimension import Dimension
@@ -47,10 +47,12 @@ async def client_of(service: Streaming) -> WireClient:
     return WireClient(socket.send_bytes, lambda: socket.receive_bytes(timeout=PATIENCE_S))
 
 
-async def opened(client: WireClient, key: pa.Schema = KEY, *, as_of: bool = False) -> Channel:
+async def opened(
+    client: WireClient, key: pa.Schema = KEY, *, as_of: bool = False, default: bool = False
+) -> Channel:
     """Channel 1 to `customers`."""
     await client.greet()
-    channel = await client.open(1, "customers", key, columns=["name"], as_of=as_of)
+    channel = await client.open(1, "customers", key, columns=["name"], as_of=as_of, default=default)
     assert isinstance(channel, Channel)
     return channel
 
@@ -159,6 +161,20 @@ async def test_versions_come_in_order() -> None:
     assert answers == [f"fetched {row}", "missing"]
     assert channel.versions == ("tier", "until")
     assert channel.columns.names == ["name", "tier", "until"]
+
+
+async def test_default_row_is_sent_on_request() -> None:
+    """OPENED has the row that missing keys get; a key with all of its rows is stated."""
+    chosen = replace(settings(), match=Match.ALL, default={"name": "?"})
+    async with streaming(Setting(customers=chosen)) as service:
+        client = await client_of(service)
+        channel = await opened(client, default=True)
+        answers = await client.look_up(1, keys(5))
+
+    assert channel.default is not None
+    assert channel.default.to_pydict() == {"name": ["?"]}
+    assert channel.all_rows
+    assert answers == ["default ?"]
 
 
 async def test_lookup_may_wait_for_its_time() -> None:

@@ -4,6 +4,7 @@ Imports nothing of ours, so that nothing of ours can be wrong on both sides. It 
 whole messages, does not reconnect, and stays within its credit.
 """
 
+import base64
 import json
 import struct
 from collections.abc import Awaitable, Callable, Sequence
@@ -50,6 +51,8 @@ class Channel:
     key_names: list[str]
     versions: tuple[str | None, str | None] = (None, None)  # valid from, valid to
     waits: bool = False  # for changes up to the time of a lookup
+    all_rows: bool = False  # columns are lists
+    default: pa.RecordBatch | None = None
     sequence: int = 0
     answers: dict[int, list[str]] = field(default_factory=dict)  # {sequence: by position}
 
@@ -78,6 +81,7 @@ class WireClient:
         *,
         columns: Sequence[str] | None = None,
         as_of: bool = False,
+        default: bool = False,
     ) -> Channel | Description:
         """OPEN; the channel, or why it was refused."""
         words = {
@@ -85,6 +89,7 @@ class WireClient:
             "columns": columns,
             "origin": "a conformance test",
             "as_of": as_of,
+            "default": default,
         }
         head = HEADER.pack(OPEN, 0, 0, number, 0)
         await self.send(head + _described(words) + key.serialize().to_pybytes())
@@ -99,6 +104,10 @@ class WireClient:
         versions = found.get("valid_from"), found.get("valid_to")
         waits = found.get("waits", False)
         channel = Channel(key, columns_schema, *credit, found["key"], versions, waits)
+        channel.all_rows = found.get("all_rows", False)
+        if found.get("default") is not None:
+            message = pa.py_buffer(base64.b64decode(found["default"]))
+            channel.default = pa.ipc.read_record_batch(message, columns_schema)
         self.channels[number] = channel
         return channel
 

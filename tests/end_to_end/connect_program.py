@@ -13,6 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 -- its usual name
 
 from spark_client import Sidecar
+from spark_client.input_columns import On
 from spark_client.lookup_settings import OutputMode
 from tests.end_to_end.spark_frames import written
 
@@ -46,6 +47,11 @@ def main(url: str) -> dict[str, object]:
         tiers = {mode: _tiers(few.transform(join)) for mode, join in joins.items()}
         divided = few.transform(sidecar.repartition_for("customers"))
         tiers["divided"] = _tiers(divided.transform(joins["key_ordered"]))
+        nested = few.select("id", F.struct("id").alias("key"))
+        keys: list[tuple[str, On]] = [("path", "key.id"), ("expression", F.abs("id"))]
+        for kind, on in keys:
+            divided = nested.transform(sidecar.repartition_for("customers", on=on))
+            tiers[kind] = _tiers(divided.transform(sidecar.lookup_join("customers", on=on)))
         tiers |= _tiers_in_sql(session, sidecar, few)
     session.stop()
     return {"session": type(session).__module__, "tiers": tiers, "windows": windows}

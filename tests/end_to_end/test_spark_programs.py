@@ -14,6 +14,7 @@ from tools.processes.sidecar_process import SidecarFigures, SidecarProcess
 from tools.processes.spark_cluster import BatchGate
 from tools.processes.until import until
 
+WAYS = ("divided", "sql", "once", "path", "expression")
 START_TIMEOUT_S = 120.0  # of a driver, or of a cluster of five JVMs
 
 
@@ -23,9 +24,7 @@ def test_same_calls_work_under_connect(sidecar_process: SidecarProcess) -> None:
 
     assert output.result == {
         "session": "pyspark.sql.connect.session",
-        "tiers": {
-            how: [0, 1, 2, 3, 4, 0, 1] for how in (*OutputMode, "udf", "divided", "sql", "once")
-        },
+        "tiers": {how: [0, 1, 2, 3, 4, 0, 1] for how in (*OutputMode, *WAYS)},
         "windows": 9,  # the last one stays open
     }
     assert "Traceback" not in output.standard_error

@@ -184,6 +184,8 @@ def test_impossible_keys_are_refused(sidecar: Sidecar, orders: DataFrame) -> Non
     }
 
     assert [text for text, error in refusals.items() if text not in error.detail] == []
+    with pytest.raises(ValueError, match=r"explode\(emails\), which makes several records of one"):
+        sidecar.lookup_join("people", on=F.explode("emails"))
 
 
 def test_keys_of_any_kind_divide(sidecar: Sidecar, orders: DataFrame) -> None:

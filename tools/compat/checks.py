@@ -181,6 +181,16 @@ def check_ordered(run: CheckRun) -> None:
     _require_equal(outcomes, [(name is None, None) for _, _, name, _ in _expected()])
     inner = _rows(_joined(run, how="inner"))
     _require_equal(inner, [row for row in _expected() if row[2] is not None])
+    nested = run.records().selectExpr("line", "key", "named_struct('id', key) AS `in`")
+    by_path = run.sidecar.lookup_join("customers", on="in.id")
+    _require_equal(_rows(nested.transform(by_path).drop("in")), _expected())
+    by_value = run.sidecar.lookup_join("customers", on=[(F.col("key") + 0, "id")])
+    _require_equal(_rows(run.records().transform(by_value)), _expected())
+    expanded = run.session.range(1, 5, 1, 1).transform(
+        run.sidecar.lookup_join("gaps", on="id", expand=True)
+    )
+    gaps = [(key, value) for key in range(1, 5) for value in GAPS.get(key, [None])]
+    _require_equal([repr(row) for row in _rows(expanded)], [repr(row) for row in gaps])
 
 
 def check_unordered(run: CheckRun) -> None:
@@ -257,6 +267,9 @@ def check_repartition(run: CheckRun) -> None:
         partitions[key].add(partition)
     _require_equal([len(found) for found in partitions.values()], [1] * len(partitions))
     _require_equal(sorted(set.union(*partitions.values())), range(3))
+    by_value = run.sidecar.repartition_for("customers", on=F.col("key") + 0, partitions=3)
+    again = run.records().transform(by_value).withColumn("partition", F.spark_partition_id())
+    _require_equal(sorted(_rows(again)), sorted(rows))
 
 
 def check_stream(run: CheckRun) -> None:
