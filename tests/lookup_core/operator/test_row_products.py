@@ -38,6 +38,14 @@ def test_rows_are_all_combinations(counts: list[tuple[int, ...]], chunk: int) ->
     ]
 
 
+def test_output_rows_are_cut() -> None:
+    """A part of some output rows has their records and elements."""
+    output = RowProducts([np.array([2, 3]), np.array([1, 0])]).rows(0, 5).part(slice(1, 4))
+
+    assert (output.start, output.stop, output.records.tolist()) == (0, 2, [0, 1, 1])
+    assert [each.tolist() for each in output.elements] == [[1, 0, 1], [0, -1, -1]]
+
+
 def test_no_records_have_no_rows() -> None:
     """Without records there is nothing to combine."""
     assert RowProducts([np.zeros(0, np.int64)]).size == 0
