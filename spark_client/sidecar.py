@@ -4,12 +4,11 @@ Validates arguments; `lookup_join` and `key_repartition` apply the lookups to a 
 """
 
 import os
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import Literal
 
 import pyspark
 from pyspark.sql import SparkSession
@@ -19,7 +18,6 @@ from pyspark.sql.pandas.utils import (
 )
 from pyspark.sql.types import StructType
 
-from lookup_core.compatibility import TextEnum
 from lookup_core.keys.canonical_keys import KEY_GROUPS
 from lookup_core.protocol.frames import TraceParent
 from spark_client.input_columns import On, parsed_on
@@ -39,6 +37,8 @@ from spark_client.lookup_settings import (
     LookupSettings,
     OutputMode,
     PassSettings,
+    chosen,
+    duration_ms,
 )
 from spark_client.pandas_function import LookupFunction
 from spark_client.schemas import (
@@ -52,21 +52,9 @@ from spark_client.sql_functions import Dimensions, SqlFunctions, as_nondetermini
 from spark_client.transport.connections import Address
 from spark_client.transport.endpoint import SYSTEMS_TLS, ClientTls, endpoint_of
 
-_MS = {
-    **dict.fromkeys(("ms", "millisecond", "milliseconds"), 1),
-    **dict.fromkeys(("s", "second", "seconds"), 1_000),
-    **dict.fromkeys(("m", "minute", "minutes"), 60_000),
-    **dict.fromkeys(("h", "hour", "hours"), 3_600_000),
-    **dict.fromkeys(("d", "day", "days"), 86_400_000),
-    **dict.fromkeys(("week", "weeks"), 7 * 86_400_000),
-}
-_PART = re.compile(r"\s*(\d+)\s*([a-z]+)")
-
-
 How = Literal["left", "inner", "semi", "anti"]
 Mode = Literal["ordered", "unordered", "key_ordered"]
 OnFailure = Literal["fail", "null", "default"]
-_Choice = TypeVar("_Choice", bound=TextEnum)
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,7 +192,7 @@ class Sidecar:
             via=via,
         )
         options.check()
-        parsed, join_type, names = parsed_on(on), _chosen(JoinType, "how", how), _names(columns)
+        parsed, join_type, names = parsed_on(on), chosen(JoinType, "how", how), _names(columns)
         if names is None and not join_type.has_columns:
             names = ()
         join = LookupJoin(
@@ -425,35 +413,10 @@ def check_call(dimension: str) -> None:
         raise ImportError(detail) from error
 
 
-def duration_ms(text: str) -> int:
-    """Milliseconds of a duration such as `10 seconds` or `1h30m`; ValueError for other texts."""
-    position, total = 0, 0
-    words = text.strip().lower().removeprefix("interval ")
-    while part := _PART.match(words, position):
-        if part[2] not in _MS:
-            break
-        total += int(part[1]) * _MS[part[2]]
-        position = part.end()
-    if not words or position != len(words):
-        raise ValueError(
-            f"{text!r} is no duration; write whole numbers of milliseconds, seconds, minutes,"
-            " hours, days or weeks, as in '10 seconds'"
-        )
-    return total
-
-
 def _names(columns: Sequence[str] | None) -> tuple[str, ...] | None:
     if isinstance(columns, str):
         raise ValueError(f"columns is a list of names; write [{columns!r}]")  # noqa: TRY004 -- as documented
     return None if columns is None else tuple(columns)
-
-
-def _chosen(choices: type[_Choice], option: str, value: str) -> _Choice:
-    try:
-        return choices(value)
-    except ValueError:
-        wanted = " or ".join(choices)
-        raise ValueError(f"{option} must be {wanted}, not {value!r}") from None
 
 
 def _settings(
@@ -463,8 +426,8 @@ def _settings(
     if parent is not None and not parent.is_well_formed:
         raise ValueError(f"traceparent is 00-<32 hex digits>-<16 hex digits>-<2>, not {trace!r}")
     return LookupSettings(
-        on_timeout=_chosen(FailurePolicy, "on_timeout", on_timeout),
-        on_error=_chosen(FailurePolicy, "on_error", on_error),
+        on_timeout=chosen(FailurePolicy, "on_timeout", on_timeout),
+        on_error=chosen(FailurePolicy, "on_error", on_error),
         trace=parent,
         show_keys=show_keys,
     )
@@ -484,7 +447,7 @@ def _pass_options(  # noqa: PLR0913 -- the options of a pass
     if interval_ms == 0:
         raise ValueError("watermark_interval must be at least 1 millisecond")
     return PassOptions(
-        None if mode is None else _chosen(OutputMode, "mode", mode),
+        None if mode is None else chosen(OutputMode, "mode", mode),
         capacity,
         timeout,
         event_time,

@@ -24,10 +24,8 @@ from spark_client.lookup_settings import (
     LookupSettings,
     OutputMode,
     PassSettings,
-    Via,
+    duration_ms,
 )
-from spark_client.pass_function import LEAST_COLUMNS, check_via, is_function
-from spark_client.sidecar import duration_ms
 from spark_client.transport.connections import Address
 from spark_client.transport.endpoint import ClientTls
 
