@@ -413,15 +413,15 @@ def test_default_row_never_changes() -> None:
     """A channel that requests the default row has it from OPENED, and fails if it changes."""
     channel = ClientChannel(1, replace(REQUEST, wants_default=True))
     opening = channel.open()
-    channel.on_opened(replace(opened(), default=default_message("nobody")), now_s=0.0)
+    channel.on_opened(replace(opened(), default=default_message("unknown")), now_s=0.0)
     channel.open()
 
     with pytest.raises(InvalidRequest, match="the columns, or the default row, of 'customers'"):
-        channel.on_opened(replace(opened(), default=default_message("somebody")), now_s=0.0)
+        channel.on_opened(replace(opened(), default=default_message("other")), now_s=0.0)
 
     assert opening.wants_default
     assert channel.default is not None
-    assert channel.default.to_pydict() == {"name": ["nobody"]}
+    assert channel.default.to_pydict() == {"name": ["unknown"]}
 
 
 @pytest.mark.parametrize(
