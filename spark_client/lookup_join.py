@@ -3,13 +3,12 @@
 Looks up nothing; `lookup_task` does so in the Python workers.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F  # noqa: N812 -- its usual name
 from pyspark.sql.types import DataType, StructField, StructType, _parse_datatype_string
 
 from lookup_core.errors import ErrorCode, InvalidRequest
@@ -148,6 +147,7 @@ class LookupJoin:
             raise ValueError("expand needs at least one of the dimension's columns, not columns=[]")
         if added.expands and is_as_of:
             raise ValueError("as_of selects one version of a key, so there is nothing to expand")
+        LookupJoins((self,), self.options)  # raises ValueError, too
         if self.settings.wants_default and is_as_of:
             raise ValueError(
                 "a dimension with versions has no default row; with as_of, on_timeout and on_error"
@@ -180,6 +180,10 @@ class LookupJoins:
     lookups: tuple[LookupJoin, ...]
     options: PassOptions
 
+    def __post_init__(self) -> None:
+        if self.options.via is Via.UDF and any(each.added.expands for each in self.lookups):
+            raise ValueError("via='udf' gives one record for each; use via='batch' with expand")
+
     def __call__(self, records: DataFrame) -> DataFrame:
         """The enriched DataFrame. Without `schema` the driver reads the dimensions' columns.
 
@@ -188,8 +192,7 @@ class LookupJoins:
         """
         inputs = InputColumns(records)
         columns = _Columns(inputs, self.lookups)
-        schema = [*records.schema.fields]
-        targets = []
+        targets, added = [], []
         for number, lookup in enumerate(self.lookups):
             keys = columns.keys_of(number)
             join_keys = lookup.keys
@@ -210,11 +213,16 @@ class LookupJoins:
             added += lookup.added.fields(described)
             if lookup.added.how.has_columns:
                 columns.add(number, described, lookup.added)
-        inputs.names.check_with([each.name for each in schema[len(records.columns) :]])
-        event_time = _time_position(inputs, "event_time", column=self.options.event_time)
-        lookups = LookupPass(targets, self.options.settings(event_time))
+        inputs.names.check_with([each.name for each in added])
+        options = self.options
+        event_time = _time_position(inputs, "event_time", column=options.event_time)
+        lookups = LookupPass(targets, options.settings(event_time))
+        expands = any(lookup.added.expands for lookup in self.lookups)
+        if not expands and is_function(options.via, options.mode, columns=len(records.columns)):
+            return by_function(inputs.projected(), lookups, added, names=records.columns)
+        schema = StructType([*records.schema, *added])
         task = LookupJoinTask(lookups, inputs.width)
-        return addressable(inputs.projected()).mapInArrow(task, StructType(schema))
+        return addressable(inputs.projected()).mapInArrow(task, schema)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from lookup_core.errors import ErrorCode, InvalidRequest
-from lookup_core.operator.element_queue import Positions
+from lookup_core.operator.element_queue import Positions, RowMask
 from lookup_core.operator.question import STATUS_FIELDS, Question, pieces
 from lookup_core.operator.records_in_flight import Leaving
 from lookup_core.operator.row_products import OutputRows, RowProducts
@@ -78,12 +78,15 @@ class AddedPart:
             fields.append(pa.field(self.status_column, pa.struct(STATUS_FIELDS)))
         return fields
 
-    def kept(self, question: Question, rows: Positions) -> Positions:
-        """Those of the rows that leave."""
-        if self.how is JoinType.LEFT:
-            return rows
+    @property
+    def drops_records(self) -> bool:
+        """Whether some records do not leave."""
+        return self.how is not JoinType.LEFT
+
+    def leaves(self, question: Question, rows: Positions) -> RowMask:
+        """Which of the rows leave, if the part `drops_records`."""
         if self.expands:
-            return rows[question.counts_at(rows) > 0]
+            return question.counts_at(rows) > 0
         has_row = question.has_row_at(rows)
         return ~has_row if self.how is JoinType.ANTI else has_row
 
@@ -116,7 +119,8 @@ class JoinedOutput:
         if self.width is not None:
             run = replace(run, records=run.records.select(list(range(self.width))))
         for part, question in zip(self.parts, run.questions, strict=True):
-            run = replace(run, rows=part.kept(question, run.rows))
+            if part.drops_records:
+                run = replace(run, rows=run.rows[part.leaves(question, run.rows)])
         if any(part.expands for part in self.parts):
             yield from self._multiplied(run, max_bytes=max_bytes)
             return
@@ -240,8 +244,15 @@ class AddedOutput:
             fields.append(pa.field("", pa.bool_()))
         return [field.with_name(str(at)) for at, field in enumerate(fields)]
 
-    def build(self, run: Leaving) -> pa.RecordBatch:
-        """The structs for answered rows of a run, none of which is left out."""
+    def batches(self, run: Leaving, *, max_bytes: int) -> Iterator[pa.RecordBatch]:
+        """The structs for answered rows of a run, in batches of at most `max_bytes`, or of one row.
+
+        No row is left out.
+        """
+        for rows in pieces(run.questions, run.rows, max_bytes=max_bytes):
+            yield self._built(replace(run, rows=rows))
+
+    def _built(self, run: Leaving) -> pa.RecordBatch:
         pairs = list(zip(self.parts, run.questions, strict=True))
         arrays = [array for part, question in pairs for array in part.arrays(question, run.rows)]
         if drops_records(self.parts):

@@ -53,22 +53,24 @@ def is_function(
     columns: int,
     has_functions: bool = HAS_ARROW_FUNCTIONS,
 ) -> bool:
-    """Whether a pass over records of `columns` columns runs as a function."""
+    """Whether a pass over records with so many columns runs as a function."""
     if via in {Via.BATCH, Via.UDF}:
         return via is Via.UDF
     is_possible = has_functions and mode in {None, OutputMode.ORDERED}
     return is_possible and columns >= LEAST_COLUMNS
 
 
-def by_function(records: DataFrame, lookups: LookupPass, added: Sequence[StructField]) -> DataFrame:
-    """The records with the added columns of a pass, in order; Spark drops what nothing reads.
+def by_function(
+    records: DataFrame, lookups: LookupPass, added: Sequence[StructField], *, names: Sequence[str]
+) -> DataFrame:
+    """The named columns of the records, and the added ones; Spark drops what nothing reads.
 
     The function is evaluated once for each record: it counts as nondeterministic, so that Spark
     neither copies it nor moves filters below it.
     """
     drops = drops_records([target.part for target in lookups.targets])
     if not added and not drops:
-        return records
+        return records.select(*map(_column, names))
     kinds = [field.dataType for field in added] + [BooleanType()] * drops
     result: DataType = kinds[0]
     if kinds[1:]:
@@ -84,7 +86,7 @@ def by_function(records: DataFrame, lookups: LookupPass, added: Sequence[StructF
     if drops:
         looked_up = looked_up.where(fields[-1])
     columns = [each.alias(field.name) for each, field in zip(fields, added, strict=False)]
-    return looked_up.select(*map(_column, records.columns), *columns)
+    return looked_up.select(*map(_column, names), *columns)
 
 
 def _column(name: str) -> Column:

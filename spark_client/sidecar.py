@@ -37,6 +37,7 @@ from spark_client.lookup_settings import (
     LookupSettings,
     OutputMode,
     PassSettings,
+    Via,
     chosen,
     duration_ms,
 )
@@ -55,6 +56,7 @@ from spark_client.transport.endpoint import SYSTEMS_TLS, ClientTls, endpoint_of
 How = Literal["left", "inner", "semi", "anti"]
 Mode = Literal["ordered", "unordered", "key_ordered"]
 OnFailure = Literal["fail", "null", "default"]
+Route = Literal["auto", "batch", "udf"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -453,5 +455,5 @@ def _pass_options(  # noqa: PLR0913 -- the options of a pass
         event_time,
         None if watermark_delay is None else duration_ms(watermark_delay),
         interval_ms,
-        None if via is None else _chosen(Via, "via", via),
+        None if via is None else chosen(Via, "via", via),
     )

@@ -14,7 +14,7 @@ from tools.processes.sidecar_process import SidecarFigures, SidecarProcess
 from tools.processes.spark_cluster import BatchGate
 from tools.processes.until import until
 
-WAYS = ("divided", "sql", "once", "path", "expression")
+WAYS = ("udf", "divided", "sql", "once", "path", "expression")
 START_TIMEOUT_S = 120.0  # of a driver, or of a cluster of five JVMs
 
 

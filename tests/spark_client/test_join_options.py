@@ -24,8 +24,10 @@ from spark_client.lookup_settings import (
     LookupSettings,
     OutputMode,
     PassSettings,
+    Via,
     duration_ms,
 )
+from spark_client.pass_function import LEAST_COLUMNS, check_via, is_function
 from spark_client.transport.connections import Address
 from spark_client.transport.endpoint import ClientTls
 
@@ -183,6 +185,10 @@ def test_pass_needs_lookups(lookups: list[Any]) -> None:
         ({"expand": True, "columns": []}, "expand needs at least one"),
         ({"expand": True, "as_of": "t"}, "nothing to expand"),
         ({"on_error": "default", "as_of": "t"}, "with versions has no default row"),
+        ({"via": "arrow"}, "via must be auto or batch or udf, not 'arrow'"),
+        ({"via": "udf", "mode": "unordered"}, "use via='batch' for mode='unordered'"),
+        ({"via": "udf", "mode": "key_ordered"}, "use via='batch' for mode='key_ordered'"),
+        ({"expand": True, "via": "udf"}, "use via='batch' with expand"),
         ({"columns": "name"}, r"write \['name'\]"),
         ({"capacity": 0}, "capacity is whole records, at least 1"),
         ({"capacity": 1.0}, "capacity"),

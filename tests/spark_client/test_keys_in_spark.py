@@ -15,6 +15,7 @@ from lookup_core.protocol import frames
 from spark_client import Sidecar
 from spark_client.fake_sidecar import FakeDimension, FakeSidecar
 from spark_client.input_columns import On
+from spark_client.pass_function import HAS_ARROW_FUNCTIONS
 from tests.spark_client.builders import ALL_DIMENSIONS, HISTORY, received
 from tests.spark_client.fake_server import FakeServer
 
@@ -126,6 +127,23 @@ def test_expressions_are_keys(sidecar: Sidecar, orders: DataFrame, form: str) ->
         (1, "bob@X", "Bob"),
         (2, None, None),
     ]
+
+
+@pytest.mark.skipif(not HAS_ARROW_FUNCTIONS, reason="needs PySpark 4.1")
+@pytest.mark.parametrize("columns", [None, []])
+def test_keys_of_functions_are_hidden(
+    sidecar: Sidecar, orders: DataFrame, columns: list[str] | None
+) -> None:
+    """With `via="udf"` fields and expressions are its arguments, and not in the output."""
+    on: list[On] = ["order.customer.id", F.col("order.customer.id") + 0]
+    for key in on:
+        join = sidecar.lookup_join("customers", on=key, columns=columns, how="inner", via="udf")
+
+        enriched = orders.transform(join)
+
+        added_names = [] if columns == [] else ["name", "tier"]
+        assert enriched.columns == [*orders.columns, *added_names]
+        assert added(enriched, "n", "_lookup_key_0") == [(0, 0)]
 
 
 def test_names_of_expressions_are_those_of_spark(sidecar: Sidecar, orders: DataFrame) -> None:

@@ -14,6 +14,7 @@ from spark_client.output_columns import (
     AddedOutput,
     AddedPart,
     JoinedOutput,
+    Output,
     StructOutput,
     column_casts,
     joined_output,
@@ -46,7 +47,7 @@ def output(*, status: str | None = None, how: JoinType = JoinType.LEFT) -> Joine
     return joined_output(RECORDS.schema, [AddedPart(COLUMNS, how, "c_", status)])
 
 
-def built(output: JoinedOutput | StructOutput, run: Leaving) -> pa.RecordBatch:
+def built(output: Output, run: Leaving) -> pa.RecordBatch:
     """The output as one batch."""
     batches = [*output.batches(run, max_bytes=10_000)]
     return concat_batches([output.empty(), *batches])
@@ -214,12 +215,12 @@ def test_added_columns_are_fields_of_a_struct(question: Question) -> None:
     parts = [AddedPart(COLUMNS, JoinType.INNER, "c_", "_s"), AddedPart(COLUMNS, JoinType.LEFT)]
     output = AddedOutput(parts)
 
-    built = output.build(Leaving(RECORDS, [question, question], np.array([0, 1, 3])))
+    found = built(output, Leaving(RECORDS, [question, question], np.array([0, 1, 3])))
 
     hit = {"outcome": "hit", "age_ms": 1, "error": None}
     missing = {"outcome": "missing", "age_ms": None, "error": None}
-    assert built.schema == output.empty().schema
-    assert built.column(0).to_pylist() == [
+    assert found.schema == output.empty().schema
+    assert found.column(0).to_pylist() == [
         {"0": "seven", "1": hit, "2": "seven", "3": True},
         {"0": None, "1": missing, "2": None, "3": False},
         {"0": None, "1": hit | {"age_ms": 2}, "2": None, "3": True},
@@ -240,9 +241,9 @@ def test_all_joins_decide_what_leaves(
     """A record leaves if each join of the pass keeps it."""
     output = AddedOutput([AddedPart(COLUMNS, how) for how in hows])
 
-    built = output.build(Leaving(RECORDS, [question] * len(hows), np.array([0, 1, 3])))
+    found = built(output, Leaving(RECORDS, [question] * len(hows), np.array([0, 1, 3])))
 
-    assert built.column(0).to_pylist() == leave
+    assert found.column(0).to_pylist() == leave
 
 
 def cast(values: object, given: pa.DataType, wanted: pa.DataType) -> pa.Array:
