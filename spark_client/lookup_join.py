@@ -4,8 +4,7 @@ Looks up nothing; `lookup_task` does so in the Python workers.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
-from typing import Any
+from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame
@@ -13,6 +12,7 @@ from pyspark.sql.types import DataType, StructField, StructType, _parse_datatype
 
 from lookup_core.errors import ErrorCode, InvalidRequest
 from lookup_core.operator.as_of import is_moment
+from spark_client.call_options import PassOptions
 from spark_client.input_columns import InputColumn, InputColumns, addressable
 from spark_client.lookup_operator import is_event_time
 from spark_client.lookup_settings import (
@@ -20,7 +20,6 @@ from spark_client.lookup_settings import (
     JoinType,
     KeyColumn,
     LookupSettings,
-    OutputMode,
     PassSettings,
     Via,
 )
@@ -36,11 +35,9 @@ from spark_client.pass_function import (
     HAS_ARROW_FUNCTIONS,
     arrow_function,
     by_function,
-    check_via,
     is_function,
 )
 from spark_client.schemas import (
-    Needs,
     added_fields,
     arrow_columns,
     arrow_type,
@@ -72,56 +69,6 @@ class AddedColumns:
         """The fields of the output, as those of the `part`."""
         offered = columns if self.how.has_columns else StructType()
         return added_fields(offered, prefix=self.prefix, status_column=self.status_column)
-
-
-@dataclass(frozen=True, slots=True)
-class PassOptions:
-    """The options of a pass, as the user gave them; None for those that were not given."""
-
-    mode: OutputMode | None = None
-    capacity: int | None = None
-    timeout: float | None = None
-    event_time: str | None = None
-    watermark_delay_ms: int | None = None
-    watermark_interval_ms: int | None = None
-    via: Via | None = None
-
-    def joined(self, other: "PassOptions") -> "PassOptions":
-        """The options of both; ValueError for an option with two values."""
-        given = {}
-        for option in fields(self):
-            values = [getattr(self, option.name), getattr(other, option.name)]
-            first, *more = [value for value in values if value is not None] or [None]
-            if more and more != [first]:
-                name = option.name.removesuffix("_ms")
-                raise ValueError(
-                    f"{name} is {first} and {more[0]}; all lookups of a pass share it: give it"
-                    " once, to lookup_joins"
-                )
-            given[option.name] = first
-        return PassOptions(**given)
-
-    def check(self) -> None:
-        """Raise ValueError for invalid values, and for watermarks without event times."""
-        options = (self.watermark_delay_ms, self.watermark_interval_ms)
-        if self.event_time is None and options != (None, None):
-            raise ValueError("watermark_delay and watermark_interval need event_time")
-        check_via(self.via, self.mode)
-        self.settings(None)
-
-    def settings(self, event_time: int | None) -> PassSettings:
-        """The settings, with the position of the event times; ValueError for invalid values."""
-        given = {
-            "mode": self.mode,
-            "capacity": self.capacity,
-            "timeout_s": self.timeout,
-            "watermark_delay_ms": self.watermark_delay_ms,
-            "watermark_interval_ms": self.watermark_interval_ms,
-        }
-        chosen: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
-        settings = PassSettings(event_time=event_time, **chosen)
-        # The next run is looked up while the answers of the last one are on their way.
-        return replace(settings, pooled_rows=max(settings.capacity // 2, 1))
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +115,7 @@ class LookupJoin:
             self.dimension,
             columns=self.added.columns,
             key=pa.schema(fields, metadata=keys.metadata),
-            needs=Needs(self.as_of is not None, self.added.expands, self.settings.wants_default),
+            needs=self.settings.needs(is_as_of=self.as_of is not None, expands=self.added.expands),
         )
         return dimension_columns(described)
 

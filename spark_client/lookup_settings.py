@@ -11,7 +11,9 @@ from typing import TypeVar
 from lookup_core.answer import Outcome
 from lookup_core.compatibility import TextEnum
 from lookup_core.keys.typed_keys import EXACT_NAMES
+from lookup_core.lookup_options import NO_OPTIONS, LookupOptions
 from lookup_core.protocol.frames import TraceParent
+from spark_client.schemas import Needs
 
 _MS = {
     **dict.fromkeys(("ms", "millisecond", "milliseconds"), 1),
@@ -93,6 +95,7 @@ class LookupSettings:
     as_of: int | None = None  # position in the input of the time of each record's version
     trace: TraceParent | None = None  # None: the job's
     show_keys: bool = True  # in the errors of failed lookups
+    options: LookupOptions = NO_OPTIONS
 
     def policy(self, outcome: Outcome) -> FailurePolicy:
         """The policy for lookups that fail with this outcome."""
@@ -102,6 +105,10 @@ class LookupSettings:
     def wants_default(self) -> bool:
         """Whether failed lookups get the default row."""
         return FailurePolicy.DEFAULT in {self.on_timeout, self.on_error}
+
+    def needs(self, *, is_as_of: bool = False, expands: bool = False) -> Needs:
+        """What the lookup needs of its dimension."""
+        return Needs(is_as_of, expands, self.wants_default, self.options)
 
 
 @dataclass(frozen=True, slots=True)

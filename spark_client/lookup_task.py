@@ -30,7 +30,7 @@ from spark_client.output_columns import (
     column_casts,
     joined_output,
 )
-from spark_client.schemas import Needs, check_types
+from spark_client.schemas import check_types
 from spark_client.transport.connections import Address, connections
 from spark_client.transport.interface import LookupChannel
 
@@ -57,12 +57,13 @@ class LookupTarget:
             settings.as_of is not None,
             task_trace(settings.trace),
             wants_default=settings.wants_default,
+            options=settings.options,
         )
 
     def plan(self, key: pa.Schema, channel: LookupChannel) -> LookupPlan:
         """The plan over an open channel; raises InvalidRequest if the dimension does not fit."""
         columns, column = self.part.columns, self.settings.as_of
-        needs = Needs(column is not None, self.part.expands, self.settings.wants_default)
+        needs = self.settings.needs(is_as_of=column is not None, expands=self.part.expands)
         needs.check(channel, self.dimension)
         versions = channel.versions
         sent, wanted, offered = channel.columns, columns, channel.columns

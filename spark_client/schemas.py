@@ -13,6 +13,7 @@ from pyspark.sql import types as spark
 from pyspark.sql.types import StructField, StructType
 
 from lookup_core.errors import ErrorCode, InvalidRequest, SidecarUnreachable
+from lookup_core.lookup_options import NO_OPTIONS, LookupOptions
 from lookup_core.protocol.client_channel import ChannelRequest
 from spark_client.as_of import check_versions, single_columns
 from spark_client.transport.channel_session import ChannelSession
@@ -148,6 +149,7 @@ class Needs:
     is_as_of: bool = False  # versions
     expands: bool = False  # all rows of a key
     wants_default: bool = False  # a default row
+    options: LookupOptions = NO_OPTIONS
 
     @property
     def has_lists(self) -> bool:
@@ -195,6 +197,7 @@ def described_columns(
         *(dimension, names, "driver", key),
         is_as_of=needs.is_as_of,
         wants_default=needs.wants_default,
+        options=needs.options,
     )
     try:
         channel = _opened(address, request)

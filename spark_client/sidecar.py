@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Literal
 
 import pyspark
 from pyspark.sql import SparkSession
@@ -19,7 +18,18 @@ from pyspark.sql.pandas.utils import (
 from pyspark.sql.types import StructType
 
 from lookup_core.keys.canonical_keys import KEY_GROUPS
-from lookup_core.protocol.frames import TraceParent
+from spark_client.call_options import (
+    Duration,
+    FreshnessOptions,
+    How,
+    Mode,
+    OnFailure,
+    RetryMissing,
+    Route,
+    column_names,
+    lookup_settings,
+    pass_options,
+)
 from spark_client.input_columns import On, parsed_on
 from spark_client.key_repartition import KeyRepartition
 from spark_client.local_sidecar import LocalProcess
@@ -27,24 +37,13 @@ from spark_client.lookup_join import (
     AddedColumns,
     LookupJoin,
     LookupJoins,
-    PassOptions,
     as_struct,
     lookup_udf,
 )
-from spark_client.lookup_settings import (
-    FailurePolicy,
-    JoinType,
-    LookupSettings,
-    OutputMode,
-    PassSettings,
-    Via,
-    chosen,
-    duration_ms,
-)
+from spark_client.lookup_settings import JoinType, PassSettings, chosen
 from spark_client.pandas_function import LookupFunction
 from spark_client.schemas import (
     ANY_KEY,
-    Needs,
     chosen_columns,
     described_columns,
     dimension_columns,
@@ -52,11 +51,6 @@ from spark_client.schemas import (
 from spark_client.sql_functions import Dimensions, SqlFunctions, as_nondeterministic
 from spark_client.transport.connections import Address
 from spark_client.transport.endpoint import SYSTEMS_TLS, ClientTls, endpoint_of
-
-How = Literal["left", "inner", "semi", "anti"]
-Mode = Literal["ordered", "unordered", "key_ordered"]
-OnFailure = Literal["fail", "null", "default"]
-Route = Literal["auto", "batch", "udf"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +118,9 @@ class Sidecar:
         timeout: float | None = None,
         on_timeout: OnFailure = "fail",
         on_error: OnFailure = "fail",
+        max_age: Duration | None = None,
+        retry_missing: RetryMissing | None = None,
+        retry_if: str | None = None,
         event_time: str | None = None,
         watermark_delay: str | None = None,
         watermark_interval: str | None = None,
@@ -158,6 +155,12 @@ class Sidecar:
         `"default"` the default row of the dimension's configuration, which counts as a row for
         `how`; the status keeps the failure. None covers a missing sidecar: after `connect_timeout`
         the task raises SidecarUnreachable.
+        `max_age`: seconds, or a text as `"10 minutes"`. A cached row or missing key that is older
+        is read again, for all users of the cache.
+        `retry_missing`: `{"max_retries": 3, "delay": "1 second"}` looks up keys without a row
+        again, within `timeout`; default as the dimension is configured.
+        `retry_if`: a column of the dimension; a row with NULL in it is retried like a missing one,
+        and leaves as it is after the last retry.
         `event_time`: a timestamp column, or whole milliseconds since the epoch; makes watermarks.
         They lag the largest event time by `watermark_delay` (default 0) and are sent at the end of
         each batch, or of several that come at once; also within a batch, whenever the watermark
@@ -184,7 +187,7 @@ class Sidecar:
         clashing names, BackendError, or SidecarUnreachable.
         """
         check_call(dimension)
-        options = _pass_options(
+        options = pass_options(
             mode=mode,
             capacity=capacity,
             timeout=timeout,
@@ -194,7 +197,11 @@ class Sidecar:
             via=via,
         )
         options.check()
-        parsed, join_type, names = parsed_on(on), chosen(JoinType, "how", how), _names(columns)
+        parsed, join_type, names = (
+            parsed_on(on),
+            chosen(JoinType, "how", how),
+            column_names(columns),
+        )
         if names is None and not join_type.has_columns:
             names = ()
         join = LookupJoin(
@@ -203,7 +210,13 @@ class Sidecar:
             keys=parsed.keys,
             added=AddedColumns(names, schema, prefix, status_column, join_type, expand),
             as_of=as_of,
-            settings=_settings(on_timeout, on_error, trace=traceparent, show_keys=show_keys),
+            settings=lookup_settings(
+                on_timeout,
+                on_error,
+                trace=traceparent,
+                show_keys=show_keys,
+                freshness=FreshnessOptions(max_age, retry_missing, retry_if),
+            ),
             options=options,
             expressions=parsed.expressions,
         )
@@ -239,7 +252,7 @@ class Sidecar:
         """
         if not lookups or not all(isinstance(each, LookupJoin) for each in lookups):
             raise ValueError("lookups is a list of at least one lookup_join(…)")
-        options = _pass_options(
+        options = pass_options(
             mode=mode,
             capacity=capacity,
             timeout=timeout,
@@ -261,6 +274,9 @@ class Sidecar:
         timeout: float = 5.0,
         on_timeout: OnFailure = "fail",
         on_error: OnFailure = "fail",
+        max_age: Duration | None = None,
+        retry_missing: RetryMissing | None = None,
+        retry_if: str | None = None,
         schema: str | StructType | None = None,
         traceparent: str | None = None,
         show_keys: bool = True,
@@ -279,15 +295,20 @@ class Sidecar:
         no sidecar and no `schema` was given.
         """
         check_call(dimension)
-        names = _names(columns)
+        names = column_names(columns)
         if names == ():
             raise ValueError("columns must name at least one column: a struct needs a field")
-        lookup = _settings(on_timeout, on_error, trace=traceparent, show_keys=show_keys)
+        lookup = lookup_settings(
+            on_timeout,
+            on_error,
+            trace=traceparent,
+            show_keys=show_keys,
+            freshness=FreshnessOptions(max_age, retry_missing, retry_if),
+        )
         settings = PassSettings(timeout_s=timeout)
         if schema is None:
-            needs = Needs(wants_default=lookup.wants_default)
             described = described_columns(
-                self._address(), dimension, columns=names, key=ANY_KEY, needs=needs
+                self._address(), dimension, columns=names, key=ANY_KEY, needs=lookup.needs()
             )
             offered = dimension_columns(described)
         else:
@@ -306,6 +327,9 @@ class Sidecar:
         timeout: float = 5.0,
         on_timeout: OnFailure = "fail",
         on_error: OnFailure = "fail",
+        max_age: Duration | None = None,
+        retry_missing: RetryMissing | None = None,
+        retry_if: str | None = None,
         traceparent: str | None = None,
         show_keys: bool = True,
         deterministic: bool = True,
@@ -328,12 +352,19 @@ class Sidecar:
             timeout=timeout,
             on_timeout=on_timeout,
             on_error=on_error,
+            max_age=max_age,
+            retry_missing=retry_missing,
+            retry_if=retry_if,
             traceparent=traceparent,
             show_keys=show_keys,
             deterministic=deterministic,
         )
-        needs = Needs(wants_default="default" in {on_timeout, on_error})
-        return SqlFunctions(self._address(), prefix, dimensions, make, needs).register(spark)
+        freshness = FreshnessOptions(max_age, retry_missing, retry_if)
+        lookup = lookup_settings(
+            on_timeout, on_error, trace=traceparent, show_keys=show_keys, freshness=freshness
+        )
+        functions = SqlFunctions(self._address(), prefix, dimensions, make, lookup.needs())
+        return functions.register(spark)
 
     def repartition_for(
         self,
@@ -413,47 +444,3 @@ def check_call(dimension: str) -> None:
             " needs, on the executors too: pip install 'sidelook[spark]'"
         )
         raise ImportError(detail) from error
-
-
-def _names(columns: Sequence[str] | None) -> tuple[str, ...] | None:
-    if isinstance(columns, str):
-        raise ValueError(f"columns is a list of names; write [{columns!r}]")  # noqa: TRY004 -- as documented
-    return None if columns is None else tuple(columns)
-
-
-def _settings(
-    on_timeout: str, on_error: str, *, trace: str | None, show_keys: bool
-) -> LookupSettings:
-    parent = None if trace is None else TraceParent(trace)
-    if parent is not None and not parent.is_well_formed:
-        raise ValueError(f"traceparent is 00-<32 hex digits>-<16 hex digits>-<2>, not {trace!r}")
-    return LookupSettings(
-        on_timeout=chosen(FailurePolicy, "on_timeout", on_timeout),
-        on_error=chosen(FailurePolicy, "on_error", on_error),
-        trace=parent,
-        show_keys=show_keys,
-    )
-
-
-def _pass_options(  # noqa: PLR0913 -- the options of a pass
-    *,
-    mode: str | None,
-    capacity: int | None,
-    timeout: float | None,
-    event_time: str | None,
-    watermark_delay: str | None,
-    watermark_interval: str | None,
-    via: str | None,
-) -> PassOptions:
-    interval_ms = None if watermark_interval is None else duration_ms(watermark_interval)
-    if interval_ms == 0:
-        raise ValueError("watermark_interval must be at least 1 millisecond")
-    return PassOptions(
-        None if mode is None else chosen(OutputMode, "mode", mode),
-        capacity,
-        timeout,
-        event_time,
-        None if watermark_delay is None else duration_ms(watermark_delay),
-        interval_ms,
-        None if via is None else chosen(Via, "via", via),
-    )

@@ -13,10 +13,12 @@ from pyspark.sql.types import ArrayType, StructType
 
 from lookup_core.errors import InvalidRequest
 from lookup_core.keys.typed_keys import EXACT_NAMES
+from lookup_core.lookup_options import LookupOptions
 from lookup_core.protocol.frames import TraceParent
 from spark_client import Sidecar
+from spark_client.call_options import PassOptions
 from spark_client.input_columns import ColumnNames
-from spark_client.lookup_join import AddedColumns, LookupJoin, PassOptions
+from spark_client.lookup_join import AddedColumns, LookupJoin
 from spark_client.lookup_settings import (
     FailurePolicy,
     JoinKeys,
@@ -66,6 +68,9 @@ def test_options_are_carried_over() -> None:
         timeout=0.5,
         on_timeout="null",
         on_error="null",
+        max_age="1 minute",
+        retry_missing={"max_retries": 3, "delay": 0.5},
+        retry_if="x",
         event_time="ts",
         as_of="at",
         watermark_delay="10 seconds",
@@ -89,6 +94,7 @@ def test_options_are_carried_over() -> None:
             on_error=FailurePolicy.NULL,
             trace=TraceParent(TRACEPARENT),
             show_keys=False,
+            options=LookupOptions(60_000, 3, 500, "x"),
         ),
         options=PassOptions(OutputMode.UNORDERED, 7, 0.5, "ts", 10_000, 60_000, Via.BATCH),
     )
@@ -189,6 +195,14 @@ def test_pass_needs_lookups(lookups: list[Any]) -> None:
         ({"via": "udf", "mode": "unordered"}, "use via='batch' for mode='unordered'"),
         ({"via": "udf", "mode": "key_ordered"}, "use via='batch' for mode='key_ordered'"),
         ({"expand": True, "via": "udf"}, "use via='batch' with expand"),
+        ({"max_age": -1}, "max_age is seconds, 0 or more, or a text as '10 seconds', not -1"),
+        ({"max_age": True}, "max_age is seconds"),
+        ({"max_age": "soon"}, "no duration"),
+        ({"retry_missing": {"max_retries": 1}}, r'"delay": "500 ms"}, with both, not {'),
+        ({"retry_missing": {"max_retries": 1.5, "delay": 1}}, "is a whole number, not 1.5"),
+        ({"retry_missing": {"max_retries": 101, "delay": 1}}, "it must be 0 to 100"),
+        ({"retry_missing": {"max_retries": 1, "delay": 0}}, "it must be 1 ms to 1 h"),
+        ({"retry_if": "name"}, "there are no retries; set retry_missing"),
         ({"columns": "name"}, r"write \['name'\]"),
         ({"capacity": 0}, "capacity is whole records, at least 1"),
         ({"capacity": 1.0}, "capacity"),

@@ -13,8 +13,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 -- its usual name
 
 from spark_client import Sidecar
+from spark_client.call_options import How
 from spark_client.fake_sidecar import FakeDimension, FakeSidecar
-from spark_client.sidecar import How
 from tests.spark_client.builders import ALL_DIMENSIONS
 from tests.spark_client.fake_server import FakeServer
 

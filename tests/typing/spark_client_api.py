@@ -32,6 +32,9 @@ def enrich(events: DataFrame) -> DataFrame:
         timeout=5.0,
         on_timeout="fail",
         on_error="null",
+        max_age="10 minutes",
+        retry_missing={"max_retries": 3, "delay": 0.5},
+        retry_if="segment",
         event_time="at",
         watermark_delay="10 seconds",
         watermark_interval="1 minute",
@@ -95,6 +98,7 @@ def wrong(sidecar: Sidecar) -> None:
     sidecar.lookup_udf("d", deterministic="no")  # type: ignore[arg-type]  # not a truth value
     sidecar.register("spark")  # type: ignore[arg-type]  # no session
     sidecar.lookup_join("d", on="k", via="arrow")  # type: ignore[arg-type]  # no such way
+    sidecar.lookup_join("d", on="k", retry_missing={"delay": 1})  # type: ignore[arg-type]  # half of it
     sidecar.url = "unix:///other"  # type: ignore[misc]  # a sidecar is a value
 
 
