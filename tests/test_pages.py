@@ -33,7 +33,8 @@ _, _, THREATS = (ROOT / "SECURITY.md").read_text().partition("\n## Threats")
 def test_page_lists_options_with_defaults(method: Callable[..., Any]) -> None:
     """The options have the order and the defaults of the signature."""
     _, _, section = CLIENT.partition(f"\n## `{method.__name__}`\n")
-    rows = re.findall(r"^\| `(\w+)` \| (.+?) \|", section.partition("\n## ")[0], re.MULTILINE)
+    table = re.split(r"\n## |\n### Examples\n", section)[0]
+    rows = re.findall(r"^\| `(\w+)` \| (.+?) \|", table, re.MULTILINE)
 
     listed = [(name, _default(text)) for name, text in rows]
 
