@@ -28,6 +28,13 @@ def from_table(**origin: bool | int) -> DimensionSchema:
     return DimensionSchema(KEY, SCHEMA.columns, table)
 
 
+def test_key_has_a_text() -> None:
+    """People read the columns of the key with their types."""
+    key = pa.schema({"id": pa.int64(), "region": pa.utf8()})
+
+    assert DimensionSchema(key, pa.schema([])).key_text == "id int64, region string"
+
+
 @pytest.mark.parametrize(
     ("names", "expected"),
     [(None, ["name", "tier", "city"]), (["city", "tier"], ["city", "tier"]), ([], [])],

@@ -195,6 +195,7 @@ def test_each_row_has_version_of_its_time(timed: Question) -> None:
     assert ended(timed, versions(2, 0)) == [0, 1, 4, 5]
     assert ended(timed, versions(1, 0)) == [2, 3]
 
+    assert (timed.latest_ms, asked(NAME, 0).latest_ms) == (0, None)  # 99 microseconds
     (names,) = timed.columns_at(ROWS)
     assert names.to_pylist() == ["old 0", "new 0", "new 1", None, "new 2", None]
     assert timed.columns_at(ROWS[[4, 1]])[0].to_pylist() == ["new 2", "new 0"]
