@@ -29,9 +29,10 @@ from lookup_core.protocol.json_frames import MAX_DEFAULT_BYTES
 from lookup_core.protocol.lookup_scheduler import LearnedCosts
 from lookup_core.protocol.server_channel import ping_limit
 from lookup_core.settings import DimensionSettings, Match
+from service.engine.dimension import Dimension
 from service.engine.tracer import Tracer
 from service.stream.channel_lookups import ChannelLookups
-from service.stream.channel_registry import ChannelRegistry
+from service.stream.channel_registry import AdmittedChannel, ChannelRegistry
 from service.stream.lookup_queue import LookupQueue
 from service.stream.outbox import AnswerPiece, Outbox, Outgoing
 from service.stream.stream_lookup import ChannelContext, ChannelSchema
@@ -253,20 +254,8 @@ class StreamConnection:
             return
         finally:
             self._opening.pop(frame.channel, None)
-        context = ChannelContext(
-            connection=self._number,
-            channel=frame.channel,
-            id=admitted.id,
-            dimension=dimension,
-            schema=ChannelSchema(frame.key, opened_schema, needed),
-            budget=self._parts.budget,
-            costs=self._parts.costs.newcomer(frame.dimension),
-            tracer=self._parts.tracer,
-            options=None if frame.options == NO_OPTIONS else frame.options,
-        )
-        self._channels[frame.channel] = ChannelLookups(
-            admitted, frame, context, self._parts.queue, self._outbox, on_defect=self._end_for
-        )
+        channel_schema = ChannelSchema(frame.key, opened_schema, needed)
+        self._add_channel(admitted, frame, dimension=dimension, schema=channel_schema)
         names, versions = tuple(schema.key.names), version_columns(schema.columns)
         share = admitted.state.share
         waits = dimension.settings.wait_for_dimension_s > 0
@@ -279,6 +268,29 @@ class StreamConnection:
             default=default,
         )
         self._outbox.put(opened)
+
+    def _add_channel(
+        self,
+        admitted: AdmittedChannel,
+        frame: frames.Open,
+        *,
+        dimension: Dimension,
+        schema: ChannelSchema,
+    ) -> None:
+        context = ChannelContext(
+            connection=self._number,
+            channel=frame.channel,
+            id=admitted.id,
+            dimension=dimension,
+            schema=schema,
+            budget=self._parts.budget,
+            costs=self._parts.costs.newcomer(frame.dimension),
+            tracer=self._parts.tracer,
+            options=None if frame.options == NO_OPTIONS else frame.options,
+        )
+        self._channels[frame.channel] = ChannelLookups(
+            admitted, frame, context, self._parts.queue, self._outbox, on_defect=self._end_for
+        )
 
     def _revoke(self, number: int) -> None:
         """End a silent channel; its client opens it again when it needs it."""
