@@ -149,6 +149,7 @@ class LookupOperator:
         self._later = [lookup for lookup, plan in enumerate(plans) if plan.sources]
         self._pool = BatchPool(most_rows=settings.pooled_rows, most_bytes=settings.pooled_bytes)
         self._batch: _EnteringBatch | None = None
+        self._suspended_s = 0.0  # while the consumer had an output; does not count for deadlines
         self._hungry_since_s: float | None = None  # waits for input
         self._passed_ms: int | None = None  # the last watermark sent to later lookups
         self._watermarks: EventTimeWatermarks | None = None
@@ -167,7 +168,10 @@ class LookupOperator:
             has_changed = self._take_in(batches)
             has_changed |= self._absorb()
             before = self._in_flight.size
-            yield from self._leaving()
+            for output in self._leaving():
+                yielded_s = self._clock()
+                yield output
+                self._suspended_s += self._clock() - yielded_s
             has_changed |= self._in_flight.size < before
             if not has_changed and not self._is_done(batches):
                 self._bell.wait(self._time_left_s())
@@ -179,6 +183,9 @@ class LookupOperator:
         """Close the channels, which cancels the unanswered lookups."""
         for channel in self._channels:
             channel.close()
+
+    def _now(self) -> float:
+        return self._clock() - self._suspended_s
 
     def _is_done(self, batches: Input) -> bool:
         is_taken_in = batches.is_over and self._batch is None and not self._pool
@@ -198,7 +205,7 @@ class LookupOperator:
 
     def _next_batch(self, batches: Input) -> "_EnteringBatch | None":
         """The next batches of a quick input as one; None while there is no more."""
-        now_s, pool = self._clock(), self._pool
+        now_s, pool = self._now(), self._pool
         while not pool.is_full and (read := batches.take()) is not None:
             if read.num_rows:
                 pool.add(read, now_s=now_s)
@@ -240,7 +247,7 @@ class LookupOperator:
         latest_ms = (
             None if batch.times_ms is None else latest_event_time(batch.times_ms[start:stop])
         )
-        times = RunTimes(self._clock() + self._settings.timeout_s, latest_ms)
+        times = RunTimes(self._now() + self._settings.timeout_s, latest_ms)
         question = self._in_flight.put(run, records, questions, times=times, key_hashes=hashes)
         if records.num_rows:
             for lookup, keys in zip(self._direct, encoded, strict=True):
@@ -259,7 +266,8 @@ class LookupOperator:
         times = self._in_flight.times_of(ready.question)
         is_as_of = self._plans[ready.lookup].as_of is not None
         latest_ms = question.latest_ms if is_as_of else times.latest_ms
-        sent = SentKeys(ready.question, keys.keys, times.deadline_s, start, latest_ms)
+        deadline_s = times.deadline_s + self._suspended_s
+        sent = SentKeys(ready.question, keys.keys, deadline_s, start, latest_ms)
         self._channels[ready.lookup].look_up(sent)
 
     def _absorb(self) -> bool:
@@ -269,7 +277,7 @@ class LookupOperator:
             for answered in channel.answers(0.0):
                 has_changed = True
                 self._on_answer(lookup, answered)
-        for failed in self._in_flight.expire(self._clock()):
+        for failed in self._in_flight.expire(self._now()):
             has_changed = True
             self._channels[failed.lookup].abandon(failed.question)
             self._check(failed)
@@ -302,7 +310,7 @@ class LookupOperator:
         due_s = [self._in_flight.next_deadline()]
         if self._batch is None:
             due_s.append(self._pool.due_s)
-        now_s = self._clock()
+        now_s = self._now()
         if self._hungry_since_s is not None and now_s < self._hungry_since_s + IDLE_AFTER_S:
             due_s.append(self._hungry_since_s + IDLE_AFTER_S)
         left_s = (max(each - now_s, 0.0) for each in due_s if each is not None)

@@ -250,7 +250,8 @@ class Sidecar:
         Raises ValueError for an empty list, invalid options, and two values of one option.
         Applying the result to a DataFrame raises as that of `lookup_join` does.
         """
-        if not lookups or not all(isinstance(each, LookupJoin) for each in lookups):
+        is_list = type(lookups) in {list, tuple} and lookups
+        if not is_list or not all(isinstance(each, LookupJoin) for each in lookups):
             raise ValueError("lookups is a list of at least one lookup_join(…)")
         options = pass_options(
             mode=mode,

@@ -56,7 +56,8 @@ class SqlFunctions:
         given = self.dimensions
         if isinstance(given, str):
             raise ValueError(f"dimensions is a list of names; write [{given!r}]")  # noqa: TRY004 -- as documented
-        if given is not None and not (given and all(isinstance(name, str) for name in given)):
+        is_list = isinstance(given, (Mapping, Sequence)) and len(given) > 0
+        if given is not None and not (is_list and all(isinstance(name, str) for name in given)):
             raise ValueError(f"dimensions must list one or more names, not {given!r}")
 
     def register(self, session: SparkSession) -> dict[str, str]:

@@ -34,8 +34,9 @@ from spark_client.transport.connections import Address
 from spark_client.transport.endpoint import ClientTls
 
 ROOT = Path(__file__).parent.parent.parent
-TRACEPARENT = f"00-{'a' * 32}-{'b' * 16}-01"
 URL = "unix:///run/sidelook/sidelook.sock"
+JOIN = Sidecar(URL).lookup_join("customers", on="id")
+TRACEPARENT = f"00-{'a' * 32}-{'b' * 16}-01"
 
 
 def test_defaults_are_the_documented_ones() -> None:
@@ -172,9 +173,9 @@ def test_older_pyspark_refuses_functions() -> None:
     check_via(Via.AUTO, None, has_functions=False)
 
 
-@pytest.mark.parametrize("lookups", [[], ["airports"]])
-def test_pass_needs_lookups(lookups: list[Any]) -> None:
-    """An empty list, and anything but results of `lookup_join`, is refused."""
+@pytest.mark.parametrize("lookups", [[], ["airports"], JOIN, iter([JOIN]), ""], ids=str)
+def test_pass_needs_lookups(lookups: Any) -> None:  # noqa: ANN401 -- also wrong ones
+    """An empty list, another collection, and anything but `lookup_join(…)`, is refused."""
     with pytest.raises(ValueError, match=r"at least one lookup_join\(…\)"):
         Sidecar(URL).lookup_joins(lookups)
 

@@ -176,8 +176,11 @@ def enriched(mode: OutputMode, scenario: Scenario) -> list[dict[str, Any]]:
     )
     pauses = chance.random.choice([0, 0, 1, 3])
     batches = [each for batch in scenario.input() for each in [batch, *[None] * pauses]]
-    outputs = operator.enriched(PulledInput(batches))
-    return [row for output in outputs for row in output.to_pylist()]
+    rows = []
+    for output in operator.enriched(PulledInput(batches)):
+        rows += output.to_pylist()
+        chance.now_s += chance.random.choice([0.0, 0.0, 1e6])  # the consumer may take long
+    return rows
 
 
 def keeps_keys_in_order(rows: list[dict[str, Any]]) -> bool:
