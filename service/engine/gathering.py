@@ -39,6 +39,7 @@ class AnswerGathering:
         self._take = take
         self._first_keys = first_keys
         self._ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._error: SidelookError | None = None  # of `take`
         self._unanswered = keys.size
         self._row_count = 0
         self._row_bytes = 0
@@ -76,7 +77,11 @@ class AnswerGathering:
             try:
                 self._keep(answer.moved(start))
             except SidelookError as error:
-                self._ended.set_exception(error)
+                # Without its frames, and not in the future: a cycle would keep the answers until
+                # the next collection, which may never come while memory is short.
+                self._error = error.with_traceback(None)
+                self.answers.clear()
+                self._ended.set_result(None)
 
         return deliver
 
@@ -84,6 +89,12 @@ class AnswerGathering:
         """Wait for the last answer; raises what `take` raises."""
         if self._unanswered:
             await self._ended
+        error, self._error = self._error, None
+        try:
+            if error is not None:
+                raise error
+        finally:
+            del error  # its traceback has this frame
 
     def _keep(self, answer: Answer) -> None:
         self._take(answer)

@@ -2,6 +2,7 @@
 
 import asyncio
 import ctypes
+import gc
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -113,6 +114,8 @@ class MemoryGuard:
         if self._base_bytes is None and self._is_settled():
             _release_unused()  # else the memory of a load would count as free for ever
             self._base_bytes = self._read().resident_bytes
+        if self._pressure.level is PressureLevel.REFUSE:
+            gc.collect()  # a process that refuses allocates too little for an automatic one
         if self._is_large():
             _release_unused()  # unused memory of allocators is no reason for measures
         reading = self._read()

@@ -1,6 +1,8 @@
 """Lookups of a dimension: answers, shared queries, deadlines, callers that leave, and traces."""
 
 import asyncio
+import gc
+import weakref
 from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
@@ -157,6 +159,34 @@ async def test_refused_fetch_leaves_all_parts() -> None:
             await refused
 
         assert (caught.value, dimension.is_waited_for) == (TOO_MUCH, False)
+
+
+async def test_refused_lookup_frees_its_answers() -> None:
+    """Answers before an error of `take` are freed at once, without a garbage collection."""
+    taken: list[weakref.ref[pa.RecordBatch]] = []
+
+    def take(answer: Answer) -> None:
+        if taken:
+            raise TOO_MUCH
+        taken.append(weakref.ref(answer.rows))
+
+    backend = customers()
+    backend.hold()
+    gc.disable()
+    try:
+        async with running(backend, settings(batch=BatchSettings(max_keys=8))) as dimension:
+            refused = asyncio.ensure_future(
+                dimension.lookup(typed(*range(16)), columns=None, timeout_s=None, take=take)
+            )
+            await backend.wait_for_fetches(1)
+            backend.release()
+            with pytest.raises(Overloaded):
+                await refused
+            del refused
+            dimension.invalidate(None, origin=InvalidationOrigin.ADMIN)
+            assert [row() for row in taken] == [None]
+    finally:
+        gc.enable()
 
 
 async def test_refused_hit_stops_the_lookup() -> None:

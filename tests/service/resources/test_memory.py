@@ -1,7 +1,9 @@
 """Memory of the process: readings, shares, pressure levels and measures."""
 
 import asyncio
+import gc
 import os
+import weakref
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -158,6 +160,13 @@ def test_cache_share_follows_pressure() -> None:
     assert shares == [0.8, 0.6, 0.4, 0.2, 0.0, 0.0, 0.0, *growing]
 
 
+class Cycle:
+    """An object that only a garbage collection frees."""
+
+    def __init__(self) -> None:
+        self.itself = self
+
+
 @dataclass(slots=True)
 class Process:
     """A process with a given memory, and a record of the measures."""
@@ -238,6 +247,22 @@ def test_relief_comes_in_steps(process: Process) -> None:
     assert process.allowed == [
         pair for credit, requests in steps for pair in (("credit", credit), ("requests", requests))
     ]
+
+
+def test_refusing_process_collects_garbage(process: Process) -> None:
+    """Unreachable cycles are freed, although nothing else allocates."""
+    guard = process.guard()
+    guard.check()
+    assert [*looked(process, guard, 96)] == [REFUSE]
+    gc.disable()
+    try:
+        cycle = weakref.ref(Cycle())
+        before = cycle() is not None
+        guard.check()
+    finally:
+        gc.enable()
+
+    assert (before, cycle()) == (True, None)
 
 
 @pytest.mark.parametrize(("is_settled", "used", "level"), [(True, 96, REFUSE), (False, 86, SHRINK)])
