@@ -82,7 +82,7 @@ class Demonstration:
                 spark = spark_session(self.workspace.spark_log, interrupt=self.interrupt)
                 session = stack.enter_context(spark)
             workspace = self.workspace
-            first = FileStream(workspace.enriched, workspace.checkpoint, FILES // 4)
+            first = FileStream(workspace.enriched, workspace.checkpoint, FILES // 2)
             self._enrich(session, sidecar, first, total=flights.num_rows, state="empty cache")
             self.console.print(f"{self.mode}: {ORDER[self.mode]}")
             faults = self._audit(flights, sidecar, log)

@@ -22,6 +22,8 @@ SETTINGS = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
     "spark.driver.memory": "1g",
+    # Both cores run tasks: a collector with threads of its own would compete with them.
+    "spark.driver.extraJavaOptions": "-XX:+UseSerialGC",
     # Spread small files over the cores instead of combining them.
     "spark.sql.files.minPartitionNum": str(CORES),
     "spark.sql.files.openCostInBytes": "0",
