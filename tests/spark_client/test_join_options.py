@@ -173,7 +173,11 @@ def test_older_pyspark_refuses_functions() -> None:
     check_via(Via.AUTO, None, has_functions=False)
 
 
-@pytest.mark.parametrize("lookups", [[], ["airports"], JOIN, iter([JOIN]), ""], ids=str)
+@pytest.mark.parametrize(
+    "lookups",
+    [[], ["airports"], JOIN, iter([JOIN]), ""],
+    ids=["none", "names", "one", "iterator", "text"],
+)
 def test_pass_needs_lookups(lookups: Any) -> None:  # noqa: ANN401 -- also wrong ones
     """An empty list, another collection, and anything but `lookup_join(…)`, is refused."""
     with pytest.raises(ValueError, match=r"at least one lookup_join\(…\)"):
