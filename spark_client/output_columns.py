@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from lookup_core.errors import ErrorCode, InvalidRequest
 from lookup_core.operator.element_queue import Positions, RowMask
-from lookup_core.operator.question import STATUS_FIELDS, Question, pieces
+from lookup_core.operator.question import STATUS_FIELDS, Question, bounded, pieces
 from lookup_core.operator.records_in_flight import Leaving
 from lookup_core.operator.row_products import OutputRows, RowProducts
 from lookup_core.row_bytes import row_bytes
@@ -144,7 +144,7 @@ class JoinedOutput:
         for start in range(0, products.size, _MOST_OUTPUT_ROWS):
             output = products.rows(start, min(start + _MOST_OUTPUT_ROWS, products.size))
             within = replace(run, rows=run.rows[output.start : output.stop])
-            for rows in _cuts(self._output_bytes(within, output), max_bytes=max_bytes):
+            for rows in bounded(self._output_bytes(within, output), max_bytes=max_bytes):
                 yield self._combined(within, output.part(rows))
 
     def _output_bytes(self, run: Leaving, output: OutputRows) -> npt.NDArray[np.int64]:
@@ -182,17 +182,6 @@ def joined_output(
     """
     added = [field for part in parts for field in part.fields]
     return JoinedOutput(pa.schema([*list(records)[:width], *added]), parts, width)
-
-
-def _cuts(sizes: npt.NDArray[np.int64], *, max_bytes: int) -> Iterator[slice]:
-    """Consecutive parts of at most `max_bytes`, or of one row."""
-    total = np.cumsum(sizes)
-    start = 0
-    while start < len(total):
-        before = int(total[start - 1]) if start else 0
-        stop = int(np.searchsorted(total, before + max_bytes, side="right"))
-        yield slice(start, max(stop, start + 1))
-        start = max(stop, start + 1)
 
 
 def _rows_of(records: pa.RecordBatch, rows: Positions) -> pa.RecordBatch:

@@ -6,10 +6,11 @@ Chooses between such a function and `mapInArrow` for a pass; looks up nothing.
 from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 -- its usual name
 from pyspark.sql.types import BooleanType, DataType, StructField, StructType
 
+from spark_client.input_columns import quoted
 from spark_client.lookup_settings import OutputMode, Via
 from spark_client.lookup_task import LookupFunctionTask, LookupPass, LookupPassTask
 from spark_client.output_columns import drops_records
@@ -53,7 +54,7 @@ def is_function(
     columns: int,
     has_functions: bool = HAS_ARROW_FUNCTIONS,
 ) -> bool:
-    """Whether a pass over records with so many columns runs as a function."""
+    """Whether a pass over records of `columns` columns runs as a function."""
     if via in {Via.BATCH, Via.UDF}:
         return via is Via.UDF
     is_possible = has_functions and mode in {None, OutputMode.ORDERED}
@@ -70,14 +71,14 @@ def by_function(
     """
     drops = drops_records([target.part for target in lookups.targets])
     if not added and not drops:
-        return records.select(*map(_column, names))
+        return records.select(*map(quoted, names))
     kinds = [field.dataType for field in added] + [BooleanType()] * drops
     result: DataType = kinds[0]
     if kinds[1:]:
         result = StructType([StructField(str(at), kind) for at, kind in enumerate(kinds)])
     name = "_".join(["lookup", *(target.dimension for target in lookups.targets)])
     function = arrow_function(LookupPassTask(lookups.over_inputs()), result, name)
-    arguments = [_column(records.columns[position]) for position in lookups.inputs]
+    arguments = [quoted(records.columns[position]) for position in lookups.inputs]
     found = _free_name(records.columns)
     looked_up = records.select("*", function.asNondeterministic()(*arguments).alias(found))  # type: ignore[attr-defined]
     fields = [F.col(found)]
@@ -86,12 +87,7 @@ def by_function(
     if drops:
         looked_up = looked_up.where(fields[-1])
     columns = [each.alias(field.name) for each, field in zip(fields, added, strict=False)]
-    return looked_up.select(*map(_column, names), *columns)
-
-
-def _column(name: str) -> Column:
-    """The column of this name, which may have dots and backticks."""
-    return F.col("`" + name.replace("`", "``") + "`")
+    return looked_up.select(*map(quoted, names), *columns)
 
 
 def _free_name(names: Sequence[str]) -> str:

@@ -1,6 +1,6 @@
 """Question: the lookup of a run of rows, with its distinct keys and the answers so far."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -383,12 +383,16 @@ def pieces(questions: Sequence[Question], rows: Positions, *, max_bytes: int) ->
     """
     if sum(each.max_row_bytes for each in questions) * len(rows) <= max_bytes:
         return [rows]
-    total = np.cumsum(sum(each.bytes_at(rows) for each in questions))
-    cuts: list[int] = []
-    taken = 0
-    while taken < len(rows):
-        before = int(total[taken - 1]) if taken else 0
-        upto = int(np.searchsorted(total, before + max_bytes, side="right"))
-        taken = max(upto, taken + 1)
-        cuts.append(taken)
-    return np.split(rows, cuts[:-1])
+    sizes = sum(each.bytes_at(rows) for each in questions)
+    return [rows[part] for part in bounded(np.asarray(sizes), max_bytes=max_bytes)]
+
+
+def bounded(sizes: npt.NDArray[np.int64], *, max_bytes: int) -> Iterator[slice]:
+    """Consecutive parts of these sizes, of at most `max_bytes` each, or of one."""
+    total = np.cumsum(sizes)
+    start = 0
+    while start < len(total):
+        before = int(total[start - 1]) if start else 0
+        stop = max(int(np.searchsorted(total, before + max_bytes, side="right")), start + 1)
+        yield slice(start, stop)
+        start = stop
