@@ -197,11 +197,8 @@ class Sidecar:
             via=via,
         )
         options.check()
-        parsed, join_type, names = (
-            parsed_on(on),
-            chosen(JoinType, "how", how),
-            column_names(columns),
-        )
+        parsed, join_type = parsed_on(on), chosen(JoinType, "how", how)
+        names = column_names(columns)
         if names is None and not join_type.has_columns:
             names = ()
         join = LookupJoin(
