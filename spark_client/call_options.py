@@ -1,4 +1,4 @@
-"""Options of the public calls: their types, and the settings that they become.
+"""Options of the public calls: their types, checks, and the settings that they become.
 
 Raises ValueError for values that no lookup accepts.
 """
@@ -6,6 +6,12 @@ Raises ValueError for values that no lookup accepts.
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, Literal, TypedDict
+
+import pyspark
+from pyspark.sql.pandas.utils import (
+    require_minimum_pandas_version,
+    require_minimum_pyarrow_version,
+)
 
 from lookup_core.errors import InvalidRequest
 from lookup_core.lookup_options import LookupOptions
@@ -131,6 +137,26 @@ def _milliseconds(option: str, given: Duration | None) -> int | None:
         case int() | float() if given >= 0 and given < _MOST_S and not isinstance(given, bool):
             return round(given * 1000)
     raise ValueError(f"{option} is seconds, 0 or more, or a text as '10 seconds', not {given!r}")
+
+
+def check_call(dimension: str) -> None:
+    """Raise ImportError if pandas or pyarrow is too old for Spark, ValueError if it is no name."""
+    if not isinstance(dimension, str):
+        raise ValueError(f"dimension is one name, not {dimension!r}; chain one lookup for each")  # noqa: TRY004 -- as documented
+    check_libraries()
+
+
+def check_libraries() -> None:
+    """Raise ImportError if pandas or pyarrow is too old for Spark."""
+    try:
+        require_minimum_pandas_version()
+        require_minimum_pyarrow_version()
+    except ImportError as error:
+        detail = (
+            f"PySpark {pyspark.__version__} cannot run lookups here: {error} Install what it"
+            " needs, on the executors too: pip install 'sidelook[spark]'"
+        )
+        raise ImportError(detail) from error
 
 
 def column_names(columns: Sequence[str] | None) -> tuple[str, ...] | None:

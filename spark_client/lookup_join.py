@@ -255,13 +255,14 @@ def lookup_udf(
     columns: StructType,
     lookup: LookupSettings,
     settings: PassSettings,
+    is_deterministic: bool,
 ) -> LookupFunction:
     """A function of the key's columns, in the order of the dimension's key."""
     task = LookupFunctionTask(address, dimension, arrow_columns(columns), lookup, settings)
     name = f"lookup_{dimension}"  # shown in query plans
-    if not HAS_ARROW_FUNCTIONS:
-        return pandas_function(task, columns, name)
-    return arrow_function(task, columns, name)
+    make = arrow_function if HAS_ARROW_FUNCTIONS else pandas_function
+    function = make(task, columns, name)
+    return function if is_deterministic else function.asNondeterministic()  # type: ignore[attr-defined]
 
 
 def as_struct(schema: str | StructType) -> StructType:

@@ -9,12 +9,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-import pyspark
 from pyspark.sql import SparkSession
-from pyspark.sql.pandas.utils import (
-    require_minimum_pandas_version,
-    require_minimum_pyarrow_version,
-)
 from pyspark.sql.types import StructType
 
 from lookup_core.keys.canonical_keys import KEY_GROUPS
@@ -26,6 +21,8 @@ from spark_client.call_options import (
     OnFailure,
     RetryMissing,
     Route,
+    check_call,
+    check_libraries,
     column_names,
     lookup_settings,
     pass_options,
@@ -48,7 +45,7 @@ from spark_client.schemas import (
     described_columns,
     dimension_columns,
 )
-from spark_client.sql_functions import Dimensions, SqlFunctions, as_nondeterministic
+from spark_client.sql_functions import Dimensions, SqlFunctions
 from spark_client.transport.connections import Address
 from spark_client.transport.endpoint import SYSTEMS_TLS, ClientTls, endpoint_of
 
@@ -303,7 +300,6 @@ class Sidecar:
             show_keys=show_keys,
             freshness=FreshnessOptions(max_age, retry_missing, retry_if),
         )
-        settings = PassSettings(timeout_s=timeout)
         if schema is None:
             described = described_columns(
                 self._address(), dimension, columns=names, key=ANY_KEY, needs=lookup.needs()
@@ -311,10 +307,14 @@ class Sidecar:
             offered = dimension_columns(described)
         else:
             offered = chosen_columns(as_struct(schema), names)
-        function = lookup_udf(
-            self._address(), dimension, columns=offered, lookup=lookup, settings=settings
+        return lookup_udf(
+            self._address(),
+            dimension,
+            columns=offered,
+            lookup=lookup,
+            settings=PassSettings(timeout_s=timeout),
+            is_deterministic=deterministic,
         )
-        return function if deterministic else as_nondeterministic(function)
 
     def register(  # noqa: PLR0913 -- as above
         self,
@@ -345,24 +345,23 @@ class Sidecar:
         Raises ValueError, also for names that Spark has or does not distinguish; InvalidRequest,
         BackendError or SidecarUnreachable. Nothing is registered then.
         """
-        make = partial(
-            self.lookup_udf,
-            timeout=timeout,
-            on_timeout=on_timeout,
-            on_error=on_error,
-            max_age=max_age,
-            retry_missing=retry_missing,
-            retry_if=retry_if,
-            traceparent=traceparent,
-            show_keys=show_keys,
-            deterministic=deterministic,
-        )
-        freshness = FreshnessOptions(max_age, retry_missing, retry_if)
+        check_libraries()
         lookup = lookup_settings(
-            on_timeout, on_error, trace=traceparent, show_keys=show_keys, freshness=freshness
+            on_timeout,
+            on_error,
+            trace=traceparent,
+            show_keys=show_keys,
+            freshness=FreshnessOptions(max_age, retry_missing, retry_if),
         )
-        functions = SqlFunctions(self._address(), prefix, dimensions, make, lookup.needs())
-        return functions.register(spark)
+        address = self._address()
+        make = partial(
+            lookup_udf,
+            address,
+            lookup=lookup,
+            settings=PassSettings(timeout_s=timeout),
+            is_deterministic=deterministic,
+        )
+        return SqlFunctions(address, prefix, dimensions, make, lookup.needs()).register(spark)
 
     def repartition_for(
         self,
@@ -427,18 +426,3 @@ class LocalSidecar(Sidecar):
     def _address(self) -> Address:
         self.process.check()
         return super()._address()
-
-
-def check_call(dimension: str) -> None:
-    """Raise ImportError if pandas or pyarrow is too old for Spark, ValueError if it is no name."""
-    if not isinstance(dimension, str):
-        raise ValueError(f"dimension is one name, not {dimension!r}; chain one lookup for each")  # noqa: TRY004 -- as documented
-    try:
-        require_minimum_pandas_version()
-        require_minimum_pyarrow_version()
-    except ImportError as error:
-        detail = (
-            f"PySpark {pyspark.__version__} cannot run lookups here: {error} Install what it"
-            " needs, on the executors too: pip install 'sidelook[spark]'"
-        )
-        raise ImportError(detail) from error

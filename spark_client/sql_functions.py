@@ -36,7 +36,7 @@ _THREADS = 16  # which read schemas, because each dimension may wait for its own
 class MakeFunction(Protocol):
     """`lookup_udf` with the options that all functions share."""
 
-    def __call__(self, dimension: str, *, schema: StructType) -> LookupFunction:
+    def __call__(self, dimension: str, *, columns: StructType) -> LookupFunction:
         """A function that returns these columns."""
 
 
@@ -71,7 +71,7 @@ class SqlFunctions:
         names = {self.prefix + dimension: dimension for dimension in schemas}
         _check_names(names, session)
         functions = [
-            (name, self.make(dimension, schema=schemas[dimension]))
+            (name, self.make(dimension, columns=schemas[dimension]))
             for name, dimension in names.items()
         ]
         for name, function in functions:
@@ -130,11 +130,6 @@ class SqlFunctions:
             remedy = f"in register, list the others: dimensions={{{dimension!r}: […]}}"
             detail = of_dimension(dimension, f"{error.detail}; {remedy}")
             raise InvalidRequest(error.code, detail) from error
-
-
-def as_nondeterministic(function: LookupFunction) -> LookupFunction:
-    """The function as one whose calls Spark may neither repeat nor move."""
-    return function.asNondeterministic()  # type: ignore[attr-defined]
 
 
 def _check_names(names: Iterable[str], session: SparkSession) -> None:

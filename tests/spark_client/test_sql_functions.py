@@ -19,7 +19,7 @@ from spark_client.lookup_settings import LookupSettings, PassSettings
 from spark_client.lookup_task import LookupFunctionTask
 from spark_client.pandas_function import pandas_function
 from spark_client.schemas import arrow_columns
-from spark_client.sql_functions import Dimensions, as_nondeterministic
+from spark_client.sql_functions import Dimensions
 from spark_client.transport.connections import Address
 from tests.spark_client.builders import ALL_DIMENSIONS, CUSTOMERS
 from tests.spark_client.fake_server import FakeServer
@@ -232,12 +232,12 @@ def test_older_spark_keeps_null_rows(sidecar: Sidecar, session: SparkSession) ->
     task = LookupFunctionTask(
         Address(sidecar.url), "customers", arrow_columns(columns), LookupSettings(), PassSettings()
     )
-    function = as_nondeterministic(pandas_function(task, columns, "lookup"))
+    function = pandas_function(task, columns, "lookup").asNondeterministic()  # type: ignore[attr-defined]
 
     found = session.table("events").select(function("id").alias("c")).collect()
 
     assert [row["c"] for row in found] == [("Ann", 1), None, None, ("Ćirić", None)]
-    assert not function.deterministic  # type: ignore[attr-defined]
+    assert not function.deterministic
 
 
 def test_registering_again_replaces(sidecar: Sidecar, session: SparkSession) -> None:
