@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 import uvloop
 from pyspark.sql import DataFrame, SparkSession
 
-from bench.contenders import SIDELOOK, sidelook
+from bench.contenders import SIDELOOK, run_fully, sidelook
 from bench.section import FigureTable, Section, Target, paragraphs
 from bench.sidecar_under_test import MAX_KEYS, Batch, SidecarUnderTest, sidecar_under_test
 from bench.timing import KINDS, Seconds, Timing, postmaster, seconds_of, time_in_turn
@@ -172,7 +172,7 @@ class _ColdRace:
         path = self.workload.distinct_events()
         keys = pq.read_table(path)["customer_id"].to_pylist()
         runs: dict[str, Callable[[], object]] = {
-            name: partial(_run, self._frame(sidecar, name, path)) for name in SIDELOOK
+            name: partial(run_fully, self._frame(sidecar, name, path)) for name in SIDELOOK
         }
         with ExitStack() as stack:
             for variant in self._finalists(keys):
@@ -192,7 +192,7 @@ class _ColdRace:
         frame = self._frame(sidecar, name, path)
         sidecar.empty_cache()
         began, began_s = sidecar.queries(), time.perf_counter()
-        _run(frame)
+        run_fully(frame)
         seconds = time.perf_counter() - began_s
         distinct = pc.count_distinct(pq.read_table(path)["customer_id"]).as_py()
         return Queries(sidecar.queries() - began, distinct, self.size.events, seconds)
@@ -214,10 +214,6 @@ class _ColdRace:
     def _sift(self, variant: RawFetch, keys: Sequence[int]) -> float:
         with variant.fetching(self.dsn, keys) as fetch:
             return time_in_turn({"": fetch}, rounds=2)[0].median_s
-
-
-def _run(frame: DataFrame) -> None:
-    frame.write.format("noop").mode("overwrite").save()
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 import shutil
 import statistics
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -18,16 +18,15 @@ from psycopg import sql
 from pyspark import cloudpickle
 from pyspark.sql import DataFrame, SparkSession
 
+from bench.contenders import Contender, identity, run_fully
 from bench.section import FigureTable, Section, Target, paragraphs
-from bench.timing import KINDS, Seconds, Timing, postmaster, seconds_of, time_in_turn
+from bench.timing import KINDS, Rate, Seconds, postmaster, seconds_of, time_in_turn
 from bench.workload import SEED
 from demo.postgres import embedded_postgres
 from demo.sidecar import running_sidecar
 from demo.stream import CORES, spark_session
 from spark_client import Sidecar
 from spark_client.lookup_join import LookupJoin
-
-Contender = Callable[[DataFrame], DataFrame]
 
 ROWS = (10, 1_000, 100_000, 1_000_000)  # of dimension d0, d1, …
 _CREATE = sql.SQL(
@@ -87,7 +86,7 @@ def one_pass(folder: Path, *, is_quick: bool) -> Section:
         name="one-pass",
         title="Several lookups in one pass",
         remarks=paragraphs(text),
-        tables=[_run_table(long_run, size.events), *map(_batch_table, batches.items())],
+        tables=[_run_table(long_run), *map(_batch_table, batches.items())],
         targets=list(_targets(long_run, batches)),
     )
 
@@ -106,15 +105,6 @@ def contenders(endpoint: str, folder: Path) -> dict[str, Contender]:
         "four": lambda events: events.transform(sidecar.lookup_joins(joins)),
         "four passes": partial(_chained, joins),
     }
-
-
-def identity(events: DataFrame) -> DataFrame:
-    """Pass the events through Python."""
-
-    def through(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        yield from batches
-
-    return events.mapInArrow(through, events.schema)
 
 
 def _chained(joins: Sequence[LookupJoin], events: DataFrame) -> DataFrame:
@@ -145,18 +135,6 @@ def _widen(tables: Sequence[str]) -> Contender:
 
 
 @dataclass(frozen=True, slots=True)
-class LongRun:
-    """The rounds of a contender, and the processor time of each, warm-up first."""
-
-    timing: Timing
-    spent: Sequence[Seconds]
-
-    def cpu_s(self, kind: str) -> float:
-        """Return the median of the counted rounds."""
-        return statistics.median(each[kind] for each in self.spent[-len(self.timing.seconds) :])
-
-
-@dataclass(frozen=True, slots=True)
 class _Race:
     folder: Path
     size: Size
@@ -181,21 +159,21 @@ class _Race:
         keys = np.arange(max(ROWS))
         path = self.folder / "keys.parquet"
         _write(path, pa.table({f"k{number}": keys % rows for number, rows in enumerate(ROWS)}))
-        _run(self.contenders["four"](self.session.read.parquet(str(path))))
+        run_fully(self.contenders["four"](self.session.read.parquet(str(path))))
 
-    def long_run(self) -> dict[str, LongRun]:
+    def long_run(self) -> dict[str, Rate]:
         """Time all contenders in turn over all events."""
         events = self.session.read.parquet(str(self.folder / "events.parquet"))
         spent: dict[str, list[Seconds]] = {name: [] for name in self.contenders}
         server = postmaster(self.dsn)
 
         def counted(name: str) -> None:
-            run = partial(_run, self.contenders[name](events))
+            run = partial(run_fully, self.contenders[name](events))
             spent[name].append(seconds_of(run, postgres=server))
 
         runs = {name: partial(counted, name) for name in self.contenders}
         timings = time_in_turn(runs, rounds=self.size.rounds)
-        return {each.name: LongRun(each, spent[each.name]) for each in timings}
+        return {each.name: Rate(each, self.size.events, spent[each.name]) for each in timings}
 
     def micro_batches(self, rows: int) -> dict[str, list[float]]:
         """Return `addBatch` of the micro-batches of each contender, in milliseconds."""
@@ -220,10 +198,6 @@ class _Race:
         query.awaitTermination()
         times = {each.batchId: each.durationMs["addBatch"] for each in query.recentProgress}
         return [float(times[batch]) for batch in sorted(times)[1:]]
-
-
-def _run(frame: DataFrame) -> None:
-    frame.write.format("noop").mode("overwrite").save()
 
 
 def _table(folder: Path, number: int) -> Path:
@@ -279,13 +253,13 @@ def _settings(dsn: str) -> dict[str, object]:
     return {"limits": {"memory": "2GiB"}, "dimensions": dimensions}
 
 
-def _run_table(runs: Mapping[str, LongRun], events: int) -> FigureTable:
-    reference = runs["widen"].timing.median_s
+def _run_table(runs: Mapping[str, Rate]) -> FigureTable:
+    reference = runs["widen"]
     rows = [
         [
             name,
-            f"{events / run.timing.median_s:,.0f}",
-            f"{reference / run.timing.median_s:.3f}",
+            f"{run.per_second:,.0f}",
+            f"{run.per_second / reference.per_second:.3f}",
             " ".join(f"{seconds:.2f}" for seconds in run.timing.seconds),
             *(f"{run.cpu_s(kind):.2f}" for kind in KINDS),
         ]
@@ -293,7 +267,7 @@ def _run_table(runs: Mapping[str, LongRun], events: int) -> FigureTable:
     ]
     cpu = [f"{kind}, CPU s" for kind in KINDS]
     headings = ["contender", "events/s", "to widen", "seconds, each round", *cpu]
-    return FigureTable(f"{events:,} events, warm", headings, rows)
+    return FigureTable(f"{reference.events:,} events, warm", headings, rows)
 
 
 def _batch_table(measured: tuple[int, Mapping[str, Sequence[float]]]) -> FigureTable:
@@ -308,7 +282,7 @@ def _batch_table(measured: tuple[int, Mapping[str, Sequence[float]]]) -> FigureT
 
 
 def _targets(
-    runs: Mapping[str, LongRun], batches: Mapping[int, Mapping[str, Sequence[float]]]
+    runs: Mapping[str, Rate], batches: Mapping[int, Mapping[str, Sequence[float]]]
 ) -> Iterator[Target]:
     medians = {
         rows: {name: statistics.median(each) for name, each in found.items()}
@@ -319,5 +293,5 @@ def _targets(
     yield Target(what, large["four"] / large["one"], 1.8, is_at_least=False)
     what = "micro-batch of 1,000 events, four lookups in one pass: addBatch against `identity`"
     yield Target(what, small["four"] / small["identity"], 1.3, is_at_least=False)
-    ratio = runs["widen"].timing.median_s / runs["four"].timing.median_s
+    ratio = runs["four"].per_second / runs["widen"].per_second
     yield Target("four lookups in one pass, warm: rate against `widen`", ratio, 0.85)

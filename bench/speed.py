@@ -1,6 +1,5 @@
 """Warm rate of a lookup join against other ways to add the same columns."""
 
-import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -10,10 +9,10 @@ import psutil
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
-from bench.contenders import SIDELOOK, THREADS, Contender, contenders
+from bench.contenders import SIDELOOK, THREADS, Contender, contenders, run_fully
 from bench.section import FigureTable, Plot, Section, Target, paragraphs
 from bench.sidecar_under_test import SidecarUnderTest, sidecar_under_test
-from bench.timing import KINDS, Seconds, Timing, postmaster, seconds_of, time_in_turn
+from bench.timing import KINDS, Rate, Seconds, postmaster, seconds_of, time_in_turn
 from bench.workload import KEYS, ZIPF_EXPONENT, Workload, workload_postgres
 from demo.stream import spark_session
 
@@ -122,7 +121,7 @@ class _Race:
     server: psutil.Process  # of PostgreSQL
     faults: list[str] = field(default_factory=list)
 
-    def rates(self, keys: str) -> "dict[str, Rate]":
+    def rates(self, keys: str) -> dict[str, Rate]:
         """Measure one kind of key; compare outputs before and after the cache is warm."""
         self._compare(keys, "cold", before=self.tested.empty_cache)
         spent: dict[str, list[Seconds]] = {name: [] for name in self.contenders}
@@ -169,8 +168,7 @@ class _Race:
 
 
 def _run_counted(frame: DataFrame, spent: list[Seconds], *, postgres: psutil.Process) -> None:
-    run = frame.write.format("noop").mode("overwrite").save
-    spent.append(seconds_of(run, postgres=postgres))
+    spent.append(seconds_of(partial(run_fully, frame), postgres=postgres))
 
 
 def differences(outputs: Mapping[str, pa.Table]) -> list[str]:
@@ -201,25 +199,6 @@ def _wrong(table: pa.Table, expected: pa.Table, name: str) -> str:
     pairs = zip(table[name].to_pylist(), expected[name].to_pylist(), strict=True)
     row, (found, wanted) = next(each for each in enumerate(pairs) if each[1][0] != each[1][1])
     return f"{name} of event {expected[ORDER][row]} is {found}, not {wanted}"
-
-
-@dataclass(frozen=True, slots=True)
-class Rate:
-    """Measured rate of a contender."""
-
-    timing: Timing
-    events: int  # per round
-    spent: Sequence[Seconds]  # of all rounds, warm-up first
-
-    @property
-    def per_second(self) -> float:
-        """Events per second in the median round."""
-        return self.events / self.timing.median_s
-
-    def cpu_ns(self, kind: str) -> float:
-        """Return the processor time per event of a kind of process, in nanoseconds."""
-        counted = self.spent[-len(self.timing.seconds) :]
-        return statistics.median(each[kind] for each in counted) / self.events * 1e9
 
 
 Rates = Mapping[str, Mapping[str, Rate]]  # {kind of key: {contender: rate}}
@@ -261,7 +240,8 @@ def _rate_table(keys: str, rates: Mapping[str, Rate]) -> FigureTable:
 
 def _cpu_table(keys: str, rates: Mapping[str, Rate]) -> FigureTable:
     rows = [
-        [name, *(f"{rate.cpu_ns(kind):,.0f}" for kind in KINDS)] for name, rate in rates.items()
+        [name, *(f"{rate.cpu_s(kind) / rate.events * 1e9:,.0f}" for kind in KINDS)]
+        for name, rate in rates.items()
     ]
     title = f"warm, {_KEY_NAMES[keys]}: processor time, ns per record"
     return FigureTable(title, ["contender", *KINDS], rows)

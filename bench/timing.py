@@ -4,7 +4,7 @@ import socket
 import statistics
 import struct
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -67,6 +67,25 @@ def seconds_of(run: Callable[[], object], *, postgres: psutil.Process) -> Second
     run()
     after = _spent(postgres)
     return {kind: after[kind] - before[kind] for kind in KINDS}
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """Measured rate of a contender."""
+
+    timing: Timing
+    events: int  # per round
+    spent: Sequence[Seconds]  # of all rounds, warm-up first
+
+    @property
+    def per_second(self) -> float:
+        """Events per second in the median round."""
+        return self.events / self.timing.median_s
+
+    def cpu_s(self, kind: str) -> float:
+        """Return the processor seconds of a kind of process in the median of the counted rounds."""
+        counted = self.spent[-len(self.timing.seconds) :]
+        return statistics.median(each[kind] for each in counted)
 
 
 def postmaster(dsn: str) -> psutil.Process:

@@ -17,7 +17,7 @@ from pyspark import cloudpickle
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 -- its usual name
 
-from bench.contenders import Contender, widen
+from bench.contenders import Contender, run_fully, widen
 from bench.section import FigureTable, Section, Target, paragraphs
 from bench.sidecar_under_test import sidecar_under_test
 from bench.speed import differences
@@ -195,7 +195,9 @@ class _Race:
 
     def timings(self) -> list[Timing]:
         """Time all contenders in turn."""
-        runs = {name: partial(_run, add(self._events())) for name, add in self.contenders.items()}
+        runs = {
+            name: partial(run_fully, add(self._events())) for name, add in self.contenders.items()
+        }
         return time_in_turn(runs, rounds=self.rounds, warm_ups=2)
 
     def _events(self) -> DataFrame:
@@ -216,10 +218,6 @@ def _identity() -> Callable[..., Column]:
         return keys
 
     return F.arrow_udf(returned, returnType="long")  # type: ignore[attr-defined]  # not in its stubs
-
-
-def _run(frame: DataFrame) -> None:
-    frame.write.format("noop").mode("overwrite").save()
 
 
 def wide_section(

@@ -12,8 +12,8 @@ from bench.cache_flood import flood_of
 from bench.http_cases import bare_handler, http_cases
 from bench.memory import LookupCounts, ended_clients, unfinished_clients
 from bench.section import Section, Target, miss_reasons, target_table
-from bench.speed import Rate, Rates, differences, speed_section
-from bench.timing import KINDS, Timing
+from bench.speed import Rates, differences, speed_section
+from bench.timing import KINDS, Rate, Timing
 from bench.wide_records import SELECT, TAKE, WIDEN, WideRates, wide_section, write_events
 from bench.workload import KEYS, Workload
 
