@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from copy import copy
 from dataclasses import dataclass
 from itertools import count
 
@@ -277,7 +278,9 @@ class Connection:
     def _fail_all(self, error: SidelookError) -> None:
         with self._lock:
             for session in self._sessions.values():
-                session.fail(error)
+                own = copy(error)  # each task adds its remedies and traceback
+                own.__cause__ = error.__cause__
+                session.fail(own)
             self._sessions.clear()
             self._thread = None
 

@@ -245,7 +245,7 @@ def test_wait_for_a_channel_is_bounded() -> None:
             InvalidRequest,
             "byte 3",
         ),
-        (frames.Hello((1,), AGENT), ProtocolViolation, "never sends HELLO"),
+        (frames.Hello((1,), AGENT), ProtocolViolation, "never sends HELLO here"),
     ],
 )
 def test_connection_errors_reach_all_channels(
@@ -255,14 +255,16 @@ def test_connection_errors_reach_all_channels(
     error: type[SidelookError],
     text: str,
 ) -> None:
-    """An ERROR of the connection, or a client's frame from a sidecar, ends all channels."""
+    """An ERROR of the connection, or a client's frame, ends each channel with its own error."""
     channels = [connection.open(REQUEST), connection.open(REQUEST)]
 
     sidecar.broadcast(frame)
 
     for channel in channels:
-        with pytest.raises(error, match=text):
+        with pytest.raises(error, match=text) as caught:
             channel.answers(WAIT_S)
+        caught.value.add_remedy("wait")
+        assert caught.value.detail.endswith(f"{text}; wait")
 
 
 @pytest.mark.parametrize("frame", [refusal(channel=frames.CONNECTION), frames.Goaway("drain")])
