@@ -1,9 +1,6 @@
-"""Options of the public calls: their types, checks, and the settings that they become.
+"""Options of the public calls: their types, and the settings that parsed ones become."""
 
-Raises ValueError for values that no lookup accepts.
-"""
-
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any, Literal, TypedDict
 
@@ -14,24 +11,14 @@ from pyspark.sql.pandas.utils import (
 )
 
 from lookup_core.errors import InvalidRequest
-from lookup_core.lookup_options import LookupOptions
-from lookup_core.protocol.frames import TraceParent
-from spark_client.lookup_settings import (
-    FailurePolicy,
-    LookupSettings,
-    OutputMode,
-    PassSettings,
-    Via,
-    chosen,
-    duration_ms,
-)
+from lookup_core.lookup_options import NO_OPTIONS, LookupOptions
+from spark_client.lookup_settings import LookupSettings, OutputMode, PassSettings, Via
 from spark_client.pass_function import check_via
 
 How = Literal["left", "inner", "semi", "anti"]
 Mode = Literal["ordered", "unordered", "key_ordered"]
 OnFailure = Literal["fail", "null", "default"]
 Route = Literal["auto", "batch", "udf"]
-_MOST_S = 2**53 / 1000  # milliseconds stay exact
 Duration = float | str  # seconds, or a text such as "10 seconds"
 
 
@@ -70,15 +57,14 @@ class PassOptions:
         return PassOptions(**given)
 
     def check(self) -> None:
-        """Raise ValueError for invalid values, and for watermarks without event times."""
+        """Raise ValueError for watermarks without event times, and a mode that `via` lacks."""
         options = (self.watermark_delay_ms, self.watermark_interval_ms)
         if self.event_time is None and options != (None, None):
             raise ValueError("watermark_delay and watermark_interval need event_time")
         check_via(self.via, self.mode)
-        self.settings(None)
 
     def settings(self, event_time: int | None) -> PassSettings:
-        """The settings, with the position of the event times; ValueError for invalid values."""
+        """The settings, with the position of the event times."""
         given = {
             "mode": self.mode,
             "capacity": self.capacity,
@@ -90,60 +76,6 @@ class PassOptions:
         settings = PassSettings(event_time=event_time, **chosen)
         # The next run is looked up while the answers of the last one are on their way.
         return replace(settings, pooled_rows=max(settings.capacity // 2, 1))
-
-
-@dataclass(frozen=True, slots=True)
-class FreshnessOptions:
-    """How old an answer may be, and what is retried, as the user gave it."""
-
-    max_age: Duration | None = None
-    retry_missing: RetryMissing | None = None
-    retry_if: str | None = None
-
-    def parsed(self) -> LookupOptions:
-        """The options as a channel has them; ValueError for invalid values."""
-        retries, delay = self._retries()
-        options = LookupOptions(
-            _milliseconds("max_age", self.max_age), retries, delay, self.retry_if
-        )
-        try:
-            options.check_values()
-        except InvalidRequest as error:
-            raise ValueError(error.detail) from error
-        return options
-
-    def _retries(self) -> tuple[int | None, int | None]:
-        given = self.retry_missing
-        if given is None:
-            return None, None
-        if set(given) != {"max_retries", "delay"}:
-            raise ValueError(
-                'retry_missing is {"max_retries": 3, "delay": "500 ms"}, with both, not'
-                f" {given!r}"
-            )
-        if type(given["max_retries"]) is not int:
-            raise ValueError(
-                f"retry_missing.max_retries is a whole number, not {given['max_retries']!r}"
-            )
-        return given["max_retries"], _milliseconds("retry_missing.delay", given["delay"])
-
-
-def _milliseconds(option: str, given: Duration | None) -> int | None:
-    match given:
-        case None:
-            return None
-        case str():
-            return duration_ms(given)
-        case int() | float() if given >= 0 and given < _MOST_S and not isinstance(given, bool):
-            return round(given * 1000)
-    raise ValueError(f"{option} is seconds, 0 or more, or a text as '10 seconds', not {given!r}")
-
-
-def check_call(dimension: str) -> None:
-    """Raise ImportError if pandas or pyarrow is too old for Spark, ValueError if it is no name."""
-    if not isinstance(dimension, str):
-        raise ValueError(f"dimension is one name, not {dimension!r}; chain one lookup for each")  # noqa: TRY004 -- as documented
-    check_libraries()
 
 
 def check_libraries() -> None:
@@ -159,54 +91,24 @@ def check_libraries() -> None:
         raise ImportError(detail) from error
 
 
-def column_names(columns: Sequence[str] | None) -> tuple[str, ...] | None:
-    """The names of the dimension's columns; None for all."""
-    if isinstance(columns, str):
-        raise ValueError(f"columns is a list of names; write [{columns!r}]")  # noqa: TRY004 -- as documented
-    return None if columns is None else tuple(columns)
-
-
-def lookup_settings(
-    on_timeout: str,
-    on_error: str,
-    *,
-    trace: str | None,
-    show_keys: bool,
-    freshness: FreshnessOptions,
-) -> LookupSettings:
-    """The settings of one lookup."""
-    parent = None if trace is None else TraceParent(trace)
-    if parent is not None and not parent.is_well_formed:
-        raise ValueError(f"traceparent is 00-<32 hex digits>-<16 hex digits>-<2>, not {trace!r}")
+def lookup_settings(values: Mapping[str, Any]) -> LookupSettings:
+    """The settings of one lookup, from its parsed options; ValueError if they contradict."""
+    retries: LookupOptions = values["retry_missing"] or NO_OPTIONS
+    options = replace(retries, max_age_ms=values["max_age"], retry_if=values["retry_if"])
+    try:
+        options.check_values()
+    except InvalidRequest as error:
+        raise ValueError(error.detail) from error
     return LookupSettings(
-        on_timeout=chosen(FailurePolicy, "on_timeout", on_timeout),
-        on_error=chosen(FailurePolicy, "on_error", on_error),
-        trace=parent,
-        show_keys=show_keys,
-        options=freshness.parsed(),
+        on_timeout=values["on_timeout"],
+        on_error=values["on_error"],
+        trace=values["traceparent"],
+        show_keys=values["show_keys"],
+        options=options,
     )
 
 
-def pass_options(  # noqa: PLR0913 -- the options of a pass
-    *,
-    mode: str | None,
-    capacity: int | None,
-    timeout: float | None,
-    event_time: str | None,
-    watermark_delay: str | None,
-    watermark_interval: str | None,
-    via: str | None,
-) -> PassOptions:
-    """The options of a pass, not yet checked as a whole."""
-    interval_ms = None if watermark_interval is None else duration_ms(watermark_interval)
-    if interval_ms == 0:
-        raise ValueError("watermark_interval must be at least 1 millisecond")
-    return PassOptions(
-        None if mode is None else chosen(OutputMode, "mode", mode),
-        capacity,
-        timeout,
-        event_time,
-        None if watermark_delay is None else duration_ms(watermark_delay),
-        interval_ms,
-        None if via is None else chosen(Via, "via", via),
-    )
+def pass_options(values: Mapping[str, Any]) -> PassOptions:
+    """The options of a pass among parsed ones, not yet checked as a whole."""
+    given = {each.name: values.get(each.name.removesuffix("_ms")) for each in fields(PassOptions)}
+    return PassOptions(**given)

@@ -21,6 +21,7 @@ KeySource: TypeAlias = str | Column  # a column's name, the path of a field, or 
 On: TypeAlias = KeySource | Sequence[KeySource | tuple[KeySource, str]] | Mapping[str, str]
 
 _TEXT = re.compile(r"Column<'(.*)'>", re.DOTALL)
+_STAR = re.compile(r"(.*\.)?\*|unresolvedstar\(.*\)", re.DOTALL)  # the latter on PySpark 3.5
 _GENERATOR = re.compile(r"(explode|posexplode|inline|stack|json_tuple)(_outer)?\(", re.IGNORECASE)
 
 
@@ -38,7 +39,8 @@ def parsed_on(on: On) -> ParsedOn:
     if not pairs:
         raise ValueError("on must name at least one column")
     for source, name in pairs:
-        if not (isinstance(source, str) or _is_column(source)) or not isinstance(name, str):
+        is_source = source != "" if isinstance(source, str) else _is_column(source)
+        if not is_source or not isinstance(name, str) or not name:
             raise ValueError(
                 "on is a column's name, a Column, a list of them, a dict of names, or a list of"
                 f" pairs (name or Column, name in the dimension's key), not {on!r}"
@@ -53,6 +55,8 @@ def parsed_on(on: On) -> ParsedOn:
                 f"on has {texts[position]}, which makes several records of one; select it before"
                 " the lookup"
             )
+        if _STAR.fullmatch(texts[position]):
+            raise ValueError(f"on has {texts[position]}, which is several columns; name each")
     if not are_exact and len(set(texts)) < len(texts):
         raise ValueError(f"on names a column twice: {', '.join(texts)}")
     return ParsedOn(JoinKeys(texts, tuple(name for _, name in pairs), are_exact), expressions)
@@ -126,12 +130,13 @@ class InputColumns:
             return []
         texts = ", ".join(map(_text, expressions))
         try:
-            fields = self.records.select(*expressions).schema.fields
+            # With the records' columns, because an aggregate is no value of a record.
+            fields = self.records.select("*", *expressions).schema.fields[len(self._fields) :]
         except AnalysisException as error:
             detail = (
                 f"on= has expressions that do not fit the records ({texts});"
-                f" {str(error).splitlines()[0]} Expressions use columns of the records only: for"
-                " one of another lookup, chain a second lookup_join"
+                f" {str(error).splitlines()[0]} Expressions use columns of one record only: for"
+                " one of another lookup, chain a second lookup_join; compute aggregates before"
             )
             raise InvalidRequest(ErrorCode.BAD_REQUEST, detail) from error
         if len(fields) != len(expressions):

@@ -3,16 +3,21 @@
 Looks up nothing; `lookup_task` does so in the Python workers.
 """
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import wraps
+from typing import Any
 
 import pyarrow as pa
+from pyspark.errors import ParseException
 from pyspark.sql import Column, DataFrame
 from pyspark.sql.types import DataType, StructField, StructType, _parse_datatype_string
 
 from lookup_core.errors import ErrorCode, InvalidRequest
 from lookup_core.operator.as_of import is_moment
-from spark_client.call_options import PassOptions
+from lookup_core.protocol.frames import MAX_CHANNELS
+from spark_client.call_options import PassOptions, lookup_settings, pass_options
 from spark_client.input_columns import InputColumn, InputColumns, addressable
 from spark_client.lookup_operator import is_event_time
 from spark_client.lookup_settings import (
@@ -38,6 +43,7 @@ from spark_client.pass_function import (
     is_function,
 )
 from spark_client.schemas import (
+    ANY_KEY,
     added_fields,
     arrow_columns,
     arrow_type,
@@ -85,6 +91,28 @@ class LookupJoin:
     # {position in `keys`: Column}; compared by their texts in `keys`
     expressions: Mapping[int, Column] = field(default_factory=dict, compare=False)
 
+    @classmethod
+    def of(cls, address: Address, values: Mapping[str, Any]) -> "LookupJoin":
+        """The lookup with these parsed options; ValueError if they contradict each other."""
+        on, how, columns = values["on"], values["how"], values["columns"]
+        if on is None:
+            raise ValueError("on must name at least one column, not None")
+        if columns is None and not how.has_columns:
+            columns = ()
+        schema, prefix, status_column = values["schema"], values["prefix"], values["status_column"]
+        join = cls(
+            address=address,
+            dimension=values["dimension"],
+            keys=on.keys,
+            added=AddedColumns(columns, schema, prefix, status_column, how, values["expand"]),
+            as_of=values["as_of"],
+            settings=lookup_settings(values),
+            options=pass_options(values),
+            expressions=on.expressions,
+        )
+        join.check()
+        return join
+
     def check(self) -> None:
         """Raise ValueError for options that contradict each other."""
         added, is_as_of = self.added, self.as_of is not None
@@ -109,7 +137,7 @@ class LookupJoin:
         """The dimension's columns, for keys of these names and types."""
         fields = [key_field(name, kind) for name, kind in zip(keys.names, kinds, strict=True)]
         if self.added.schema is not None:
-            return chosen_columns(as_struct(self.added.schema), self.added.columns)
+            return chosen_columns(as_struct("schema", self.added.schema), self.added.columns)
         described = described_columns(
             self.address,
             self.dimension,
@@ -128,8 +156,15 @@ class LookupJoins:
     options: PassOptions
 
     def __post_init__(self) -> None:
+        self.options.check()
         if self.options.via is Via.UDF and any(each.added.expands for each in self.lookups):
             raise ValueError("via='udf' gives one record for each; use via='batch' with expand")
+        most = max(Counter(each.address for each in self.lookups).values())
+        if most > MAX_CHANNELS:
+            raise ValueError(
+                f"lookups has {most} of one sidecar, and a pass at most {MAX_CHANNELS}; divide them"
+                " among several lookup_joins, one after the other"
+            )
 
     def __call__(self, records: DataFrame) -> DataFrame:
         """The enriched DataFrame. Without `schema` the driver reads the dimensions' columns.
@@ -248,27 +283,72 @@ def _time_position(inputs: InputColumns, option: str, *, column: str | None) -> 
     return found.position
 
 
-def lookup_udf(
-    address: Address,
-    dimension: str,
-    *,
-    columns: StructType,
-    lookup: LookupSettings,
-    settings: PassSettings,
-    is_deterministic: bool,
-) -> LookupFunction:
-    """A function of the key's columns, in the order of the dimension's key."""
-    task = LookupFunctionTask(address, dimension, arrow_columns(columns), lookup, settings)
-    name = f"lookup_{dimension}"  # shown in query plans
-    make = arrow_function if HAS_ARROW_FUNCTIONS else pandas_function
-    function = make(task, columns, name)
-    return function if is_deterministic else function.asNondeterministic()  # type: ignore[attr-defined]
+@dataclass(frozen=True, slots=True)
+class LookupFunctions:
+    """Makes lookup functions that share their options."""
+
+    address: Address
+    lookup: LookupSettings
+    settings: PassSettings
+    is_deterministic: bool
+
+    @classmethod
+    def of(cls, address: Address, values: Mapping[str, Any]) -> "LookupFunctions":
+        """The functions with these parsed options; ValueError if they contradict each other."""
+        settings = pass_options(values).settings(None)
+        return cls(address, lookup_settings(values), settings, values["deterministic"])
+
+    def declared(
+        self, dimension: str, names: Sequence[str] | None, schema: str | StructType | None
+    ) -> LookupFunction:
+        """The function that returns these columns, by name or with their types.
+
+        Raises ValueError; without a schema as `described` does.
+        """
+        if names == () or schema == StructType():
+            raise ValueError("a struct needs a field: columns and schema have at least one column")
+        if schema is None:
+            return self.function(dimension, dimension_columns(self.described(dimension, names)))
+        return self.function(dimension, chosen_columns(as_struct("schema", schema), names))
+
+    def described(self, dimension: str, names: Sequence[str] | None) -> pa.Schema:
+        """Read a dimension's columns from a sidecar; raises as `described_columns` does."""
+        needs = self.lookup.needs()
+        return described_columns(self.address, dimension, columns=names, key=ANY_KEY, needs=needs)
+
+    def function(self, dimension: str, columns: StructType) -> LookupFunction:
+        """A function of the key's columns, in the order of the dimension's key."""
+        offered = arrow_columns(columns)
+        task = LookupFunctionTask(self.address, dimension, offered, self.lookup, self.settings)
+        name = f"lookup_{dimension}"  # shown in query plans
+        make = arrow_function if HAS_ARROW_FUNCTIONS else pandas_function
+        function = make(task, columns, name)
+        if not self.is_deterministic:
+            function = function.asNondeterministic()  # type: ignore[attr-defined]
+        return _with_arguments(function, name)
 
 
-def as_struct(schema: str | StructType) -> StructType:
+def _with_arguments(function: LookupFunction, name: str) -> LookupFunction:
+    @wraps(function)  # keeps what Spark needs to register it
+    def checked(*keys: Any) -> Column:  # noqa: ANN401 -- columns or their names
+        if not keys:
+            raise ValueError(f"{name} has no argument; pass the columns of the dimension's key")
+        return function(*keys)
+
+    return checked
+
+
+def as_struct(option: str, schema: str | StructType) -> StructType:
     """A schema given as DDL, which needs a Spark session, or as it is; or ValueError."""
+    if isinstance(schema, StructType):
+        return schema
     parse = getattr(StructType, "fromDDL", _parse_datatype_string)  # PySpark 3.5 has none
-    parsed = parse(schema) if isinstance(schema, str) else schema
+    cause = None
+    try:
+        parsed = parse(schema)
+    except ParseException as error:
+        parsed, cause = None, error
     if not isinstance(parsed, StructType):
-        raise ValueError(f"schema= must list columns, not {schema!r}")  # noqa: TRY004 -- as documented
+        accepted = "DDL as 'name string, tier int', or a StructType"
+        raise ValueError(f"{option} is {accepted}, not {schema!r}") from cause  # noqa: TRY004 -- as documented
     return parsed

@@ -1,12 +1,6 @@
-"""Settings of a pass and of its lookups, and the mapping of key columns; they travel with tasks.
+"""Settings of a pass and of its lookups, and the mapping of key columns; they travel with tasks."""
 
-Also parses the texts of options into choices and durations.
-"""
-
-import math
-import re
 from dataclasses import dataclass
-from typing import TypeVar
 
 from lookup_core.answer import Outcome
 from lookup_core.compatibility import TextEnum
@@ -14,17 +8,6 @@ from lookup_core.keys.typed_keys import EXACT_NAMES
 from lookup_core.lookup_options import NO_OPTIONS, LookupOptions
 from lookup_core.protocol.frames import TraceParent
 from spark_client.schemas import Needs
-
-_MS = {
-    **dict.fromkeys(("ms", "millisecond", "milliseconds"), 1),
-    **dict.fromkeys(("s", "second", "seconds"), 1_000),
-    **dict.fromkeys(("m", "minute", "minutes"), 60_000),
-    **dict.fromkeys(("h", "hour", "hours"), 3_600_000),
-    **dict.fromkeys(("d", "day", "days"), 86_400_000),
-    **dict.fromkeys(("week", "weeks"), 7 * 86_400_000),
-}
-_PART = re.compile(r"\s*(\d+)\s*([a-z]+)")
-_Choice = TypeVar("_Choice", bound=TextEnum)
 
 
 class OutputMode(TextEnum):
@@ -79,12 +62,6 @@ class PassSettings:
     watermark_delay_ms: int = 0
     watermark_interval_ms: int | None = None  # None: watermarks at the ends of batches only
 
-    def __post_init__(self) -> None:
-        if type(self.capacity) is not int or self.capacity < 1:
-            raise ValueError(f"capacity is whole records, at least 1, not {self.capacity!r}")
-        if type(self.timeout_s) not in {int, float} or not 0 < self.timeout_s < math.inf:
-            raise ValueError(f"timeout is seconds, more than 0, not {self.timeout_s!r}")
-
 
 @dataclass(frozen=True, slots=True)
 class LookupSettings:
@@ -131,29 +108,3 @@ class KeyColumn:
 
     position: int
     lookup: int | None = None  # None: of the records
-
-
-def chosen(choices: type[_Choice], option: str, value: str) -> _Choice:
-    """The choice of this name; ValueError that lists the choices for another."""
-    try:
-        return choices(value)
-    except ValueError:
-        wanted = " or ".join(choices)
-        raise ValueError(f"{option} must be {wanted}, not {value!r}") from None
-
-
-def duration_ms(text: str) -> int:
-    """Milliseconds of a duration such as `10 seconds` or `1h30m`; ValueError for other texts."""
-    position, total = 0, 0
-    words = text.strip().lower().removeprefix("interval ")
-    while part := _PART.match(words, position):
-        if part[2] not in _MS:
-            break
-        total += int(part[1]) * _MS[part[2]]
-        position = part.end()
-    if not words or position != len(words):
-        raise ValueError(
-            f"{text!r} is no duration; write whole numbers of milliseconds, seconds, minutes,"
-            " hours, days or weeks, as in '10 seconds'"
-        )
-    return total

@@ -283,6 +283,9 @@ def task_trace(given: TraceParent | None) -> TraceParent | None:
 
 def _key_columns(parts: pa.Array | tuple[pa.Array, ...]) -> pa.RecordBatch:
     arguments = _arguments(parts)
+    if not arguments.num_columns:  # as of `lookup_x()` in SQL
+        detail = "a lookup function has no argument; pass the columns of the dimension's key"
+        raise InvalidRequest(ErrorCode.KEY_TYPE, detail)
     for field in arguments.schema:
         if types.is_nested(field.type):
             detail = f"{field.name} is {field.type}, which is no key type"

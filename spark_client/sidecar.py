@@ -5,46 +5,28 @@ Validates arguments; `lookup_join` and `key_repartition` apply the lookups to a 
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from functools import partial
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
-from lookup_core.keys.canonical_keys import KEY_GROUPS
 from spark_client.call_options import (
     Duration,
-    FreshnessOptions,
     How,
     Mode,
     OnFailure,
     RetryMissing,
     Route,
-    check_call,
     check_libraries,
-    column_names,
-    lookup_settings,
     pass_options,
 )
-from spark_client.input_columns import On, parsed_on
+from spark_client.input_columns import On
 from spark_client.key_repartition import KeyRepartition
 from spark_client.local_sidecar import LocalProcess
-from spark_client.lookup_join import (
-    AddedColumns,
-    LookupJoin,
-    LookupJoins,
-    as_struct,
-    lookup_udf,
-)
-from spark_client.lookup_settings import JoinType, PassSettings, chosen
+from spark_client.lookup_join import LookupFunctions, LookupJoin, LookupJoins
+from spark_client.option_parsers import parsed
 from spark_client.pandas_function import LookupFunction
-from spark_client.schemas import (
-    ANY_KEY,
-    chosen_columns,
-    described_columns,
-    dimension_columns,
-)
 from spark_client.sql_functions import Dimensions, SqlFunctions
 from spark_client.transport.connections import Address
 from spark_client.transport.endpoint import SYSTEMS_TLS, ClientTls, endpoint_of
@@ -72,13 +54,12 @@ class Sidecar:
     key_file: str | None = None
 
     def __post_init__(self) -> None:
+        parsed({each.name: getattr(self, each.name) for each in fields(Sidecar)})
         endpoint = endpoint_of(self.url)
         if self._address().tls != SYSTEMS_TLS and not endpoint.is_secure:
             raise ValueError("ca_file, cert_file and key_file need a url with https://")
         if (self.cert_file is None) != (self.key_file is None):
             raise ValueError("cert_file and key_file must be given together")
-        if not self.connect_timeout > 0:
-            raise ValueError(f"connect_timeout must be more than 0 s, not {self.connect_timeout}")
 
     @staticmethod
     def local(
@@ -97,6 +78,7 @@ class Sidecar:
         reached or lacks a table, ModuleNotFoundError without the service's package, ValueError if
         the session's executors may be on other machines, or SidecarUnreachable.
         """
+        parsed(locals())
         process = LocalProcess(Path(config), python=python)
         process.wait_until_ready(start_timeout)
         return LocalSidecar(process.url, process=process)
@@ -183,39 +165,9 @@ class Sidecar:
         DataFrame raises InvalidRequest for unknown dimensions and columns, wrong key types and
         clashing names, BackendError, or SidecarUnreachable.
         """
-        check_call(dimension)
-        options = pass_options(
-            mode=mode,
-            capacity=capacity,
-            timeout=timeout,
-            event_time=event_time,
-            watermark_delay=watermark_delay,
-            watermark_interval=watermark_interval,
-            via=via,
-        )
-        options.check()
-        parsed, join_type = parsed_on(on), chosen(JoinType, "how", how)
-        names = column_names(columns)
-        if names is None and not join_type.has_columns:
-            names = ()
-        join = LookupJoin(
-            address=self._address(),
-            dimension=dimension,
-            keys=parsed.keys,
-            added=AddedColumns(names, schema, prefix, status_column, join_type, expand),
-            as_of=as_of,
-            settings=lookup_settings(
-                on_timeout,
-                on_error,
-                trace=traceparent,
-                show_keys=show_keys,
-                freshness=FreshnessOptions(max_age, retry_missing, retry_if),
-            ),
-            options=options,
-            expressions=parsed.expressions,
-        )
-        join.check()
-        return join
+        values = parsed(locals())
+        check_libraries()
+        return LookupJoin.of(self._address(), values)
 
     def lookup_joins(  # noqa: PLR0913 -- as above
         self,
@@ -244,21 +196,9 @@ class Sidecar:
         Raises ValueError for an empty list, invalid options, and two values of one option.
         Applying the result to a DataFrame raises as that of `lookup_join` does.
         """
-        is_list = type(lookups) in {list, tuple} and lookups
-        if not is_list or not all(isinstance(each, LookupJoin) for each in lookups):
-            raise ValueError("lookups is a list of at least one lookup_join(…)")
-        options = pass_options(
-            mode=mode,
-            capacity=capacity,
-            timeout=timeout,
-            event_time=event_time,
-            watermark_delay=watermark_delay,
-            watermark_interval=watermark_interval,
-            via=via,
-        )
+        options = pass_options(parsed(locals()))
         for lookup in lookups:
             options = options.joined(lookup.options)
-        options.check()
         return LookupJoins(tuple(lookups), options)
 
     def lookup_udf(  # noqa: PLR0913 -- as above
@@ -266,7 +206,7 @@ class Sidecar:
         dimension: str,
         *,
         columns: Sequence[str] | None = None,
-        timeout: float = 5.0,
+        timeout: float | None = None,
         on_timeout: OnFailure = "fail",
         on_error: OnFailure = "fail",
         max_age: Duration | None = None,
@@ -289,32 +229,10 @@ class Sidecar:
         Raises ValueError, InvalidRequest, BackendError, or SidecarUnreachable if the driver has
         no sidecar and no `schema` was given.
         """
-        check_call(dimension)
-        names = column_names(columns)
-        if names == ():
-            raise ValueError("columns must name at least one column: a struct needs a field")
-        lookup = lookup_settings(
-            on_timeout,
-            on_error,
-            trace=traceparent,
-            show_keys=show_keys,
-            freshness=FreshnessOptions(max_age, retry_missing, retry_if),
-        )
-        if schema is None:
-            described = described_columns(
-                self._address(), dimension, columns=names, key=ANY_KEY, needs=lookup.needs()
-            )
-            offered = dimension_columns(described)
-        else:
-            offered = chosen_columns(as_struct(schema), names)
-        return lookup_udf(
-            self._address(),
-            dimension,
-            columns=offered,
-            lookup=lookup,
-            settings=PassSettings(timeout_s=timeout),
-            is_deterministic=deterministic,
-        )
+        values = parsed(locals())
+        check_libraries()
+        functions = LookupFunctions.of(self._address(), values)
+        return functions.declared(dimension, values["columns"], schema)
 
     def register(  # noqa: PLR0913 -- as above
         self,
@@ -322,7 +240,7 @@ class Sidecar:
         *,
         prefix: str = "lookup_",
         dimensions: Dimensions | None = None,
-        timeout: float = 5.0,
+        timeout: float | None = None,
         on_timeout: OnFailure = "fail",
         on_error: OnFailure = "fail",
         max_age: Duration | None = None,
@@ -345,23 +263,10 @@ class Sidecar:
         Raises ValueError, also for names that Spark has or does not distinguish; InvalidRequest,
         BackendError or SidecarUnreachable. Nothing is registered then.
         """
+        values = parsed(locals())
         check_libraries()
-        lookup = lookup_settings(
-            on_timeout,
-            on_error,
-            trace=traceparent,
-            show_keys=show_keys,
-            freshness=FreshnessOptions(max_age, retry_missing, retry_if),
-        )
-        address = self._address()
-        make = partial(
-            lookup_udf,
-            address,
-            lookup=lookup,
-            settings=PassSettings(timeout_s=timeout),
-            is_deterministic=deterministic,
-        )
-        return SqlFunctions(address, prefix, dimensions, make, lookup.needs()).register(spark)
+        functions = LookupFunctions.of(self._address(), values)
+        return SqlFunctions(functions, prefix, values["dimensions"]).register(spark)
 
     def repartition_for(
         self,
@@ -385,15 +290,11 @@ class Sidecar:
         Raises ValueError. Applying the result to a DataFrame raises InvalidRequest for unknown
         columns and columns that are no keys, BackendError, or SidecarUnreachable.
         """
-        check_call(dimension)
-        is_count = type(partitions) is int and 1 <= partitions <= KEY_GROUPS
-        if partitions is not None and not is_count:
-            raise ValueError(f"partitions is a number from 1 to {KEY_GROUPS}, not {partitions!r}")
-        parsed = None if on is None else parsed_on(on)
-        sorting = (sequence,) if isinstance(sequence, str) else tuple(sequence or ())
-        if sequence is not None and not sorting:
-            raise ValueError("sequence= must name at least one column, or be left out")
-        return KeyRepartition(self._address(), dimension, parsed, partitions, sorting)
+        values = parsed(locals())
+        check_libraries()
+        return KeyRepartition(
+            self._address(), dimension, values["on"], partitions, values["sequence"]
+        )
 
     def _address(self) -> Address:
         tls = ClientTls(self.ca_file, self.cert_file, self.key_file)

@@ -1,13 +1,12 @@
 """SQL functions of a sidecar's dimensions: names, columns, and registration in a Spark session.
 
-`lookup_udf` makes the functions. Nothing is registered if one of them is refused.
+`LookupFunctions` makes the functions. Nothing is registered if one of them is refused.
 """
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Protocol
 
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
@@ -18,10 +17,8 @@ from lookup_core.errors import (
     SidecarUnreachable,
     of_dimension,
 )
-from spark_client.lookup_join import as_struct
-from spark_client.pandas_function import LookupFunction
-from spark_client.schemas import ANY_KEY, ONE_ROW, Needs, described_columns, dimension_columns
-from spark_client.transport.connections import Address
+from spark_client.lookup_join import LookupFunctions, as_struct
+from spark_client.schemas import dimension_columns
 from spark_client.transport.dimension_names import dimension_names
 
 _log = logging.getLogger(__name__)
@@ -33,45 +30,24 @@ Dimensions = Sequence[str] | Mapping[str, Fields]
 _THREADS = 16  # which read schemas, because each dimension may wait for its own database
 
 
-class MakeFunction(Protocol):
-    """`lookup_udf` with the options that all functions share."""
-
-    def __call__(self, dimension: str, *, columns: StructType) -> LookupFunction:
-        """A function that returns these columns."""
-
-
 @dataclass(frozen=True, slots=True)
 class SqlFunctions:
     """The functions to register: those of all dimensions, or of chosen ones."""
 
-    address: Address
+    functions: LookupFunctions
     prefix: str
-    dimensions: Dimensions | None
-    make: MakeFunction
-    needs: Needs = ONE_ROW  # of each dimension
-
-    def __post_init__(self) -> None:
-        if not isinstance(self.prefix, str):
-            raise ValueError(f"prefix is a text before the names, not {self.prefix!r}")  # noqa: TRY004 -- as documented
-        given = self.dimensions
-        if isinstance(given, str):
-            raise ValueError(f"dimensions is a list of names; write [{given!r}]")  # noqa: TRY004 -- as documented
-        is_list = isinstance(given, (Mapping, Sequence)) and len(given) > 0
-        if given is not None and not (is_list and all(isinstance(name, str) for name in given)):
-            raise ValueError(f"dimensions must list one or more names, not {given!r}")
+    dimensions: Mapping[str, Fields] | None
 
     def register(self, session: SparkSession) -> dict[str, str]:
         """Register the functions; returns {name in SQL: dimension}.
 
         Raises ValueError for names that clash, InvalidRequest, BackendError, SidecarUnreachable.
         """
-        if not hasattr(session, "udf"):
-            raise ValueError(f"spark is a SparkSession, not {session!r}")
         schemas = self._schemas()
         names = {self.prefix + dimension: dimension for dimension in schemas}
         _check_names(names, session)
         functions = [
-            (name, self.make(dimension, columns=schemas[dimension]))
+            (name, self.functions.function(dimension, schemas[dimension]))
             for name, dimension in names.items()
         ]
         for name, function in functions:
@@ -81,7 +57,7 @@ class SqlFunctions:
     def _schemas(self) -> dict[str, StructType]:
         try:
             if self.dimensions is None:
-                return self._usable(dimension_names(self.address))
+                return self._usable(dimension_names(self.functions.address))
             return self._chosen(self.dimensions)
         except SidecarUnreachable as error:
             remedy = "where the driver has no sidecar, give dimensions={name: schema}"
@@ -100,13 +76,12 @@ class SqlFunctions:
             raise refusals[0]
         return schemas
 
-    def _chosen(self, given: Dimensions) -> dict[str, StructType]:
-        fields = given if isinstance(given, Mapping) else dict.fromkeys(given)
+    def _chosen(self, given: Mapping[str, Fields]) -> dict[str, StructType]:
         schemas: dict[str, StructType] = {}
         unread: dict[str, Sequence[str] | None] = {}
-        for name, each in fields.items():
+        for name, each in given.items():
             if isinstance(each, (str, StructType)):
-                schemas[name] = as_struct(each)
+                schemas[name] = as_struct(f"dimensions[{name!r}]", each)
             else:
                 unread[name] = each
         for name, reading in self._read(unread).items():
@@ -119,11 +94,7 @@ class SqlFunctions:
             return {name: threads.submit(self._columns, name, wanted[name]) for name in wanted}
 
     def _columns(self, dimension: str, columns: Sequence[str] | None) -> StructType:
-        if columns is not None and not columns:
-            raise ValueError(f"dimensions lists no column of {dimension!r}; a struct needs a field")
-        described = described_columns(
-            self.address, dimension, columns=columns, key=ANY_KEY, needs=self.needs
-        )
+        described = self.functions.described(dimension, columns)
         try:
             return dimension_columns(described)
         except InvalidRequest as error:

@@ -30,7 +30,7 @@ from lookup_core.protocol.sent_lookups import QuestionId, SentKeys, SentLookups,
 
 _MAX_LOOKUP_BYTES = 1024 * 1024  # of one frame, since other channels share the connection
 _MIN_SHARE = 2  # credit below this part of the channel's credit waits for more
-_MAX_TIMEOUT_MS = 2**32 - 1
+MAX_TIMEOUT_MS = 2**32 - 1  # of one LOOKUP
 _WITH_ROW = np.isin(np.arange(256), [outcome for outcome in Outcome if outcome.has_row])
 _WITHOUT_ROW = np.isin(np.arange(256), [outcome for outcome in Outcome if not outcome.has_row])
 
@@ -392,4 +392,4 @@ def _check_outcomes(answer: Answer) -> None:
 
 def _timeout_ms(deadline_s: float, now_s: float) -> int:
     left_ms = (deadline_s - now_s) * 1000
-    return _MAX_TIMEOUT_MS if left_ms > _MAX_TIMEOUT_MS else max(math.ceil(left_ms), 1)
+    return MAX_TIMEOUT_MS if left_ms > MAX_TIMEOUT_MS else max(math.ceil(left_ms), 1)

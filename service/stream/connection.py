@@ -24,7 +24,7 @@ from lookup_core.protocol import frames
 from lookup_core.protocol.answer_budget import AnswerBudget
 from lookup_core.protocol.arrow_payload import encode_batch
 from lookup_core.protocol.frame_codec import decode_frame
-from lookup_core.protocol.frames import Frame
+from lookup_core.protocol.frames import MAX_CHANNELS, Frame
 from lookup_core.protocol.json_frames import MAX_DEFAULT_BYTES
 from lookup_core.protocol.lookup_scheduler import LearnedCosts
 from lookup_core.protocol.server_channel import ping_limit
@@ -102,7 +102,6 @@ def connection_end(error: Exception, connection: int) -> ConnectionEnded:
             return ConnectionEnded(WSCloseCode.INTERNAL_ERROR, "internal error of the service")
 
 
-MAX_CHANNELS = 64  # of one connection; a task opens one per dimension
 _REMEMBERED_CHANNELS = 1024  # revoked ones, of one connection
 _PINGS = {WSMsgType.PING, WSMsgType.PONG}
 

@@ -4,9 +4,8 @@ import pickle
 import re
 import subprocess
 import sys
-from functools import partial
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 from pyspark.sql.types import ArrayType, StructType
@@ -14,7 +13,7 @@ from pyspark.sql.types import ArrayType, StructType
 from lookup_core.errors import InvalidRequest
 from lookup_core.keys.typed_keys import EXACT_NAMES
 from lookup_core.lookup_options import LookupOptions
-from lookup_core.protocol.frames import TraceParent
+from lookup_core.protocol.frames import MAX_CHANNELS, TraceParent
 from spark_client import Sidecar
 from spark_client.call_options import PassOptions
 from spark_client.input_columns import ColumnNames
@@ -27,8 +26,8 @@ from spark_client.lookup_settings import (
     OutputMode,
     PassSettings,
     Via,
-    duration_ms,
 )
+from spark_client.option_parsers import duration_ms
 from spark_client.pass_function import LEAST_COLUMNS, check_via, is_function
 from spark_client.transport.connections import Address
 from spark_client.transport.endpoint import ClientTls
@@ -200,25 +199,48 @@ def test_pass_needs_lookups(lookups: Any) -> None:  # noqa: ANN401 -- also wrong
         ({"via": "udf", "mode": "unordered"}, "use via='batch' for mode='unordered'"),
         ({"via": "udf", "mode": "key_ordered"}, "use via='batch' for mode='key_ordered'"),
         ({"expand": True, "via": "udf"}, "use via='batch' with expand"),
-        ({"max_age": -1}, "max_age is seconds, 0 or more, or a text as '10 seconds', not -1"),
+        ({"max_age": -1}, "max_age is seconds, 0 to 9007199254740, or a text as '10 .*', not -1"),
         ({"max_age": True}, "max_age is seconds"),
+        ({"max_age": float("inf")}, "max_age is seconds"),
+        ({"max_age": "15000000 weeks"}, "max_age is 0 to 9007199254740991 milliseconds"),
         ({"max_age": "soon"}, "no duration"),
+        ({"retry_missing": 3}, "retry_missing is .* not 3"),
         ({"retry_missing": {"max_retries": 1}}, r'"delay": "500 ms"}, with both, not {'),
         ({"retry_missing": {"max_retries": 1.5, "delay": 1}}, "is a whole number, not 1.5"),
         ({"retry_missing": {"max_retries": 101, "delay": 1}}, "it must be 0 to 100"),
         ({"retry_missing": {"max_retries": 1, "delay": 0}}, "it must be 1 ms to 1 h"),
         ({"retry_if": "name"}, "there are no retries; set retry_missing"),
+        ({"retry_if": ""}, "retry_if is the name of a dimension's column, not ''"),
         ({"columns": "name"}, r"write \['name'\]"),
+        ({"columns": [5]}, r"columns is a list of names, not \[5\]"),
+        ({"columns": {"a"}}, "columns is a list of names, not {'a'}"),
+        ({"columns": ["a", "b", "a"]}, "columns has a twice; name each once"),
+        ({"expand": "no"}, "expand is True or False, not 'no'"),
+        ({"show_keys": 0}, "show_keys is True or False, not 0"),
+        ({"prefix": None}, "prefix is a text before the names, not None"),
+        ({"status_column": ""}, "status_column is the name of a new column, not ''"),
+        ({"status_column": True}, "status_column"),
+        ({"schema": " "}, "schema is DDL as 'name string, tier int', or a StructType, not ' '"),
+        ({"dimension": ""}, "dimension is one name, not ''"),
         ({"capacity": 0}, "capacity is whole records, at least 1"),
         ({"capacity": 1.0}, "capacity"),
-        ({"timeout": 0}, "timeout is seconds, more than 0"),
+        ({"capacity": True}, "capacity"),
+        ({"timeout": 0}, "timeout is seconds, more than 0 and at most 4294967, not 0"),
+        ({"timeout": 4_294_968}, "timeout"),
+        ({"timeout": True}, "timeout"),
         ({"timeout": -1.0}, "timeout"),
         ({"timeout": float("nan")}, "timeout"),
         ({"timeout": float("inf")}, "timeout"),
         ({"watermark_delay": "1 s"}, "need event_time"),
         ({"watermark_interval": "1 s"}, "need event_time"),
         ({"event_time": "t", "watermark_delay": "soon"}, "no duration"),
-        ({"event_time": "t", "watermark_interval": "0 ms"}, "at least 1 millisecond"),
+        ({"event_time": "t", "watermark_delay": 10}, "delay is a text as '10 seconds', not 10"),
+        ({"event_time": "t", "watermark_interval": "0 ms"}, "watermark_interval is 1 to "),
+        ({"event_time": 5}, "is a column's name, not 5; add a computed column to the records"),
+        ({"as_of": ""}, "as_of is a column's name"),
+        ({"on": None}, "at least one column"),
+        ({"on": ""}, "not ''"),
+        ({"on": [("a", "")]}, "a list of pairs"),
         ({"on": []}, "at least one column"),
         ({"on": 5}, "not 5"),
         ({"on": ["a", "a"]}, "twice: a, a"),
@@ -228,6 +250,7 @@ def test_pass_needs_lookups(lookups: Any) -> None:  # noqa: ANN401 -- also wrong
         ({"on": [("a", "b", "c")]}, "a list of pairs"),
         ({"on": b"id"}, "not b'id'"),
         ({"traceparent": ""}, "traceparent is 00-"),
+        ({"traceparent": 5}, "traceparent is 00-"),
         ({"traceparent": "00-1-2-01"}, "traceparent is 00-"),
         ({"traceparent": TRACEPARENT + "0"}, "traceparent is 00-"),
     ],
@@ -235,14 +258,19 @@ def test_pass_needs_lookups(lookups: Any) -> None:  # noqa: ANN401 -- also wrong
 def test_wrong_options_are_refused(options: dict[str, Any], text: str) -> None:
     """An impossible option is an error in the call, not in a task."""
     with pytest.raises(ValueError, match=text):
-        Sidecar(URL).lookup_join("d", **{"on": "k", **options})
+        Sidecar(URL).lookup_join(**{"dimension": "d", "on": "k", **options})
 
 
 @pytest.mark.parametrize(
     ("url", "options", "text"),
     [
         ("/run/sidelook.sock", {}, "neither unix"),
-        (URL, {"connect_timeout": 0}, "connect_timeout"),
+        (5, {}, "url is a text as unix:///path/of.sock or http://host:port, not 5"),
+        (URL, {"connect_timeout": 0}, "connect_timeout is seconds, more than 0"),
+        (URL, {"connect_timeout": True}, "connect_timeout"),
+        (URL, {"connect_timeout": "5"}, "connect_timeout"),
+        (URL, {"connect_timeout": float("inf")}, "connect_timeout"),
+        (URL, {"token_file": ""}, "token_file is the path of a file, not ''"),
         (URL, {"ca_file": "ca"}, "need a url with https://"),
         ("http://h:1", {"cert_file": "c", "key_file": "k"}, "need a url with https://"),
         ("https://h:1", {"cert_file": "crt"}, "must be given together"),
@@ -255,15 +283,42 @@ def test_wrong_addresses_are_refused(url: str, options: dict[str, Any], text: st
         Sidecar(url, **options)
 
 
-@pytest.mark.parametrize("partitions", [0, 4097, True, 2.0, "8"])
-def test_wrong_counts_are_refused(partitions: Any) -> None:  # noqa: ANN401 -- also wrong ones
-    """Partitions are whole and at most the number of key groups; a struct needs a field."""
-    with pytest.raises(ValueError, match=f"a number from 1 to 4096, not {partitions!r}"):
-        Sidecar(URL).repartition_for("d", partitions=partitions)
-    with pytest.raises(ValueError, match="at least one column"):
-        Sidecar(URL).lookup_udf("d", columns=[])
-    with pytest.raises(ValueError, match="sequence= must name at least one column"):
-        Sidecar(URL).repartition_for("d", sequence=[])
+@pytest.mark.parametrize(
+    ("call", "options", "text"),
+    [
+        *(
+            ("repartition_for", {"partitions": count}, f"from 1 to 4096, not {count!r}")
+            for count in (0, 4097, True, 2.0, "8")
+        ),
+        ("repartition_for", {"sequence": []}, "sequence must name at least one column"),
+        ("repartition_for", {"sequence": [5]}, r"sequence is a list of names, not \[5\]"),
+        ("repartition_for", {"sequence": ""}, "sequence is a list of names"),
+        ("repartition_for", {"dimension": ["a"]}, r"dimension is one name, not \['a'\]; chain"),
+        ("lookup_udf", {"columns": []}, "at least one column"),
+        ("lookup_udf", {"schema": StructType()}, "at least one column"),
+        ("lookup_udf", {"deterministic": "no"}, "deterministic is True or False, not 'no'"),
+        ("lookup_udf", {"timeout": 1e10}, "timeout is seconds"),
+        ("local", {"config": ""}, "config is the path of a file, not ''"),
+        ("local", {"config": "x", "start_timeout": "5"}, "start_timeout is seconds"),
+    ],
+)
+def test_other_calls_refuse_wrong_options(call: str, options: dict[str, Any], text: str) -> None:
+    """Each call refuses an impossible option before it does anything."""
+    dimension = {} if call == "local" else {"dimension": "d"}
+
+    with pytest.raises(ValueError, match=text):
+        getattr(Sidecar(URL), call)(**{**dimension, **options})
+
+
+def test_lookups_of_a_pass_are_bounded() -> None:
+    """A pass has at most as many lookups of one sidecar as a connection has channels."""
+    other = Sidecar("http://h:1").lookup_join("customers", on="id")
+
+    joins = Sidecar(URL).lookup_joins([*[JOIN] * MAX_CHANNELS, other])
+
+    assert len(joins.lookups) == MAX_CHANNELS + 1
+    with pytest.raises(ValueError, match="lookups has 65 of one sidecar, and a pass at most 64"):
+        Sidecar(URL).lookup_joins([*[JOIN] * MAX_CHANNELS, other, JOIN])
 
 
 @pytest.mark.parametrize(
@@ -314,14 +369,14 @@ def test_joins_travel_by_value() -> None:
 )
 def test_durations_are_parsed(text: str, milliseconds: int) -> None:
     """Numbers and units, long and short, alone and added up."""
-    assert duration_ms(text) == milliseconds
+    assert duration_ms("max_age", text) == milliseconds
 
 
 @pytest.mark.parametrize("text", ["", "10", "seconds", "1.5 s", "-1 second", "1 month", "10 secs!"])
 def test_other_durations_are_refused(text: str) -> None:
     """The error has the known units."""
-    with pytest.raises(ValueError, match="no duration"):
-        duration_ms(text)
+    with pytest.raises(ValueError, match=r"max_age: .* is no duration"):
+        duration_ms("max_age", text)
 
 
 def test_session_decides_about_case() -> None:
@@ -375,19 +430,6 @@ def test_clashing_names_are_refused() -> None:
         names.check_with(["Name"])
     with pytest.raises(InvalidRequest, match="same name: x; choose"):
         names.check_with(["x", "x"])
-
-
-def test_dimension_is_one_name() -> None:
-    """A list of dimensions is refused at once by every kind of lookup."""
-    sidecar, names = Sidecar(URL), cast("str", ["accounts"])
-
-    for call in (
-        partial(sidecar.lookup_join, on="id"),
-        sidecar.lookup_udf,
-        sidecar.repartition_for,
-    ):
-        with pytest.raises(ValueError, match=r"dimension is one name, not \['accounts'\]"):
-            call(names)
 
 
 @pytest.mark.full

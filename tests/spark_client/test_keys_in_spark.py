@@ -196,14 +196,24 @@ def test_impossible_keys_are_refused(sidecar: Sidecar, orders: DataFrame) -> Non
             orders, sidecar.lookup_join("customers", on=F.array("n"))
         ),
         "chain a second lookup_join": refusal(orders, later),
-        "several columns": refusal(
-            orders, sidecar.lookup_join("customers", on=F.col("order.customer.*"))
+        "(sum(n)); [MISSING_GROUP_BY]": refusal(
+            orders, sidecar.lookup_join("customers", on=F.sum("n"))
+        ),
+        "compute aggregates before": refusal(
+            orders, sidecar.repartition_for("customers", on=F.count("*") + 1)
         ),
     }
 
     assert [text for text, error in refusals.items() if text not in error.detail] == []
     with pytest.raises(ValueError, match=r"explode\(emails\), which makes several records of one"):
         sidecar.lookup_join("people", on=F.explode("emails"))
+    for name in ("*", "order.customer.*"):
+        with pytest.raises(ValueError, match=r"\*, which is several columns; name each"):
+            sidecar.lookup_join("people", on=[F.col(name)])
+    with pytest.raises(ValueError, match="event_time is a column's name, not Column<'n'>; add"):
+        sidecar.lookup_join("people", on="email", event_time=F.col("n"))  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="sequence is a list of names, not Column<'n'>"):
+        sidecar.repartition_for("people", sequence=F.col("n"))  # type: ignore[arg-type]
 
 
 def test_keys_of_any_kind_divide(sidecar: Sidecar, orders: DataFrame) -> None:

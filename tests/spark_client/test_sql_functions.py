@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from pyspark.errors import PythonException
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
@@ -199,14 +200,19 @@ def test_sidecar_without_functions_is_refused(session: SparkSession, tmp_path: P
     [
         ({"prefix": None}, "prefix is a text"),
         ({"dimensions": "customers"}, r"write \['customers'\]"),
-        ({"dimensions": []}, "dimensions must list one or more names"),
-        ({"dimensions": [3]}, "dimensions must list one or more names"),
-        ({"dimensions": {"customers": []}}, "lists no column of 'customers'"),
+        ({"dimensions": []}, "dimensions is a list of one or more names"),
+        ({"dimensions": [3]}, "dimensions is a list of names"),
+        ({"dimensions": {3: None}}, "dimensions is a list of one or more names"),
+        ({"dimensions": {"customers": []}}, r"\['customers'\] must name at least one column"),
+        ({"dimensions": {"a": [3]}}, r"dimensions\['a'\] is a list of names, not \[3\]"),
+        ({"dimensions": {"a": "name"}}, r"dimensions\['a'\] is a list of .*; write \['name'\]"),
+        ({"dimensions": {"a": "x y z"}}, r"dimensions\['a'\] is DDL as .*, not 'x y z'"),
+        ({"dimensions": {"a": StructType()}}, r"dimensions\['a'\] is a list of names"),
         ({"dimensions": {"a": "x int", "A": "x int"}}, "lookup_a and lookup_A; register one"),
         ({"dimensions": {"year": "x int"}, "prefix": ""}, "Spark has functions year; choose"),
         ({"dimensions": {"ear": "x int"}, "prefix": "Y"}, "Spark has functions Year; choose"),
         ({"dimensions": {"a": "x int"}, "on_error": "skip"}, "on_error must be fail or null"),
-        ({"dimensions": {"a": "bigint"}}, "schema= must list columns"),
+        ({"dimensions": {"a": "decimal(3,1)"}}, r"\['a'\] is DDL as .*, not 'decimal\(3,1\)'"),
     ],
 )
 def test_wrong_arguments_register_nothing(
@@ -218,6 +224,18 @@ def test_wrong_arguments_register_nothing(
 
     assert functions(session) == set()
     assert rows(session, "SELECT year(date'2013-01-01')") == [(2013,)]
+
+
+def test_functions_need_arguments(sidecar: Sidecar, session: SparkSession) -> None:
+    """A call without the key's columns is refused, in SQL by the task."""
+    function = sidecar.lookup_udf("customers")
+
+    sidecar.register(session, dimensions=["customers"])
+
+    with pytest.raises(ValueError, match="lookup_customers has no argument; pass the columns of"):
+        function()
+    with pytest.raises(PythonException, match="a lookup function has no argument; pass the col"):
+        rows(session, "SELECT lookup_customers() FROM events")
 
 
 def test_session_must_be_of_spark() -> None:

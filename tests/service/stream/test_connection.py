@@ -11,12 +11,12 @@ from lookup_core.errors import ErrorCode
 from lookup_core.protocol import frames
 from lookup_core.protocol.arrow_payload import decode_batch, encode_batch
 from lookup_core.protocol.credit_ledger import CreditLedger
-from lookup_core.protocol.frames import SUBPROTOCOL
+from lookup_core.protocol.frames import MAX_CHANNELS, SUBPROTOCOL
 from lookup_core.settings import Match
 from service.engine.dimension import Dimension
 from service.engine.gathering import Submitted
 from service.stream.channel_registry import SILENT_S
-from service.stream.connection import MAX_CHANNELS, Timeouts
+from service.stream.connection import Timeouts
 from tests.service.engine.running import settings
 from tests.service.stream.streaming import (
     Peer,
