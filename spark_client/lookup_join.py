@@ -18,7 +18,7 @@ from lookup_core.errors import ErrorCode, InvalidRequest
 from lookup_core.operator.as_of import is_moment
 from lookup_core.protocol.frames import MAX_CHANNELS
 from spark_client.call_options import PassOptions, lookup_settings, pass_options
-from spark_client.input_columns import InputColumn, InputColumns, addressable
+from spark_client.input_columns import InputColumn, InputColumns, addressable, quoted
 from spark_client.lookup_operator import is_event_time
 from spark_client.lookup_settings import (
     JoinKeys,
@@ -202,9 +202,12 @@ class LookupJoins:
         expands = any(lookup.added.expands for lookup in self.lookups)
         if not expands and is_function(options.via, options.mode, columns=len(records.columns)):
             return by_function(inputs.projected(), lookups, added, names=records.columns)
-        schema = StructType([*records.schema, *added])
-        task = LookupJoinTask(lookups, inputs.width)
-        return addressable(inputs.projected()).mapInArrow(task, schema)
+        # A batch without columns has no row count, so such records keep the hidden ones until then.
+        kept = records if records.columns else inputs.projected()
+        task = LookupJoinTask(lookups, inputs.width or None)
+        schema = StructType([*kept.schema, *added])
+        enriched = addressable(inputs.projected()).mapInArrow(task, schema)
+        return enriched if records.columns else enriched.select([quoted(f.name) for f in added])
 
 
 @dataclass(frozen=True, slots=True)

@@ -123,6 +123,24 @@ def test_passes_of_both_ways_agree(sidecar: Sidecar, records: DataFrame, how: Ho
     assert {row["label"] for row in rows} >= {"one", "four"}
 
 
+@pytest.mark.parametrize(
+    ("how", "added", "rows"), [("left", 2, 5), ("inner", 2, 4), ("semi", 0, 4), ("anti", 0, 1)]
+)
+def test_records_without_columns_are_counted(
+    sidecar: Sidecar, spark_session: SparkSession, how: How, added: int, rows: int
+) -> None:
+    """Records that have only their key, an expression, leave as often as others."""
+    nothing = spark_session.range(0, 5, 1, 2).select()
+
+    def join(via: Any) -> Any:  # noqa: ANN401 -- as above
+        key = F.monotonically_increasing_id() % 2**33 + 3  # 3 to 5 in the larger partition
+        return sidecar.lookup_join("customers", on=[(key, "id")], how=how, prefix="`.", via=via)
+
+    found = assert_both_ways_agree(nothing, join)
+
+    assert [len(row) for row in found] == [added] * rows
+
+
 @pytest.fixture
 def new_york(spark_session: SparkSession) -> Iterator[SparkSession]:
     """The session with another time zone than UTC."""
