@@ -124,6 +124,8 @@ class AnsweredRows:
 
     def bytes_of(self, askers: Askers) -> npt.NDArray[np.int64]:
         """The bytes of each asker's row, 0 without one; reads all rows."""
+        if not len(self._columns):  # then the parts have no row count
+            return np.zeros(len(askers), np.int64)
         of_rows = np.concatenate([*map(row_bytes, self._parts), np.zeros(1, np.int64)])
         return of_rows[self._row_of[askers]]  # _NO_ROW is the last, 0
 

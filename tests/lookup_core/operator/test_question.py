@@ -160,14 +160,15 @@ def test_any_partition_into_answers_is_the_same(
 
 
 def test_lookup_may_have_no_columns() -> None:
-    """A lookup of no columns still knows which rows found one."""
-    question = asked(pa.schema([]), 0, 1)
+    """A lookup of no columns still knows which rows found one, of no bytes."""
+    question = asked(pa.schema([]), 0, 1, 2)
 
-    question.answer(with_rows([1], pa.record_batch([], pa.schema([]))))
+    question.answer(with_rows([1, 2], pa.record_batch([], pa.schema([]))))
     question.answer(missing(0))
 
-    assert question.columns_at(np.array([0, 1])) == []
-    assert question.has_row_at(np.array([0, 1])).tolist() == [False, True]
+    assert question.columns_at(ROWS[:3]) == []
+    assert question.has_row_at(ROWS[:3]).tolist() == [False, True, True]
+    assert question.bytes_at(ROWS[:3]).tolist() == [0, 0, 0]
     question.check_invariants()
 
 
