@@ -17,7 +17,7 @@ from lookup_core.errors import ErrorCode, LookupFailed
 from lookup_core.keys.canonical_keys import key_hashes
 from lookup_core.operator.batch_intake import BatchIntake, BatchPool, ByteBudget, Run
 from lookup_core.operator.element_queue import OrderedQueue
-from lookup_core.operator.encoded_keys import EncodedKeys, encoded_keys
+from lookup_core.operator.encoded_keys import EncodedKeys, encoded_keys, rows_with_null
 from lookup_core.operator.event_time_watermarks import (
     MAX_WATERMARK_MS,
     MIN_EVENT_TIME_MS,
@@ -29,13 +29,14 @@ from lookup_core.operator.records_in_flight import (
     Failed,
     Leaving,
     LookupRows,
+    Progress,
     RecordsInFlight,
     RunTimes,
 )
 from lookup_core.operator.row_products import even_lists
 from lookup_core.operator.segmented_queue import KeyOrderedQueue, UnorderedQueue
 from lookup_core.protocol.backlog import ChannelAnswer
-from lookup_core.protocol.sent_lookups import SentKeys
+from lookup_core.protocol.sent_lookups import QuestionId, SentKeys
 from spark_client.as_of import AsOfPlan
 from spark_client.input_thread import Doorbell, Input
 from spark_client.lookup_settings import (
@@ -76,7 +77,7 @@ class LookupPlan:
     settings: LookupSettings
     as_of: AsOfPlan | None = None
     expands: bool = False  # answers hold lists of rows
-    default: pa.RecordBatch | None = None  # the row of failed lookups, for FailurePolicy.DEFAULT
+    default: pa.RecordBatch | None = None  # the row of missing keys, and of failed lookups
 
     @property
     def columns(self) -> pa.Schema:
@@ -92,11 +93,13 @@ class LookupPlan:
     def question(self, records: pa.RecordBatch) -> Question:
         """A question for these records, of which none is asked yet."""
         as_of = None if self.as_of is None else self.as_of.of(records)
-        defaults = {
-            outcome: self.default
+        settled = [
+            outcome
             for outcome in (Outcome.TIMEOUT, Outcome.ERROR)
-            if self.default is not None and self.settings.policy(outcome) is FailurePolicy.DEFAULT
-        }
+            if self.settings.policy(outcome) is FailurePolicy.DEFAULT
+        ]
+        default = self.default
+        defaults = {} if default is None else dict.fromkeys([Outcome.DEFAULT, *settled], default)
         return Question(records.num_rows, self.columns, as_of=as_of, defaults=defaults)
 
     def rows(self, sent: pa.RecordBatch) -> pa.RecordBatch:
@@ -240,7 +243,10 @@ class LookupOperator:
         records = batch.records.slice(start, stop - start)
         questions = [plan.question(records) for plan in self._plans]
         whole = Leaving(records, questions, np.arange(records.num_rows))
-        encoded = [self._encoded(lookup, whole) for lookup in self._direct]
+        encoded = [
+            encoded_keys(self._plans[lookup].keys_of(whole), self._plans[lookup].key)
+            for lookup in self._direct
+        ]
         hashes = None
         if self._settings.mode is OutputMode.KEY_ORDERED:
             hashes = key_hashes(encoded[0].keys)[encoded[0].codes]
@@ -251,24 +257,34 @@ class LookupOperator:
         question = self._in_flight.put(run, records, questions, times=times, key_hashes=hashes)
         if records.num_rows:
             for lookup, keys in zip(self._direct, encoded, strict=True):
-                self._ask(LookupRows(question, lookup, whole.rows), questions[lookup], keys)
+                asked = LookupRows(question, lookup, whole.rows)
+                self._channels[lookup].look_up(self._asked(asked, questions[lookup], keys))
         marks = [element for element in run.elements if isinstance(element, Cut)]
         if marks:  # the last implies the earlier ones
             for lookup in self._direct:
                 self._channels[lookup].mark(marks[-1].watermark_ms)
 
-    def _encoded(self, lookup: int, run: Leaving) -> EncodedKeys:
-        plan = self._plans[lookup]
-        return encoded_keys(plan.keys_of(run), plan.key)
-
-    def _ask(self, ready: LookupRows, question: Question, keys: EncodedKeys) -> None:
+    def _asked(self, ready: LookupRows, question: Question, keys: EncodedKeys) -> SentKeys:
         start = question.ask(ready.rows, keys.codes, len(keys))
         times = self._in_flight.times_of(ready.question)
         is_as_of = self._plans[ready.lookup].as_of is not None
         latest_ms = question.latest_ms if is_as_of else times.latest_ms
         deadline_s = times.deadline_s + self._suspended_s
-        sent = SentKeys(ready.question, keys.keys, deadline_s, start, latest_ms)
-        self._channels[ready.lookup].look_up(sent)
+        return SentKeys(ready.question, keys.keys, deadline_s, start, latest_ms)
+
+    def _asked_later(self, ready: LookupRows) -> SentKeys | None:
+        """The keys of rows whose sources have ended; a key with a NULL is missing at once."""
+        run = replace(self._in_flight.run_of(ready.question), rows=ready.rows)
+        plan = self._plans[ready.lookup]
+        columns = plan.keys_of(run)
+        has_null = rows_with_null(columns)
+        if has_null is not None:
+            self._go_on(self._in_flight.miss(replace(ready, rows=ready.rows[has_null])))
+            ready = replace(ready, rows=ready.rows[~has_null])
+            columns = [column.filter(pa.array(~has_null)) for column in columns]
+        if not len(ready.rows):
+            return None
+        return self._asked(ready, run.questions[ready.lookup], encoded_keys(columns, plan.key))
 
     def _absorb(self) -> bool:
         """Take in the answers that have come; False if there are none."""
@@ -277,23 +293,34 @@ class LookupOperator:
             for answered in channel.answers(0.0):
                 has_changed = True
                 self._on_answer(lookup, answered)
-        for failed in self._in_flight.expire(self._now()):
+        for question in self._in_flight.expire(self._now()):
             has_changed = True
-            self._channels[failed.lookup].abandon(failed.question)
-            self._check(failed)
+            for lookup in range(len(self._plans)):
+                self._give_up(question, lookup)
         return has_changed
+
+    def _give_up(self, question: QuestionId, lookup: int) -> None:
+        unsent = self._in_flight.unsent(question, lookup)
+        if len(unsent.rows):
+            self._asked_later(unsent)  # too late to be sent
+        failed = self._in_flight.give_up(question, lookup)
+        if failed is not None:
+            self._channels[lookup].abandon(question)
+            self._check(failed)
 
     def _on_answer(self, lookup: int, answered: ChannelAnswer) -> None:
         answer = answered.answer
         if answer.rows is not None:
             answer = replace(answer, rows=self._plans[lookup].rows(answer.rows))
-        progress = self._in_flight.answer(answered.question, lookup, answer)
+        self._go_on(self._in_flight.answer(answered.question, lookup, answer))
+
+    def _go_on(self, progress: Progress) -> None:
         for failed in progress.failed:
             self._check(failed)
         for ready in progress.ready:
-            run = replace(self._in_flight.run_of(ready.question), rows=ready.rows)
-            keys = self._encoded(ready.lookup, run)
-            self._ask(ready, run.questions[ready.lookup], keys)
+            sent = self._asked_later(ready)
+            if sent is not None:
+                self._channels[ready.lookup].look_up(sent)
 
     def _leaving(self) -> Iterator[pa.RecordBatch]:
         for leaving in self._in_flight.leaving():

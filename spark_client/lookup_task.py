@@ -48,15 +48,17 @@ class LookupTarget:
 
     def request(self, key: pa.Schema) -> ChannelRequest:
         """The channel for keys of this schema."""
-        settings = self.settings
+        settings, is_as_of = self.settings, self.settings.as_of is not None
+        is_later = any(column.lookup is not None for column in self.key_columns)
         return ChannelRequest(
             self.dimension,
             tuple(self.part.columns.names),
             origin(),
             key,
-            settings.as_of is not None,
+            is_as_of,
             task_trace(settings.trace),
-            wants_default=settings.wants_default,
+            # Without the default row, no NULL in the column of another lookup could be answered.
+            wants_default=settings.wants_default or (is_later and not is_as_of),
             options=settings.options,
         )
 

@@ -1,13 +1,13 @@
 """Question: the lookup of a run of rows, with its distinct keys and the answers so far."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from lookup_core.answer import Answer, Outcome
+from lookup_core.answer import Answer, Outcome, rowless_answer
 from lookup_core.compatibility import concat_batches
 from lookup_core.errors import ErrorCode
 from lookup_core.operator.as_of import AsOf
@@ -184,7 +184,8 @@ class Question:
         """`columns` is the schema of the dimension's rows.
 
         With `as_of`, answers hold lists of versions, and each row gets the one of its time.
-        `defaults`: the row of keys with an outcome that has none; not with `as_of`.
+        `defaults`: the row of keys with an outcome that has none, and for `Outcome.DEFAULT` that of
+        missing ones in `without_row`; not with `as_of`.
         """
         self.row_count = row_count
         self.open_keys = 0  # without an answer
@@ -254,11 +255,20 @@ class Question:
         self.open_keys -= len(keys)
         return rows
 
+    def rows_to_ask(self) -> Positions:
+        """The rows that were not asked yet."""
+        return np.flatnonzero(self._codes == _NOT_ASKED)
+
+    def without_row(self, key: int) -> Answer:
+        """The answer to a key that no row matches: the default row of missing keys, or none."""
+        answer = rowless_answer(np.array([key], np.int32), Outcome.MISSING)
+        row = self._defaults.get(Outcome.DEFAULT)
+        if row is None:
+            return answer
+        return replace(answer, outcomes=np.array([Outcome.DEFAULT], np.uint8), rows=row)
+
     def give_up(self, outcome: Outcome, error: ErrorCode) -> RowMask | None:
-        """End all rows without an answer in this way, and return them; None without any."""
-        if self._rows_to_ask:
-            rows = np.flatnonzero(self._codes == _NOT_ASKED)
-            self.ask(rows, np.zeros(len(rows), np.intp), 1)
+        """End the rows that wait for an answer in this way, and return them; None without any."""
         keys = np.flatnonzero(self._outcomes == _UNANSWERED)
         if not len(keys):
             return None

@@ -28,7 +28,7 @@ from lookup_core.operator.event_time_watermarks import Cut
 from lookup_core.operator.question import Question
 from lookup_core.protocol.sent_lookups import QuestionId
 
-Counts = npt.NDArray[np.uint8]
+Counts = npt.NDArray[np.uint16]  # of lookups
 
 _MIN_RUN_SHARE = 4  # of the capacity; a smaller run waits, unless it ends the batch
 _FAILURES = (Outcome.TIMEOUT, Outcome.ERROR)
@@ -154,9 +154,9 @@ class RecordsInFlight:
             row_bytes, lookups = records.nbytes // size, len(questions)
             self._pending[question_id] = _Pending(
                 *(records, questions, times, row_bytes, size),
-                unanswered=None if lookups == 1 else np.full(size, lookups, np.uint8),
+                unanswered=None if lookups == 1 else np.full(size, lookups, np.uint16),
                 waits_for={
-                    lookup: np.full(size, len(sources), np.uint8)
+                    lookup: np.full(size, len(sources), np.uint16)
                     for lookup, sources in enumerate(self._sources)
                     if sources
                 },
@@ -198,10 +198,38 @@ class RecordsInFlight:
                     ready.append(LookupRows(question_id, later, now_ready))
         return Progress(tuple(failed), tuple(ready))
 
-    def expire(self, now_s: float) -> list[Failed]:
-        """Give up the lookups of the runs whose deadline is not after `now_s`."""
-        expired = {self._origins[each.slot][0] for each in self._queue.expire(now_s)}
-        return [failed for question_id in sorted(expired) for failed in self._give_up(question_id)]
+    def miss(self, absent: LookupRows) -> Progress:
+        """Answer rows that were not asked, and whose key no row matches; returns as `answer`."""
+        question = self._pending[absent.question].questions[absent.lookup]
+        key = question.ask(absent.rows, np.zeros(len(absent.rows), np.intp), 1)
+        return self.answer(absent.question, absent.lookup, question.without_row(key))
+
+    def expire(self, now_s: float) -> list[QuestionId]:
+        """Complete the records of the runs whose deadline is not after `now_s`.
+
+        Before they leave, the caller asks the `unsent` rows of each of their lookups, then gives
+        the lookup up, one after the other: the end of one makes keys of later ones known.
+        """
+        expired = sorted({self._origins[each.slot][0] for each in self._queue.expire(now_s)})
+        for question_id in expired:
+            pending = self._pending[question_id]
+            pending.waits_for = {}  # nothing is sent any more
+            self._learn_size(pending)
+        return expired
+
+    def unsent(self, question_id: QuestionId, lookup: int) -> LookupRows:
+        """The rows of a run for which a lookup was not asked."""
+        rows = self._pending[question_id].questions[lookup].rows_to_ask()
+        return LookupRows(question_id, lookup, rows)
+
+    def give_up(self, question_id: QuestionId, lookup: int) -> Failed | None:
+        """End the rows of a lookup that wait for an answer as timed out; None without any."""
+        question = self._pending[question_id].questions[lookup]
+        rows = question.give_up(Outcome.TIMEOUT, ErrorCode.TIMEOUT)
+        if rows is None:
+            return None
+        ended = LookupRows(question_id, lookup, np.flatnonzero(rows))
+        return self._failed(ended, Outcome.TIMEOUT)
 
     def failed_rows(self, failed: Failed, *, most: int) -> Leaving:
         """A record of each key that failed, of at most `most` keys; before the records leave."""
@@ -256,17 +284,6 @@ class RecordsInFlight:
             self._queue.complete(slot, rows[part.start : part.stop])
         if all(question.is_answered for question in pending.questions):
             self._learn_size(pending)
-
-    def _give_up(self, question_id: QuestionId) -> list[Failed]:
-        failed = []
-        pending = self._pending[question_id]
-        for lookup, question in enumerate(pending.questions):
-            rows = question.give_up(Outcome.TIMEOUT, ErrorCode.TIMEOUT)
-            if rows is not None:
-                ended = LookupRows(question_id, lookup, np.flatnonzero(rows))
-                failed.append(self._failed(ended, Outcome.TIMEOUT))
-        self._learn_size(pending)
-        return failed
 
     def _failed(self, ended: LookupRows, outcome: Outcome) -> Failed:
         question = self._pending[ended.question].questions[ended.lookup]

@@ -173,7 +173,8 @@ class Partition:
             request = ChannelRequest(
                 *(lookup.dimension, lookup.columns, "a test", key),
                 is_as_of=lookup.settings.as_of is not None,
-                wants_default=lookup.settings.wants_default,
+                wants_default=lookup.settings.wants_default
+                or any(known[name][0].lookup is not None for name in lookup.keys),
             )
             channel = connection.finish(connection.begin(request, ring=self.bell.ring))
             casts = column_casts(channel.columns, channel.columns, dimension=lookup.dimension)

@@ -124,6 +124,22 @@ def test_functions_give_structs(
     assert [struct for array in task(iter(keys)) for struct in array.to_pylist()] == structs
 
 
+@pytest.mark.parametrize(
+    ("source", "as_of", "wants_default"), [(None, None, False), (0, None, True), (0, 1, False)]
+)
+def test_later_lookups_request_the_default_row(
+    source: int | None,
+    as_of: int | None,
+    wants_default: bool,  # noqa: FBT001 -- a parameter
+) -> None:
+    """A key from another lookup may be NULL, which the task answers itself; versions have none."""
+    keys, column = JoinKeys(("id",), ("id",)), KeyColumn(0, source)
+    part, settings = AddedPart(COLUMNS), LookupSettings(as_of=as_of)
+    target = LookupTarget(NOWHERE, "customers", keys, (column,), settings, part)
+
+    assert target.request(pa.schema({"id": pa.int64()})).wants_default is wants_default
+
+
 def pass_of(address: Address) -> LookupPass:
     """A lookup by the third column, and one as of the second, of records with event times."""
     keys, columns = JoinKeys(("id",), ("id",)), (KeyColumn(3),)

@@ -253,6 +253,60 @@ def test_timeout_may_give_the_default_row() -> None:
     assert row["_s"]["outcome"] == "timeout"
 
 
+PAIRS = pa.table({"id": [1], "tier": pa.array([1], pa.int32()), "x": [7]})
+
+
+@pytest.mark.parametrize(
+    ("default", "found", "outcome"), [(None, None, "missing"), ({"x": 5}, 5, "default")]
+)
+def test_key_of_a_failed_lookup_is_missing(
+    default: dict[str, int] | None, found: int | None, outcome: str
+) -> None:
+    """A later lookup whose key has a column of a lookup without a row is missing, not late."""
+    pairs = FakeDimension(PAIRS, ("id", "tier"), default=default)
+    silent = FakeSidecar(DIMENSIONS | {"pairs": pairs}, Behaviour(is_silent=True))
+    lookups = (
+        Lookup(settings=LookupSettings(on_timeout=FailurePolicy.NULL)),
+        Lookup("pairs", ("x",), ("id", "tier"), status_column="_s"),
+        Lookup("pairs", ("x",), ("x", "tier"), prefix="next_"),
+    )
+
+    rows = Partition(silent, PassSettings(timeout_s=0.02), lookups).rows(batch(1, 2))
+
+    status = {"outcome": outcome, "age_ms": 0 if default else None, "error": None}
+    assert [(row["x"], row["_s"], row["next_x"]) for row in rows] == [(found, status, found)] * 2
+
+
+def test_known_keys_that_were_not_sent_are_shown() -> None:
+    """If the time ends before a later lookup is sent, its own policy holds for its known keys."""
+    dimensions = {
+        "customers": replace(DIMENSIONS["customers"], default=DEFAULT),
+        "pairs": FakeDimension(PAIRS, ("id", "tier")),
+    }
+    silent = FakeSidecar(dimensions, Behaviour(is_silent=True))
+    lookups = (Lookup(settings=BY_DEFAULT), Lookup("pairs", ("x",), ("id", "tier")))
+    keys = r"4 lookups of 'pairs' timed out \(.*\): keys \(1, 9\), \(2, 9\), \(3, 9\), …; on_time"
+
+    with pytest.raises(LookupFailed, match=keys):
+        Partition(silent, PassSettings(timeout_s=0.02), lookups).rows(batch(1, 2, 3, None, 4))
+
+    assert len(received(silent, frames.Lookup)) == 1
+
+
+def test_nulls_of_other_lookups_are_not_sent() -> None:
+    """A later lookup sends its keys without a NULL, and only those."""
+    sidecar = FakeSidecar(DIMENSIONS | {"pairs": FakeDimension(PAIRS, ("id", "tier"))})
+    lookups = (Lookup(), Lookup("pairs", ("x",), ("id", "tier")), Lookup(keys=("x",), prefix="n_"))
+
+    rows = Partition(sidecar, lookups=lookups).rows(batch(2, None, 3, 1, 9))
+
+    _, pairs, last = received(sidecar, frames.Lookup)
+    key = pa.schema({"id": pa.int64(), "tier": pa.int32()})
+    assert [row["x"] for row in rows] == [None, None, None, 7, None]
+    assert decode_batch(pairs.payload, key).to_pydict() == {"id": [2, 1], "tier": [2, 1]}
+    assert decode_batch(last.payload, pa.schema({"x": pa.int64()})).to_pydict() == {"x": [7]}
+
+
 CITIES = pa.table(
     {"id": [1, 1, 3, 1], "name": ["b", "a", "c", "b"], "tier": pa.array([1, 2, 3, 4], pa.int32())}
 )

@@ -2,7 +2,7 @@
 
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import count
 from typing import Any
 
@@ -123,6 +123,8 @@ class Scenario:
     interval_ms: int | None = None  # between watermarks; None: there are none
     silence: float = 0.0
     keys: tuple[KeyColumn, ...] = (DIRECT,)  # of each lookup
+    default: int | None = None  # the value of the default row; None: there is none
+    policy: FailurePolicy = FailurePolicy.NULL  # of lookups that time out
 
     def input(self) -> list[pa.RecordBatch]:
         """The records, numbered over all batches."""
@@ -153,8 +155,10 @@ def enriched(mode: OutputMode, scenario: Scenario) -> list[dict[str, Any]]:
     chance = Chance(scenario.seed, silence=scenario.silence)
     interval_ms = scenario.interval_ms
     casts = column_casts(COLUMNS, COLUMNS, dimension="d")
-    lookup = LookupSettings(on_timeout=FailurePolicy.NULL)
-    plans = [LookupPlan("d", (key,), KEY, casts, lookup) for key in scenario.keys]
+    lookup, default = LookupSettings(on_timeout=scenario.policy), None
+    if scenario.default is not None:
+        default = pa.record_batch([[scenario.default]], schema=COLUMNS)
+    plans = [LookupPlan("d", (key,), KEY, casts, lookup, default=default) for key in scenario.keys]
     parts = [
         AddedPart(COLUMNS, prefix=f"{number}_", status_column=f"{number}_s")
         for number in range(len(plans))
@@ -181,6 +185,17 @@ def enriched(mode: OutputMode, scenario: Scenario) -> list[dict[str, Any]]:
         rows += output.to_pylist()
         chance.now_s += chance.random.choice([0.0, 0.0, 1e6])  # the consumer may take long
     return rows
+
+
+def expected(scenario: Scenario, lookup: int, row: dict[str, Any]) -> tuple[int | None, str]:
+    """The value and the outcome of a lookup in a row of the output."""
+    source = scenario.keys[lookup].lookup
+    key = row["id"] if source is None else row[f"{source}_value"]
+    if source is not None and key is None:  # also without an answer in time
+        return scenario.default, "missing" if scenario.default is None else "default"
+    if row[f"{lookup}_s"]["outcome"] == "timeout" and scenario.silence:
+        return scenario.default if scenario.policy is FailurePolicy.DEFAULT else None, "timeout"
+    return None if key is None else key + lookup, "hit"
 
 
 def keeps_keys_in_order(rows: list[dict[str, Any]]) -> bool:
@@ -215,13 +230,19 @@ scenarios = st.builds(
         ]
     ),
 )
+defaults = st.sampled_from(
+    [(None, FailurePolicy.NULL), (9, FailurePolicy.NULL), (9, FailurePolicy.DEFAULT)]
+)
 
 
 @pytest.mark.parametrize("mode", OutputMode)
 @settings(max_examples=200)
-@given(scenario=scenarios)
-def test_records_leave_as_the_mode_promises(mode: OutputMode, scenario: Scenario) -> None:
+@given(scenario=scenarios, default=defaults)
+def test_records_leave_as_the_mode_promises(
+    mode: OutputMode, scenario: Scenario, default: tuple[int | None, FailurePolicy]
+) -> None:
     """Each record leaves once, behind its watermarks, in the mode's order, with its key's row."""
+    scenario = replace(scenario, default=default[0], policy=default[1])
     rows = enriched(mode, scenario)
 
     numbers = [row["number"] for row in rows]
@@ -231,14 +252,9 @@ def test_records_leave_as_the_mode_promises(mode: OutputMode, scenario: Scenario
     assert left == sorted(left)
     assert mode is not OutputMode.ORDERED or numbers == sorted(numbers)
     assert mode is OutputMode.UNORDERED or keeps_keys_in_order(rows)
-    for lookup, key in enumerate(scenario.keys):
-        source = "id" if key.lookup is None else f"{key.lookup}_value"
-        late = [row[f"{lookup}_s"]["outcome"] == "timeout" for row in rows]
-        assert [row[f"{lookup}_value"] for row in rows] == [
-            None if is_late or row[source] is None else row[source] + lookup
-            for row, is_late in zip(rows, late, strict=True)
-        ]
-        assert scenario.silence or not any(late)
+    for lookup in range(len(scenario.keys)):
+        found = [(row[f"{lookup}_value"], row[f"{lookup}_s"]["outcome"]) for row in rows]
+        assert found == [expected(scenario, lookup, row) for row in rows]
 
 
 values = st.lists(st.one_of(st.none(), st.text(max_size=2)), max_size=3)

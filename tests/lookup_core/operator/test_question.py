@@ -86,7 +86,7 @@ def test_giving_up_ends_open_keys(question: Question) -> None:
 
 
 def test_rows_may_be_asked_in_parts() -> None:
-    """Rows that are asked later add their keys; those that never are end with the others."""
+    """Rows that are asked later add their keys; those that never are do not end."""
     question = Question(4, COLUMNS)
     first = question.ask(np.array([1, 3]), np.array([0, 0]), 1)
     assert ended(question, hits(0)) == [1, 3]
@@ -94,10 +94,12 @@ def test_rows_may_be_asked_in_parts() -> None:
 
     assert (first, later) == (0, 1)
     assert ended(question, with_rows([1], hits(5).rows)) == [0]
+    assert question.give_up(Outcome.TIMEOUT, ErrorCode.TIMEOUT) is None
     assert not question.is_answered
-    given_up = question.give_up(Outcome.TIMEOUT, ErrorCode.TIMEOUT)
-    assert given_up is not None
-    assert np.flatnonzero(given_up).tolist() == [2]
+    assert question.rows_to_ask().tolist() == [2]
+    question.ask(np.array([2]), np.array([0]), 1)
+    assert ended(question, question.without_row(2)) == [2]
+    assert question.rows_to_ask().tolist() == []
     assert columns_at(question, 0, 1, 2) == [["xxxxx5", "0", None], [5, 0, None]]
     assert question.column_at(ROWS[:2], 1).to_pylist() == [5, 0]
     question.check_invariants()

@@ -68,6 +68,19 @@ def large(*positions: int) -> Answer:
     return with_rows([*positions], pa.record_batch([pa.array(names), sizes], COLUMNS))
 
 
+def expired(flight: RecordsInFlight, now_s: float) -> list[Failed]:
+    """The lookups that fail when the deadline passes; their other rows have NULLs as keys."""
+    found = []
+    for question_id in flight.expire(now_s):
+        for lookup in range(len(flight.run_of(question_id).questions)):
+            unsent = flight.unsent(question_id, lookup)
+            if len(unsent.rows):
+                assert flight.miss(unsent) == Progress()
+            found.append(flight.give_up(question_id, lookup))
+    flight.check_invariants()
+    return [each for each in found if each is not None]
+
+
 def left(flight: RecordsInFlight) -> list[list[int]]:
     """The ids of the records that leave now, in their batches."""
     leaving = [
@@ -153,9 +166,9 @@ def test_expired_records_are_counted_once() -> None:
     flight.answer(question, 0, missing(0))
     assert flight.next_deadline() == 5.0
 
-    expired = [flight.expire(now_s) for now_s in (4.9, 5.0, 5.0)]
+    found = [expired(flight, now_s) for now_s in (4.9, 5.0, 5.0)]
 
-    assert expired == [[], [Failed(question, 0, Outcome.TIMEOUT, 2, (ErrorCode.TIMEOUT,))], []]
+    assert found == [[], [Failed(question, 0, Outcome.TIMEOUT, 2, (ErrorCode.TIMEOUT,))], []]
     assert left(flight) == [[7, 8, 8]]
 
 
@@ -165,9 +178,9 @@ def test_failed_keys_have_a_record_each() -> None:
     question = put(flight, records(7, 8, 8, 9, 9))
     flight.answer(question, 0, missing(0))
 
-    (expired,) = flight.expire(9.0)
+    (failure,) = expired(flight, 9.0)
 
-    found = [flight.failed_rows(expired, most=most).rows.tolist() for most in (1, 4)]
+    found = [flight.failed_rows(failure, most=most).rows.tolist() for most in (1, 4)]
     assert found == [[1], [1, 3]]
 
 
@@ -212,7 +225,7 @@ def test_answer_sizes_are_learnt(answer: Answer, rows: int, rest: int) -> None:
     question = put(flight, records(7, 8), deadline_s=5.0)
 
     flight.answer(question, 0, answer)
-    flight.expire(5.0)
+    expired(flight, 5.0)
 
     assert left(flight) == [[7, 8]]
     assert let_in(flight, BatchIntake(50, [])) == rows
@@ -304,16 +317,35 @@ def test_later_lookup_waits_for_its_sources() -> None:
     assert flight.passed_ms == 70
 
 
+def test_hundreds_of_lookups_are_counted() -> None:
+    """A record leaves with its last answer, however many lookups it has."""
+    flight = RecordsInFlight(OrderedQueue(1), ByteBudget(10_000), [frozenset()] * 256)
+    run = flight.next_run(BatchIntake(1, []), row_bytes=8)
+    assert run is not None
+    questions = [Question(1, COLUMNS) for _ in range(256)]
+    question_id = flight.put(run, records(7), questions, times=RunTimes(9.0))
+    for question in questions:
+        question.ask(np.arange(1), np.arange(1), 1)
+
+    found = []
+    for lookup in range(256):
+        found += left(flight)
+        flight.answer(question_id, lookup, missing(0))
+
+    assert (found, left(flight)) == ([], [[7]])
+
+
 def test_deadline_ends_all_lookups_of_a_record() -> None:
-    """Each lookup without an answer times out, also one that was never sent."""
+    """Each lookup without an answer times out, but no key that nothing matches is one."""
     flight, questions, question = staged(deadline_s=5.0)
     flight.answer(question, 0, missing(0, 1, 2))
     flight.answer(question, 1, missing(0))
     assert flight.times_of(question) == RunTimes(5.0, 99)
 
-    expired = flight.expire(5.0)
+    failures = expired(flight, 5.0)
 
-    assert [(each.lookup, each.records) for each in expired] == [(1, 2), (2, 3)]
+    assert [(each.lookup, each.records) for each in failures] == [(1, 2)]
+    assert questions[2].outcomes_at(np.arange(3)).tolist() == [Outcome.MISSING] * 3
     assert flight.run_of(question).questions == questions
     assert left(flight) == [[7, 8, 9]]
     assert flight.answer(question, 1, missing(1)) == Progress()

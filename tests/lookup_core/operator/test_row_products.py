@@ -125,20 +125,25 @@ def test_absent_rows_have_no_elements() -> None:
 
 
 def test_defaults_are_rows_of_failed_keys() -> None:
-    """A key that fails or times out has the default row of its outcome; a missing one has none."""
+    """A key that fails or times out has the default row of its outcome; a missing one has none.
+
+    A key that the client itself finds to be missing has the row of this outcome.
+    """
     columns = pa.schema({"name": pa.utf8()})
-    late, failed = (pa.record_batch([[text]], schema=columns) for text in ("late", "failed"))
-    question = Question(4, columns, defaults={Outcome.TIMEOUT: late, Outcome.ERROR: failed})
-    question.ask(np.arange(4), np.array([0, 1, 2, 0]), 3)
+    outcomes = (Outcome.TIMEOUT, Outcome.ERROR, Outcome.DEFAULT)
+    rows = {each: pa.record_batch([[each.label]], schema=columns) for each in outcomes}
+    question = Question(5, columns, defaults=rows)
+    question.ask(np.arange(5), np.array([0, 1, 2, 0, 3]), 4)
 
     question.answer(rowless_answer(np.array([1], np.int32), Outcome.MISSING))
     question.answer(rowless_answer(np.array([0], np.int32), Outcome.ERROR, error=ErrorCode.TYPE))
+    question.answer(question.without_row(3))
     question.give_up(Outcome.TIMEOUT, ErrorCode.TIMEOUT)
 
-    names = question.columns_at(np.arange(4))[0].to_pylist()
-    status = question.status_at(np.arange(4)).to_pylist()
-    assert names == ["failed", None, "late", "failed"]
-    assert question.has_row_at(np.arange(4)).tolist() == [True, False, True, True]
-    assert [each["error"] for each in status] == ["type", None, "timeout", "type"]
-    assert {each["age_ms"] for each in status} == {None}
+    names = question.columns_at(np.arange(5))[0].to_pylist()
+    status = question.status_at(np.arange(5)).to_pylist()
+    assert names == ["error", None, "timeout", "error", "default"]
+    assert question.has_row_at(np.arange(5)).tolist() == [True, False, True, True, True]
+    assert [each["error"] for each in status] == ["type", None, "timeout", "type", None]
+    assert [each["age_ms"] for each in status] == [None, None, None, None, 0]
     question.check_invariants()
