@@ -33,7 +33,7 @@ from lookup_core.operator.records_in_flight import (
     RecordsInFlight,
     RunTimes,
 )
-from lookup_core.operator.row_products import even_lists
+from lookup_core.operator.row_products import TooManyRows, even_lists
 from lookup_core.operator.segmented_queue import KeyOrderedQueue, UnorderedQueue
 from lookup_core.protocol.backlog import ChannelAnswer
 from lookup_core.protocol.sent_lookups import QuestionId, SentKeys
@@ -110,6 +110,15 @@ class LookupPlan:
     def keys_of(self, run: Leaving) -> list[pa.Array]:
         """The key's columns for some rows of a run."""
         return [_key_column(run, column) for column in self.key_columns]
+
+    def shown_keys(self, run: Leaving) -> str:
+        """The first keys of some rows for people, behind a colon; nothing without `show_keys`."""
+        if not self.settings.show_keys:
+            return ""
+        columns = [column.to_pylist() for column in self.keys_of(run)]
+        keys = [_shown(key) for key in zip(*columns, strict=True)]
+        more = ", …" if len(keys) > _KEYS_SHOWN else ""
+        return f": {'keys' if keys[1:] else 'key'} {', '.join(keys[:_KEYS_SHOWN])}{more}"
 
 
 def _key_column(run: Leaving, column: KeyColumn) -> pa.Array:
@@ -324,7 +333,16 @@ class LookupOperator:
 
     def _leaving(self) -> Iterator[pa.RecordBatch]:
         for leaving in self._in_flight.leaving():
-            yield from self._output.batches(leaving, max_bytes=self._settings.max_bytes)
+            try:
+                yield from self._output.batches(leaving, max_bytes=self._settings.max_bytes)
+            except TooManyRows as error:
+                record = replace(leaving, rows=np.array([error.record]))
+                expanding = [plan for plan in self._plans if plan.expands]
+                shown = ", ".join(
+                    f"{each.dimension!r}{each.shown_keys(record)}" for each in expanding
+                )
+                error.add_remedy(f"lookups: {shown}")
+                raise
         passed_ms = self._in_flight.passed_ms
         if passed_ms is not None and passed_ms != self._passed_ms:
             # Only now: no later lookup will be sent for the records before it.
@@ -349,24 +367,15 @@ class LookupOperator:
         policy = plan.settings.policy(failed.outcome)
         if policy is FailurePolicy.FAIL and failed.records:
             option, how = ("on_timeout", "timed out") if is_timeout else ("on_error", "failed")
+            run = self._in_flight.failed_rows(failed, most=_KEYS_SHOWN + 1)
             raise LookupFailed(
                 failed.codes[0] if failed.codes else ErrorCode.INTERNAL,
                 f"{failed.records} lookups of {plan.dimension!r} {how}"
-                f" ({_reasons(failed.codes)}){self._failed_keys(failed)}; {option} is 'fail':"
+                f" ({_reasons(failed.codes)}){plan.shown_keys(run)}; {option} is 'fail':"
                 f' {option}="null" keeps these records, with nulls, and "default" with the'
                 " default row of the dimension, if it has one; with lookup_join, status_column"
                 " adds the reason to each record",
             )
-
-    def _failed_keys(self, failed: Failed) -> str:
-        plan = self._plans[failed.lookup]
-        if not plan.settings.show_keys:
-            return ""
-        run = self._in_flight.failed_rows(failed, most=_KEYS_SHOWN + 1)
-        columns = [column.to_pylist() for column in plan.keys_of(run)]
-        keys = [_shown(key) for key in zip(*columns, strict=True)]
-        more = ", …" if len(keys) > _KEYS_SHOWN else ""
-        return f": {'keys' if keys[1:] else 'key'} {', '.join(keys[:_KEYS_SHOWN])}{more}"
 
 
 @dataclass(frozen=True, slots=True)

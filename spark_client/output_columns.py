@@ -14,7 +14,7 @@ from lookup_core.errors import ErrorCode, InvalidRequest
 from lookup_core.operator.element_queue import Positions, RowMask
 from lookup_core.operator.question import STATUS_FIELDS, Question, bounded, pieces
 from lookup_core.operator.records_in_flight import Leaving
-from lookup_core.operator.row_products import OutputRows, RowProducts
+from lookup_core.operator.row_products import OutputRows, RowProducts, TooManyRows
 from lookup_core.row_bytes import row_bytes
 from spark_client.lookup_settings import JoinType
 
@@ -114,7 +114,7 @@ class JoinedOutput:
         """Batches of answered rows of a run, without the rows that the joins drop.
 
         The columns that lookups add to a batch have at most `max_bytes`, or it has one row. If a
-        lookup expands, the bytes of the records count, too.
+        lookup expands, the bytes of the records count, too. Raises TooManyRows for one of the rows.
         """
         if self.width is not None:
             run = replace(run, records=run.records.select(list(range(self.width))))
@@ -140,7 +140,10 @@ class JoinedOutput:
             for part, question in zip(self.parts, run.questions, strict=True)
             if part.expands
         ]
-        products = RowProducts([question.counts_at(run.rows) for question in questions])
+        try:
+            products = RowProducts([question.counts_at(run.rows) for question in questions])
+        except TooManyRows as error:
+            raise TooManyRows(int(run.rows[error.record]), error.counts) from None
         for start in range(0, products.size, _MOST_OUTPUT_ROWS):
             output = products.rows(start, min(start + _MOST_OUTPUT_ROWS, products.size))
             within = replace(run, rows=run.rows[output.start : output.stop])

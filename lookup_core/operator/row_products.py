@@ -3,6 +3,7 @@
 Works on the number of rows only; `question` has their values.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -16,6 +17,22 @@ Counts = npt.NDArray[np.int64]
 Elements = npt.NDArray[np.int64]  # positions in lists
 
 NO_ELEMENT = -1
+MOST_ROWS = 2**31 - 1  # of one record, so that the rows of all records in flight stay below 2**63
+
+
+class TooManyRows(InvalidRequest):
+    """A record has more than `MOST_ROWS` output rows; `counts` are the rows of each lookup."""
+
+    def __init__(self, record: int, counts: Sequence[int]) -> None:
+        rows = " x ".join(f"{each:,}" for each in counts)
+        detail = (
+            f"a record has {math.prod(counts):,} output rows ({rows}), more than {MOST_ROWS:,}:"
+            " expand=True gives all combinations of the rows that the lookups of a pass find; omit"
+            " it for some of them, whose rows are then arrays"
+        )
+        super().__init__(ErrorCode.BAD_REQUEST, detail)
+        self.record = record
+        self.counts = counts
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,11 +58,21 @@ class RowProducts:
     """
 
     def __init__(self, counts: Sequence[Counts]) -> None:
-        """`counts`: for each of one or more lookups the number of rows of each record."""
+        """`counts`: for each of one or more lookups the number of rows of each record.
+
+        Raises TooManyRows.
+        """
         self._counts = counts
-        self._sizes = np.ones(len(counts[0]), np.int64)
-        for each in counts:
-            self._sizes *= np.maximum(each, 1)
+        widths = [np.maximum(each, 1) for each in counts]
+        sizes = np.ones(len(counts[0]))  # exact below 2**53
+        with np.errstate(over="ignore"):
+            for each in widths:
+                sizes *= each
+        excessive = np.flatnonzero(sizes > MOST_ROWS)
+        if len(excessive):
+            record = int(excessive[0])
+            raise TooManyRows(record, [int(each[record]) for each in widths])
+        self._sizes = sizes.astype(np.int64)
         self._ends = np.cumsum(self._sizes)
 
     @property

@@ -313,6 +313,21 @@ CITIES = pa.table(
 ALL_CITIES = FakeDimension(CITIES, ("id",), {(5,): ErrorCode.TYPE}, has_all_rows=True)
 
 
+def test_excessive_products_name_the_key() -> None:
+    """Lookups that expand to billions of rows for one record fail; `show_keys` hides its keys."""
+    many = pa.table({"id": [3] * 50, "n": range(50)})
+    sidecar = FakeSidecar({"customers": FakeDimension(many, ("id",), has_all_rows=True)})
+    settings = (LookupSettings(show_keys=False), *[LookupSettings()] * 5)
+    lookups = tuple(
+        Lookup(columns=("n",), settings=each, prefix=f"{at}_", how=JoinType.INNER, expands=True)
+        for at, each in enumerate(settings)
+    )
+    shown = r"has 15,625,000,000 output rows \(50 x .* 'customers', 'customers': key 3, "
+
+    with pytest.raises(InvalidRequest, match=shown):
+        Partition(sidecar, lookups=lookups).rows(batch(9, 3))
+
+
 @pytest.mark.parametrize(
     ("default", "added"),
     [

@@ -1,5 +1,7 @@
 """Row multiplication: combinations of rows, and lists of equal length."""
 
+import math
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -9,7 +11,7 @@ from hypothesis import strategies as st
 from lookup_core.answer import Answer, Outcome, rowless_answer
 from lookup_core.errors import ErrorCode, InvalidRequest
 from lookup_core.operator.question import Question
-from lookup_core.operator.row_products import RowProducts, even_lists
+from lookup_core.operator.row_products import RowProducts, TooManyRows, even_lists
 
 LISTS = pa.schema({"a": pa.list_(pa.int64()), "b": pa.list_(pa.utf8())})
 
@@ -44,6 +46,19 @@ def test_output_rows_are_cut() -> None:
 
     assert (output.start, output.stop, output.records.tolist()) == (0, 2, [0, 1, 1])
     assert [each.tolist() for each in output.elements] == [[1, 0, 1], [0, -1, -1]]
+
+
+@pytest.mark.parametrize("counts", [[65_536] * 4, [2**31 - 1, 2, 0], [5_000] * 100])
+def test_excessive_products_are_refused(counts: list[int]) -> None:
+    """A product that 64 bits may not hold is an error; the largest allowed one is counted."""
+    largest = RowProducts([np.array([1, 2**31 - 1]), np.array([7, 1])])
+    columns = [np.array([1, each]) for each in counts]
+
+    with pytest.raises(TooManyRows, match=f"has {math.prod(max(each, 1) for each in counts):,} "):
+        RowProducts(columns)
+
+    assert largest.size == 7 + 2**31 - 1
+    assert [each[-1] for each in largest.rows(2**31, 2**31 + 1).elements] == [2**31 - 7, 0]
 
 
 def test_no_records_have_no_rows() -> None:
