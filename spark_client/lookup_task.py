@@ -19,6 +19,7 @@ from spark_client.as_of import (
     single_columns,
     version_pick,
 )
+from spark_client.batch_sizes import counted, in_sizes
 from spark_client.input_thread import Doorbell, InputThread
 from spark_client.lookup_operator import LookupOperator, LookupPlan
 from spark_client.lookup_settings import JoinKeys, KeyColumn, LookupSettings, PassSettings
@@ -234,31 +235,6 @@ class LookupPassTask:
         output = AddedOutput([target.part for target in self.lookups.targets])
         with closing(self.lookups.enriched(batches, lambda _: output)) as structs:
             yield from in_sizes(structs, sizes)
-
-
-def counted(batches: Iterator[pa.RecordBatch], sizes: deque[int]) -> Iterator[pa.RecordBatch]:
-    """The batches; the number of rows of each is appended to `sizes` first."""
-    for batch in batches:
-        sizes.append(batch.num_rows)
-        yield batch
-
-
-def in_sizes(outputs: Iterator[pa.RecordBatch], sizes: deque[int]) -> Iterator[pa.Array]:
-    """The first column of all outputs, in arrays of these sizes.
-
-    If Spark has its input as Arrow columns, it pairs each array with a batch of its input.
-    """
-    parts: list[pa.Array] = []
-    rows = 0
-    for output in outputs:
-        parts.append(output.column(0))
-        rows += output.num_rows
-        while sizes and rows >= sizes[0]:
-            size = sizes.popleft()
-            whole = parts[0] if len(parts) == 1 else pa.concat_arrays(parts)
-            yield whole.slice(0, size)
-            parts, rows = [whole.slice(size)], rows - size
-    yield from (parts[0].slice(0, 0) for _ in sizes)  # empty batches at the end
 
 
 def origin() -> str:
