@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from lookup_core.answer import Answer, Outcome
 from lookup_core.errors import ErrorCode, ProtocolViolation
 from lookup_core.operator.as_of import NEVER_US, AsOf, VersionPick
-from lookup_core.operator.encoded_keys import encoded_keys
+from lookup_core.operator.encoded_keys import encoded_keys, rows_with_null
 from lookup_core.operator.question import Question, pieces
 from tests.lookup_core.hypothesis_runs import few_examples
 from tests.lookup_core.operator.operator_answers import COLUMNS, failed, hits, missing, with_rows
@@ -249,6 +249,9 @@ def test_keys_are_distinct_and_in_order(
     keys = list(zip(*(column.to_pylist() for column in encoded.keys.columns), strict=True))
     assert keys == list(dict.fromkeys(rows))
     assert [keys[code] for code in encoded.codes] == rows
+    has_null = [None in row for row in rows]
+    found = rows_with_null(columns)
+    assert (None if found is None else found.tolist()) == (has_null if any(has_null) else None)
     assert single.keys.column(0).to_pylist() == list(dict.fromkeys(row[0] for row in rows[1:]))
     assert single.keys.column(0).take(pa.array(single.codes)) == columns[0].slice(1)
 
