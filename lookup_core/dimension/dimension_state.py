@@ -173,8 +173,8 @@ class DimensionState:
     ) -> Effects:
         """Park the keys of a failed query for a retry, or answer all waiters with the error.
 
-        Nothing is cached. A batch with a refused value is halved until the key is found. `jitter`
-        in [0, 1) spreads the delay over its upper half.
+        Nothing is cached. A batch with refused values is halved until each such key is found.
+        `jitter` in [0, 1) spreads the delay over its upper half.
         """
         query = self._queries.at_backend(batch_id)
         if query is None:
@@ -184,7 +184,8 @@ class DimensionState:
             self._retries += 1
             return Effects()
         if code.is_of_one_key:
-            code = self._resolver.refuse(self._flights.key_ids(query.flights), code, now)
+            (key_id,) = self._flights.key_ids(query.flights)
+            self._resolver.quarantine.add(key_id, code, now)
         shares = []
         for lookup_id, (positions, ordinals) in self._flights.waiters(query.flights).items():
             key_ids = self._flights.key_ids(query.flights[ordinals])

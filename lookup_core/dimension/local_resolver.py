@@ -202,13 +202,6 @@ class LocalResolver:
             return np.zeros_like(probe.is_stale)
         return _is_stale_within(probe, self._settings.stale_while_revalidate_s)
 
-    def refuse(self, key_ids: Sequence[KeyId], code: ErrorCode, now: float) -> ErrorCode:
-        """Quarantine a key that the backend refuses; of several the refused one is unknown."""
-        if len(key_ids) > 1:
-            return ErrorCode.BACKEND_REJECTED
-        self.quarantine.add(key_ids[0], code, now)
-        return code
-
     def apply(self, changes: RowChanges, now: float) -> tuple[CanonicalKeys, int]:
         """Apply changes of rows to the cache; their keys, and the number of entries removed."""
         keys = self.canonical(changes.keys)

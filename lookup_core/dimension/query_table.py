@@ -23,15 +23,6 @@ from lookup_core.keys.canonical_keys import Hashes, KeyId
 from lookup_core.protection.backend_guard import BackendGuard
 from lookup_core.settings import OnMissingSettings, RetrySettings
 
-_MIN_BISECTION_QUERIES = 64  # enough to find every refused key among 32
-
-
-@dataclass(slots=True)
-class Bisection:
-    """The search of one batch for the keys that the backend refuses; shared by all its parts."""
-
-    queries_left: int
-
 
 @dataclass(slots=True, eq=False)
 class Query:
@@ -46,7 +37,6 @@ class Query:
     failures: int = 0  # all other failed attempts
     misses: int = 0  # attempts that found no row for any of these keys
     on_missing: OnMissingSettings | None = None  # the retries that `misses` counts towards
-    bisection: Bisection | None = None  # since the backend refused a value of the batch
     hastened_from: float | None = None  # when its attempt was due, before a change hastened it
 
     @property
@@ -59,9 +49,9 @@ class QueryTable:
     """Queries by id; `now` is monotonic seconds. Ends the flights that no lookup waits for.
 
     Retries: a connection that broke is replaced at once, the first time. A batch with a refused
-    value is halved, in at most as many queries as it has keys (or 64). While the breaker is open,
-    a query without attempts left waits for it: an outage is not the query's fault. All other
-    retries follow the settings. Every retry but those of a bisection takes from the budget.
+    value is halved until each refused key is alone: less than two queries for each key. While the
+    breaker is open, a query without attempts left waits for it: an outage is not the query's fault.
+    All other retries follow the settings. Every retry but those of halves takes from the budget.
     """
 
     def __init__(
@@ -124,7 +114,7 @@ class QueryTable:
         """
         self._guard.on_failure(code, sent_at=query.sent_at, now=now)
         if code.is_of_one_key:
-            retry_at = now if _may_halve(query) else NEVER
+            retry_at = now if len(query.flights) > 1 else NEVER
         else:
             retry_at = self._retry_time(query, code, latest_s=latest_s, now=now, jitter=jitter)
         if retry_at == NEVER:
@@ -207,7 +197,8 @@ class QueryTable:
     def defer(self, query: Query, fetched: FetchedRows, now: float) -> FetchedRows:
         """Park the deferred keys of a query, for other queries at once; returns the others' rows.
 
-        Each of those has at most as many keys as this one answers. It is no retry.
+        Each of those has as many keys as this one answers, or half of the deferred ones: a few
+        large rows delay the others by a few queries. It is no retry.
         """
         key_count, deferred = len(query.flights), fetched.deferred
         if not deferred.size:
@@ -312,13 +303,13 @@ class QueryTable:
         self._retries.add(query.id, retry_at)
 
     def _park_parts(
-        self, query: Query, ordinals: Numbers, retry_at: float, *, size: int | None = None
+        self, query: Query, ordinals: Numbers, retry_at: float, *, size: int = 1
     ) -> None:
-        """Park keys of a query in parts of this size, or in two; end keys without a lookup."""
+        """Park keys of a query in two parts, or in parts of `size`; end keys without a lookup."""
         is_wanted = self._flights.is_wanted(query.flights[ordinals])
         self._flights.end(query.flights[ordinals[~is_wanted]])
         wanted = ordinals[is_wanted]
-        size = max(1, (len(wanted) + 1) // 2 if size is None else size)
+        size = max(1, size, (len(wanted) + 1) // 2)
         for start in range(0, len(wanted), size):
             self._park(self._part(query, wanted[start : start + size]), retry_at)
 
@@ -356,12 +347,3 @@ def answered_now(waiters: Waiters, postponed: Sequence[PostponedKeys]) -> Waiter
             is_answered = ~np.isin(positions, late)
             answered[lookup_id] = positions[is_answered], ordinals[is_answered]
     return answered
-
-
-def _may_halve(query: Query) -> bool:
-    if len(query.flights) == 1:
-        return False
-    if query.bisection is None:
-        query.bisection = Bisection(max(len(query.flights), _MIN_BISECTION_QUERIES))
-    query.bisection.queries_left -= 2
-    return query.bisection.queries_left >= 0

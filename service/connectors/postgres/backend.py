@@ -154,7 +154,9 @@ class PostgresBackend:
             fetched = fetched.of_order(order)
         if fetched.rows.nbytes > _STEP_BYTES:
             await asyncio.sleep(0)  # the rows are copied again: let other tasks run before
-        if fetched.rows.num_rows:
+        if fetched.deferred.size:
+            self._row_bytes = math.inf  # shares would leave most of an answer empty
+        elif fetched.rows.num_rows:
             self._row_bytes = fetched.rows.nbytes / fetched.rows.num_rows
         return replace(fetched, server=reply.server_id)
 

@@ -76,7 +76,6 @@ class Query:
     losses: int = 0
     misses: int = 0
     in_flight: int = 1
-    searches_left: list[int] = field(default_factory=list)  # shared by the parts of a rejected one
     due: float = NEVER  # while it is at the backend
     retries: Retries | None = None  # that `misses` counts towards
     is_postponed: bool = False  # waits because there were no rows
@@ -184,10 +183,8 @@ class NaiveDimension:
         if due < NEVER:
             self._park(query, due, is_split=code in {ErrorCode.TIMEOUT, ErrorCode.KEY_REJECTED})
             return Result()
-        if code is ErrorCode.KEY_REJECTED and len(query.keys) == 1:
+        if code is ErrorCode.KEY_REJECTED:
             self.quarantine[query.keys[0]] = now + QUARANTINE_S
-        elif code is ErrorCode.KEY_REJECTED:
-            code = ErrorCode.BACKEND_REJECTED
         result = Result()
         for flight in self._of(query):
             for waiter in flight.waiters:
@@ -303,7 +300,7 @@ class NaiveDimension:
     def _due_after(self, query: Query, code: ErrorCode, now: float) -> float:
         """The time of the next attempt of a failed query."""
         if code is ErrorCode.KEY_REJECTED:
-            return self._due_after_rejection(query, now)
+            return now if len(query.keys) > 1 else NEVER
         waiting = [lookup for flight in self._of(query) for lookup, _ in flight.waiters]
         due = self._due_by_rules(query, code, now)
         if due >= max(self.terms[lookup].deadline for lookup in waiting):
@@ -320,14 +317,6 @@ class NaiveDimension:
         if code.is_retryable and self.guard.is_open:
             return now
         return now + RETRY_S if code.is_retryable and query.failures <= RETRIES else NEVER
-
-    @staticmethod
-    def _due_after_rejection(query: Query, now: float) -> float:
-        if len(query.keys) == 1:
-            return NEVER
-        query.searches_left = query.searches_left or [64]
-        query.searches_left[0] -= 2
-        return now if query.searches_left[0] >= 0 else NEVER
 
     def _park(self, query: Query, due: float, *, is_split: bool) -> None:
         flights = self._of(query)

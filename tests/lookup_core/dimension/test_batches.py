@@ -297,6 +297,27 @@ def test_deferred_keys_are_queried_at_once() -> None:
     assert scenario.look_up(3, 1, 3, 5) == {0: "hit a", 1: "hit c", 2: "hit e"}
 
 
+@pytest.mark.parametrize(
+    ("large", "queries"),
+    [(range(3), 3), (range(10), 9), (range(2000), 1023)],
+    ids=["three", "ten", "all"],
+)
+def test_large_rows_delay_few_queries(large: range, queries: int) -> None:
+    """Keys that were deferred with a large row are queried in batches again."""
+    scenario = Scenario(settings(max_keys=2000, max_waiting_keys=2000, max_in_flight=1))
+    scenario.look_up(1, *range(2000))
+    sent = 0
+
+    while (order := scenario.send()) is not None:
+        sizes = np.cumsum([0.4 if key in large else 0.0001 for key in order.keys])
+        fitting = int(np.searchsorted(sizes, 1.0))
+        found = dict.fromkeys(order.keys[:fitting], "x")
+        scenario.land(order.batch, found, deferred=order.keys[fitting:])
+        sent += 1
+
+    assert (sent, scenario.statistics.waiting_keys) == (queries, 0)
+
+
 def test_deferred_keys_without_lookups_end() -> None:
     """A deferred key that no lookup waits for any more is not queried."""
     scenario = Scenario(settings())
