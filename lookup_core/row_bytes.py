@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 from pyarrow import types
 
 ROW_BYTES = 8 * 2**20  # the default limit of one row
+LISTED_ROW_BYTES = 128  # that each of several rows of a key counts more, for its decoding
 
 _VARYING = (types.is_string, types.is_large_string, types.is_binary, types.is_large_binary)
 
@@ -25,6 +26,11 @@ def row_bytes(rows: pa.RecordBatch) -> npt.NDArray[np.int64]:
 def most_row_bytes(rows: pa.RecordBatch) -> int:
     """An upper bound of the bytes of a row, much cheaper than `row_bytes`."""
     return sum(_most_value_bytes(column) for column in rows.columns) if rows.num_rows else 0
+
+
+def largest_column(rows: pa.RecordBatch) -> str:
+    """The name of the column with most bytes; empty without columns."""
+    return max(rows.schema.names, key=lambda name: rows.column(name).nbytes, default="")
 
 
 def value_bytes(column: pa.Array) -> npt.NDArray[np.int64] | int:

@@ -7,7 +7,7 @@ from pathlib import Path
 from lookup_core.changelog.format import ChangelogFormat
 from lookup_core.dimension_schema import VersionColumns
 from lookup_core.row_bytes import ROW_BYTES
-from lookup_core.settings import CacheMode
+from lookup_core.settings import CacheMode, Match
 from service.config.dimension import DimensionConfig
 from service.config.refresh import Changelog, Notifications, Security
 from service.config.source import PostgresSource
@@ -32,6 +32,7 @@ def postgres_settings(
         statement_timeout_s=config.timeout_s,
         row_bytes=row_bytes,
         has_several_rows=config.match is not None or config.versions is not None,
+        is_first=config.match is Match.FIRST,
         versions=version_columns(config),
         is_followed=config.refresh.feed is not None,
         has_triggers=config.refresh.listen is not None,

@@ -82,10 +82,11 @@ class UnfitRows:
     def too_large(
         cls, ordinals: npt.NDArray[np.int32], *, row_bytes: int, columns: Sequence[str]
     ) -> "UnfitRows":
-        """Rows that exceed the limit; `columns` are those that may be large."""
+        """Rows that exceed the limit; `columns` are the largest ones."""
         detail = (
-            f"a row has more than limits.row_bytes ({row_bytes / 2**20:g} MiB) in"
-            f" {', '.join(columns)}; raise it, or leave large columns out of `columns`"
+            f"the row of a key, or its rows together, exceed limits.row_bytes"
+            f" ({row_bytes / 2**20:g} MiB), most in {', '.join(columns)}; raise it, or leave large"
+            " columns out of `columns`"
         )
         return cls(ErrorCode.ROW_TOO_LARGE, ordinals, detail)
 

@@ -15,7 +15,7 @@ from lookup_core.dimension.batcher import QUERY_BYTES
 from lookup_core.dimension.dimension_events import FetchedRows, UnfitRows
 from lookup_core.dimension_schema import DimensionSchema
 from lookup_core.errors import BackendError, ErrorCode, nearest_name
-from lookup_core.row_bytes import ROW_BYTES, row_bytes
+from lookup_core.row_bytes import ROW_BYTES, largest_column, row_bytes
 from service.connectors.parquet.rows import row_fields
 from service.connectors.ports.row_index import RowIndex
 from service.file_identity import FileIdentity
@@ -117,8 +117,11 @@ class ParquetFile:
         is_beyond = is_kept & (totals[ordinals] > QUERY_BYTES)
         deferred = np.setdiff1d(ordinals[is_beyond], ordinals[is_kept][:1])
         is_kept &= ~np.isin(ordinals, deferred)
-        names, limit = self.schema.columns.names, self._limit.row_bytes
-        unfit = [UnfitRows.too_large(large, row_bytes=limit, columns=names)] if large.size else []
+        unfit = []
+        if large.size:
+            first = matches.positions[np.flatnonzero(ordinals == large[0])[0]]
+            names, limit = [largest_column(self.rows.slice(first, 1))], self._limit.row_bytes
+            unfit = [UnfitRows.too_large(large, row_bytes=limit, columns=names)]
         rows = self._rows(matches.positions[is_kept])
         return FetchedRows(ordinals[is_kept], rows, unfit=unfit, deferred=deferred)
 

@@ -23,6 +23,7 @@ from service.connectors.postgres.queries import (
     blocks_query_with_snapshot,
     bounded_reply,
     bounded_shares,
+    first_rows,
     index_remedy,
     key_arguments,
     key_order,
@@ -186,7 +187,7 @@ class PostgresBackend:
                 detail = "a foreign server does not show whether it uses an index"
                 detail = f"{settings.table}: {detail}; leave require_index out"
                 raise BackendError(ErrorCode.TABLE_UNAVAILABLE, detail, is_permanent=True)
-            query = scanning_query(table, is_ordered=settings.has_several_rows, sends_keys=True)
+            query = self._scanning(table, sends_keys=True)
         elif not is_indexed:
             remedy = index_remedy(table)
             if settings.require_index:
@@ -196,16 +197,22 @@ class PostgresBackend:
                 log.warning(
                     "dimension.lookup_without_index", table=settings.table, create_index=remedy
                 )
-            query = scanning_query(
-                table, is_ordered=settings.has_several_rows, sends_keys=table.has_foreign_parts
-            )
+            query = self._scanning(table, sends_keys=table.has_foreign_parts)
         elif self.uses_index is False:
             log.info("dimension.lookup_with_index", table=settings.table)
+        if settings.is_first:
+            query = first_rows(table, query, 1)
         queries = self._queries(table, bounded_reply(table, query))
         small = queries
         if table.is_unique:
             small = self._queries(table, bounded_shares(table, query))
         return _Lookup(table, queries, small, is_indexed, trial)
+
+    def _scanning(self, table: PostgresTable, *, sends_keys: bool) -> str:
+        is_ordered = self._settings.has_several_rows
+        query = scanning_query(table, is_ordered=is_ordered, sends_keys=sends_keys)
+        # Two show that a key is ambiguous.
+        return query if is_ordered or table.is_unique else first_rows(table, query, 2)
 
     def _queries(self, table: PostgresTable, query: str) -> _Queries:
         if self._settings.is_followed:

@@ -12,6 +12,7 @@ from pyarrow import types
 
 from lookup_core.dimension.batcher import QUERY_BYTES
 from lookup_core.keys.key_casts import UUID_FIELD
+from lookup_core.row_bytes import LISTED_ROW_BYTES
 from service.connectors.postgres.column_values import DAYS, MICROSECONDS
 from service.connectors.postgres.table import (
     ColumnReading,
@@ -24,8 +25,9 @@ from service.connectors.postgres.table import (
 _SNAPSHOT = (
     "pg_catalog.concat(pg_catalog.pg_is_in_recovery(), ' ', pg_catalog.pg_current_snapshot())"
 )
-# Why the values of a row are left out: the high half of its ordinal.
-TOO_LARGE, DEFERRED = 1, 2
+# Why the values of a row are left out: two bits behind the low half of its ordinal. Above them is
+# the number of the largest column of a row that is too large; 0: unknown.
+TOO_LARGE, DEFERRED, COLUMN = 1, 2, 34
 REPLY_BYTES = QUERY_BYTES * 5 // 4  # rows may be larger than the former ones, which size the batch
 # Relations whose columns may be computed: their sizes would cost another computation.
 _COMPUTED = {RelationKind.VIEW, RelationKind.QUERY, RelationKind.FOREIGN_TABLE}
@@ -38,16 +40,18 @@ def lookup_query(table: PostgresTable, *, is_ordered: bool) -> str:
 
     The database compares keys, with its own equality. OFFSET 0 prevents a join: whatever its
     estimates are, the planner uses the index once per key, and never scans the table. With
-    `is_ordered` the rows of a key have the table's order.
+    `is_ordered` all rows of a key have the table's order; else two show that it is ambiguous. For
+    LIMIT 2 the planner would prefer a scan of a table with many rows per key.
     """
     order = f" ORDER BY {', '.join(table.order)}" if is_ordered else ""
+    end = "OFFSET 0" if is_ordered or table.is_unique else "LIMIT (SELECT 2)"
     return _guarded(
         table,
         "SELECT k.ordinal, r.*"  # noqa: S608  names come from the catalog, quoted
         f" FROM {_keys(table)}"
         f" CROSS JOIN LATERAL (SELECT {columns_sql(table)}"
         f" FROM {_rows(table, is_ordered=is_ordered)}"
-        f" WHERE {_matches(table)}{order} OFFSET 0) AS r",
+        f" WHERE {_matches(table)}{order} {end}) AS r",
     )
 
 
@@ -57,7 +61,8 @@ def scanning_query(table: PostgresTable, *, is_ordered: bool, sends_keys: bool =
     With `sends_keys`, the condition on the keys is also one that a foreign server can evaluate,
     with its own index: it receives the arrays as parameters.
     """
-    order = f" ORDER BY {', '.join(('k.ordinal', *table.order))}" if is_ordered else ""
+    terms = ("k.ordinal", *(table.order if is_ordered else ()))
+    order = f" ORDER BY {', '.join(terms)}" if is_ordered or not table.is_unique else ""
     among = _is_among(table) if sends_keys else ""
     return _guarded(
         table,
@@ -183,6 +188,19 @@ def _value(table: PostgresTable, name: str, reading: ColumnReading) -> str:
     return f"CASE WHEN {size} > {8 * table.row_bytes} THEN {blanks} ELSE {value} END"
 
 
+def first_rows(table: PostgresTable, query: str, count: int) -> str:
+    """The first rows of each key in the result of a query, where those of a key follow each other.
+
+    The server reads the others, and does not send them.
+    """
+    names = ("ordinal", *(f"column{number}" for number, _ in enumerate(table.columns, 1)))
+    columns = ", ".join(f"f.{name}" for name in names)
+    return (
+        f"SELECT {columns} FROM (SELECT q.*, pg_catalog.lag(q.ordinal, {count}) OVER () AS former"  # noqa: S608  as above
+        f" FROM ({query} OFFSET 0) AS q) AS f WHERE f.former IS DISTINCT FROM f.ordinal"
+    )
+
+
 def bounded_query(table: PostgresTable, query: str, *, first: int = 0) -> str:
     """The result of a query, in its order, without the large values of rows that are too large.
 
@@ -242,6 +260,7 @@ def _size(table: PostgresTable) -> str:
     """
     large = table.row_bytes + 1
     fixed = sum(each.fixed_bytes for _, each in table.columns if not each.may_be_large)
+    fixed += LISTED_ROW_BYTES * table.has_several_rows
     lengths = "".join(
         f" + COALESCE(pg_catalog.octet_length(q.column{number}), 0)"
         for number, (_, reading) in enumerate(table.columns, 1)
@@ -252,7 +271,10 @@ def _size(table: PostgresTable) -> str:
 
 def _marked(table: PostgresTable, rows: str, marks: Mapping[int, str], *, first: int = 0) -> str:
     """The rows `b`, with the marks whose conditions hold, and then without large values."""
-    branches = " ".join(f"WHEN {condition} THEN {mark << 32}" for mark, condition in marks.items())
+    branches = " ".join(
+        f"WHEN {condition} THEN {mark << 32}{_largest(table) if mark == TOO_LARGE else ''}"
+        for mark, condition in marks.items()
+    )
     values = (
         f"CASE WHEN {' OR '.join(marks.values())} THEN NULL ELSE b.column{number} END"
         if reading.may_be_large and number > first
@@ -261,6 +283,17 @@ def _marked(table: PostgresTable, rows: str, marks: Mapping[int, str], *, first:
     )
     columns = ", ".join(f"{value} AS column{number}" for number, value in enumerate(values, 1))
     return f"SELECT b.ordinal + CASE {branches} ELSE 0 END AS ordinal, {columns} FROM ({rows}) AS b"  # noqa: S608  as above
+
+
+def _largest(table: PostgresTable) -> str:
+    """A term that adds the number of the largest column to a mark; it is evaluated with it only."""
+    lengths = {
+        number: f"pg_catalog.octet_length(b.column{number})"
+        for number, (_, reading) in enumerate(table.columns, 1)
+        if reading.may_be_large
+    }
+    cases = " ".join(f"WHEN {length} THEN {at << COLUMN}" for at, length in lengths.items())
+    return f" + CASE GREATEST({', '.join(lengths.values())}) {cases} ELSE 0 END" if cases else ""
 
 
 def _matches(table: PostgresTable) -> str:

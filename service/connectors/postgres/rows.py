@@ -15,10 +15,10 @@ from pyarrow import types
 from lookup_core.dimension.dimension_events import FetchedRows, UnfitRows
 from lookup_core.errors import BackendError, ErrorCode
 from lookup_core.freshness.table_snapshot import TableSnapshot
-from lookup_core.row_bytes import row_bytes
+from lookup_core.row_bytes import LISTED_ROW_BYTES, largest_column, row_bytes
 from lookup_core.type_texts import type_text
 from service.connectors.postgres.column_values import DecodedColumn
-from service.connectors.postgres.queries import DEFERRED, TOO_LARGE
+from service.connectors.postgres.queries import COLUMN, DEFERRED, TOO_LARGE
 from service.connectors.postgres.table import ColumnReading, PostgresTable
 
 _PYTHON_TYPES: tuple[tuple[Callable[[pa.DataType], bool], type], ...] = (
@@ -87,9 +87,10 @@ def checked_rows(
 ) -> FetchedRows:
     """Rows with ordinals from 1 to `key_count`, at least one; unfit rows are left out.
 
-    The high half of an ordinal is its mark, as in `queries`. Raises BackendError `internal` for
+    The high half of an ordinal has its mark, as in `queries`. Raises BackendError `internal` for
     ordinals or columns that do not belong to the query.
     """
+    largest, ordinals = np.divmod(ordinals, 1 << COLUMN)
     marks, ordinals = np.divmod(ordinals, 1 << 32)
     fits = ordinals.min() >= 1 and ordinals.max() <= key_count
     if not fits or [len(column.values) for column in columns] != [len(ordinals)] * len(
@@ -100,7 +101,8 @@ def checked_rows(
     arrays = [column.values for column in columns]
     rows = pa.record_batch(arrays, schema=table.schema.columns)
     positions = (ordinals - 1).astype(np.int32)
-    fetched = _within_limits(FetchedRows(positions, rows), marks, table)
+    names = [table.columns[number - 1][0] for number in np.unique(largest) if number]
+    fetched = _within_limits(FetchedRows(positions, rows), marks, table, largest=names)
     fits_types = np.ones(len(ordinals), np.bool_)
     for column in columns:
         fits_types[column.unfit] = False
@@ -117,23 +119,29 @@ def checked_rows(
 
 
 def _within_limits(
-    sent: FetchedRows, marks: npt.NDArray[np.int64], table: PostgresTable
+    sent: FetchedRows,
+    marks: npt.NDArray[np.int64],
+    table: PostgresTable,
+    *,
+    largest: Sequence[str],
 ) -> FetchedRows:
     """The rows as they were sent, with the keys that a limit of bytes concerns."""
     ordinals, has_several = sent.ordinals, table.has_several_rows
-    if not marks.any() and not (has_several and sent.rows.nbytes > table.row_bytes):
+    around_bytes = LISTED_ROW_BYTES * has_several
+    sent_bytes = sent.rows.nbytes + around_bytes * len(ordinals)
+    if not marks.any() and not (has_several and sent_bytes > table.row_bytes):
         return sent
     large, cut = ordinals[marks == TOO_LARGE], ordinals[marks == DEFERRED]
     unfit = []
     if has_several:
-        together = np.bincount(ordinals, weights=row_bytes(sent.rows))
+        together = np.bincount(ordinals, weights=row_bytes(sent.rows) + around_bytes)
         # The first key of an answer is cut only if its own rows exceed the answer.
         is_first = cut == ordinals[0]
         large = np.concatenate((large, np.flatnonzero(together > table.row_bytes), cut[is_first]))
     elif (twice := np.intersect1d(cut, ordinals[marks == 0])).size:
         unfit = [UnfitRows(ErrorCode.AMBIGUOUS, twice, ErrorCode.AMBIGUOUS.meaning)]
     if (large := np.unique(large).astype(np.int32)).size:
-        names = [name for name, reading in table.columns if reading.may_be_large or has_several]
+        names = largest or [largest_column(sent.rows)]
         unfit.append(UnfitRows.too_large(large, row_bytes=table.row_bytes, columns=names))
     deferred = np.setdiff1d(cut, [key for each in unfit for key in each.ordinals])
     return replace(sent, unfit=unfit, deferred=deferred.astype(np.int32))

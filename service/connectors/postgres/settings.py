@@ -34,6 +34,7 @@ class PostgresSettings:
     statement_timeout_s: float = 2.0  # on the server; the longest timeout of its lookups
     row_bytes: int = ROW_BYTES  # of one row, or of all rows of a key with several
     has_several_rows: bool = False  # per key, in a stable order
+    is_first: bool = False  # of these, only the first counts
     versions: VersionColumns | None = None  # the validity of each row of a key
     is_followed: bool = False  # by a change feed; rows are fetched with their snapshot
     has_triggers: bool = False  # as the source of the feed

@@ -204,7 +204,7 @@ def postgres_snapshot_rows(blocks: Sequence[bytes | None], table: PostgresTable)
         return loaded_rows(*none)
     read = columns_of_blocks(sent, with_keys(table).columns)
     keys = [column.values.cast(field.type) for column, field in zip(read, schema.key, strict=False)]
-    has_row = BinaryArray.read(ordinals, np.int64).values >> 32 != TOO_LARGE
+    has_row = BinaryArray.read(ordinals, np.int64).values >> 32 & 3 != TOO_LARGE
     for column in read:
         has_row[column.unfit] = False
     return loaded_rows(

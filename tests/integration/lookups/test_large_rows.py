@@ -104,7 +104,7 @@ async def test_large_rows_are_left_out(
         assert sorted(fetched.ordinals.tolist()) == [0, end - 1]
         assert fetched.rows["deep"].to_pylist() == [{"a": "b"}] * 2
         assert not fetched.deferred.size
-    assert "limits.row_bytes (0.0953674 MiB) in words, noise, padded, bytes" in few.unfit[0].detail
+    assert f"(0.0953674 MiB), most in {', '.join(LARGE)}; raise" in few.unfit[0].detail
 
 
 @pytest.mark.parametrize("name", LARGE)
@@ -226,6 +226,41 @@ async def test_rows_of_a_key_count_together(database: Database, kind: str) -> No
     kept = dict(zip(rest.ordinals.tolist(), rest.rows["number"].to_pylist(), strict=True))
     assert (kept[0], kept[3]) == ([1, 2], [1])
     assert not rest.deferred.size
+
+
+@pytest.mark.parametrize("kind", ["indexed", "scanned"])
+@pytest.mark.parametrize(
+    ("settings", "most", "deferred"),
+    [
+        ({}, 3, []),
+        ({"has_several_rows": True, "is_first": True}, 2, []),
+        ({"has_several_rows": True}, 79_500, [1]),
+    ],
+    ids=["none", "first", "all"],
+)
+async def test_many_rows_are_not_sent(
+    database: Database,
+    kind: str,
+    settings: dict[str, bool],
+    most: int,
+    deferred: list[int],
+) -> None:
+    """The server sends no more rows of a key than are used; each of a list has bytes."""
+    database.execute(
+        "CREATE TABLE t (id int8, number int4)",
+        "INSERT INTO t SELECT 1, i FROM generate_series(100000, 200000) i",
+        "INSERT INTO t VALUES (2, 7)",
+        *(["CREATE INDEX ON t (id)"] if kind == "indexed" else []),
+        "ANALYZE t",
+    )
+
+    async with described(PostgresSettings(database.dsn(), "t", ("id",), **settings)) as backend:
+        fetched = await backend.fetch(keys(1, 2), timeout_s=PATIENCE_S)
+        assert backend.uses_index is (kind == "indexed")
+
+    assert fetched.rows.num_rows <= most
+    assert fetched.deferred.tolist() == deferred
+    assert codes(fetched) == ({0: ErrorCode.ROW_TOO_LARGE} if deferred else {})
 
 
 async def test_several_large_rows_are_ambiguous(database: Database) -> None:

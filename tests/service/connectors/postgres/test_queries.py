@@ -110,7 +110,7 @@ def test_lookup_uses_the_index_per_key() -> None:
         f' CROSS JOIN LATERAL (SELECT {COLUMNS} FROM "public"."we ather" AS t WHERE {MATCHES}'
     )
 
-    assert lookup_query(WEATHER, is_ordered=False) == f"{query} OFFSET 0) AS r"
+    assert lookup_query(WEATHER, is_ordered=False) == f"{query} LIMIT (SELECT 2)) AS r"
     assert lookup_query(WEATHER, is_ordered=True) == f"{query} ORDER BY t.ctid OFFSET 0) AS r"
 
 
@@ -162,10 +162,10 @@ def test_foreign_server_receives_the_keys() -> None:
     """The arrays of keys are parameters of a condition that a foreign server can evaluate."""
     query = scanning_query(WEATHER, is_ordered=False, sends_keys=True)
 
-    assert query.endswith(
+    assert (
         f'ON {MATCHES} AND t."origin" = ANY ((SELECT $1::text[])::text[])'
-        ' AND t."hour" = ANY ((SELECT $2::text[]::timestamptz[])::timestamptz[])'
-    )
+        ' AND t."hour" = ANY ((SELECT $2::text[]::timestamptz[])::timestamptz[]) ORDER BY'
+    ) in query
 
 
 def test_rows_without_a_place_are_ordered_by_their_texts() -> None:
@@ -203,8 +203,8 @@ def test_versions_never_valid_are_left_out() -> None:
         *((since,), (since, until), (), ()),
     ]
     where = f't."id" = k.key1 AND {since}'
-    assert f" WHERE {where} OFFSET 0" in lookup_query(history, is_ordered=False)
-    assert scanning_query(history, is_ordered=False).endswith(f" ON {where}")
+    assert f" WHERE {where} LIMIT" in lookup_query(history, is_ordered=False)
+    assert f" ON {where} ORDER BY" in scanning_query(history, is_ordered=False)
 
 
 @pytest.mark.parametrize(
