@@ -201,18 +201,27 @@ def first_rows(table: PostgresTable, query: str, count: int) -> str:
     )
 
 
-def bounded_query(table: PostgresTable, query: str, *, first: int = 0) -> str:
+def bounded_page(table: PostgresTable, query: str, *, first: int) -> str:
     """The result of a query, in its order, without the large values of rows that are too large.
 
-    The high half of their ordinals is TOO_LARGE. The first columns are never left out.
+    The high half of their ordinals is TOO_LARGE; that of rows beyond REPLY_BYTES, or the bytes of
+    one row if these are more, is DEFERRED. The first columns are never left out.
     """
     if not table.may_have_large_rows:
         return query
-    return _marked(table, _sized(table, query), {TOO_LARGE: "b.bytes IS NULL"}, first=first)
+    marks = {TOO_LARGE: "b.bytes IS NULL", DEFERRED: f"b.total > {_reply_bytes(table)}"}
+    return _marked(table, _with_totals(table, query), marks, first=first)
+
+
+def numbered_pages(table: PostgresTable, query: str, *, first: int, page_bytes: int) -> str:
+    """The result of `bounded_page` of any size; the column `page` counts each `page_bytes`."""
+    marks = {TOO_LARGE: "b.bytes IS NULL"}
+    page = f", COALESCE(b.total, 0) / {page_bytes} AS page"
+    return _marked(table, _with_totals(table, query), marks, first=first, more=page)
 
 
 def bounded_shares(table: PostgresTable, query: str) -> str:
-    """The result of `bounded_query` for a table with a row per key; it is quicker for small rows.
+    """The result of `bounded_reply` for a table with a row per key; it is quicker for small rows.
 
     A row beyond its key's share of the answer is DEFERRED: with fewer keys, the share is larger.
     """
@@ -221,26 +230,19 @@ def bounded_shares(table: PostgresTable, query: str) -> str:
         return query
     (_, sending), *_ = table.keys
     keys = "$1::text[]" if sending.is_enum else sending.array(1)
-    limit = max(REPLY_BYTES, table.row_bytes)
-    share = f"(SELECT {limit} / GREATEST(pg_catalog.cardinality({keys}), 1))"
+    share = f"(SELECT {_reply_bytes(table)} / GREATEST(pg_catalog.cardinality({keys}), 1))"
     marks = {TOO_LARGE: "b.bytes IS NULL", DEFERRED: f"b.bytes > {share}"}
-    return _marked(table, _sized(table, query), marks)
+    sized = f"SELECT q.*, {_size(table)} AS bytes FROM ({query} OFFSET 0) AS q OFFSET 0"  # noqa: S608  as above
+    return _marked(table, sized, marks)
 
 
 def bounded_reply(table: PostgresTable, query: str) -> str:
-    """The result of `bounded_query` up to REPLY_BYTES, or the bytes of one row if these are more.
-
-    The rows behind are DEFERRED, without large values; of those of a key, only the first is there.
-    """
+    """The rows of `bounded_page`, but of those beyond only the first one of each key."""
     if not table.may_have_large_rows:
         return query
-    limit, size = max(REPLY_BYTES, table.row_bytes), _size(table)
-    is_first = ", pg_catalog.lag(q.ordinal) OVER w IS DISTINCT FROM q.ordinal AS is_first"
-    totals = (
-        f"SELECT q.*, {size} AS bytes, pg_catalog.sum({size}) OVER w AS total"  # noqa: S608  as above
-        f"{'' if table.is_unique else is_first} FROM ({query} OFFSET 0) AS q"
-        " WINDOW w AS (ROWS UNBOUNDED PRECEDING)"
-    )
+    limit = _reply_bytes(table)
+    is_first = "pg_catalog.lag(q.ordinal) OVER w IS DISTINCT FROM q.ordinal AS is_first"
+    totals = _with_totals(table, query, more="" if table.is_unique else f", {is_first}")
     marks = {TOO_LARGE: "b.bytes IS NULL", DEFERRED: f"b.total > {limit}"}
     reply = _marked(table, totals, marks)
     # The rows of a key are next to each other, and b.total is NULL before the first bytes.
@@ -248,8 +250,17 @@ def bounded_reply(table: PostgresTable, query: str) -> str:
     return reply if table.is_unique else reply + kept
 
 
-def _sized(table: PostgresTable, query: str) -> str:
-    return f"SELECT q.*, {_size(table)} AS bytes FROM ({query} OFFSET 0) AS q OFFSET 0"  # noqa: S608  as above
+def _reply_bytes(table: PostgresTable) -> int:
+    return max(REPLY_BYTES, table.row_bytes)
+
+
+def _with_totals(table: PostgresTable, query: str, *, more: str = "") -> str:
+    """The rows with their bytes, and with the sum of these up to each row."""
+    size = _size(table)
+    return (
+        f"SELECT q.*, {size} AS bytes, pg_catalog.sum({size}) OVER w AS total{more}"  # noqa: S608  as above
+        f" FROM ({query} OFFSET 0) AS q WINDOW w AS (ROWS UNBOUNDED PRECEDING)"
+    )
 
 
 def _size(table: PostgresTable) -> str:
@@ -269,7 +280,9 @@ def _size(table: PostgresTable) -> str:
     return f"NULLIF(LEAST({fixed}::int8{lengths}, {large}), {large})::int4"
 
 
-def _marked(table: PostgresTable, rows: str, marks: Mapping[int, str], *, first: int = 0) -> str:
+def _marked(
+    table: PostgresTable, rows: str, marks: Mapping[int, str], *, first: int = 0, more: str = ""
+) -> str:
     """The rows `b`, with the marks whose conditions hold, and then without large values."""
     branches = " ".join(
         f"WHEN {condition} THEN {mark << 32}{_largest(table) if mark == TOO_LARGE else ''}"
@@ -282,7 +295,8 @@ def _marked(table: PostgresTable, rows: str, marks: Mapping[int, str], *, first:
         for number, (_, reading) in enumerate(table.columns, 1)
     )
     columns = ", ".join(f"{value} AS column{number}" for number, value in enumerate(values, 1))
-    return f"SELECT b.ordinal + CASE {branches} ELSE 0 END AS ordinal, {columns} FROM ({rows}) AS b"  # noqa: S608  as above
+    ordinal = f"b.ordinal + CASE {branches} ELSE 0 END AS ordinal"
+    return f"SELECT {ordinal}, {columns}{more} FROM ({rows}) AS b"  # noqa: S608  as above
 
 
 def _largest(table: PostgresTable) -> str:

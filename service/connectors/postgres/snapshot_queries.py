@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 from pyarrow import types
 
@@ -15,10 +16,11 @@ from lookup_core.sources.splits import Split
 from service.connectors.ports.split_read import loaded_rows
 from service.connectors.postgres.blocks import BinaryArray, columns_of_blocks
 from service.connectors.postgres.queries import (
-    TOO_LARGE,
+    DEFERRED,
     blocks_query,
-    bounded_query,
+    bounded_page,
     columns_sql,
+    numbered_pages,
 )
 from service.connectors.postgres.table import (
     AS_TEXT,
@@ -71,11 +73,12 @@ class ExportedSnapshot:
 class PostgresSnapshotSplit(Split):
     """Pages of rows: page i is the range from bound i to bound i + 1, exclusive; None: open.
 
-    Without range columns, it is a stream of pages. Its position counts the rows that were read.
+    Without range columns, it is a stream of pages. Its position counts the rows that were read. A
+    page with too many bytes is divided when it is read.
     """
 
     snapshot: ExportedSnapshot
-    bounds: Sequence[Bound | None]
+    bounds: list[Bound | None] = field(compare=False)
     total: int | None  # estimated rows
     # {position: next page}; positions are reported at the ends of pages only
     page_at: dict[int, int] = field(default_factory=lambda: {0: 0}, compare=False)
@@ -101,7 +104,10 @@ def postgres_snapshot_query(
     first: Bound | None,
     end: Bound | None,
 ) -> str:
-    """The rows from one bound to the other, exclusive, as blocks; keys come before columns."""
+    """The rows from one bound to the other, exclusive, as blocks; keys come before columns.
+
+    Only those that fit into an answer have their values: see `surplus_ranges`.
+    """
     wide = with_keys(table)
     rows = table.from_item(with_places=CTID in columns)
     # Blocks start with the ordinals of keys; a page has none.
@@ -109,7 +115,7 @@ def postgres_snapshot_query(
         f"SELECT 1::int8 AS ordinal, {columns_sql(wide)} FROM {rows}"  # noqa: S608  names come from the catalog, quoted
         f" WHERE {_has_key(table)}{_range(columns, first, end)}"
     )
-    return blocks_query(wide, bounded_query(wide, query, first=len(table.keys)))
+    return blocks_query(wide, bounded_page(wide, query, first=len(table.keys)))
 
 
 def stream_query(table: PostgresTable, *, page_bytes: int) -> str:
@@ -119,23 +125,32 @@ def stream_query(table: PostgresTable, *, page_bytes: int) -> str:
         f"SELECT 1::int8 AS ordinal, {columns_sql(wide)} FROM {table.from_item()}"  # noqa: S608  as above
         f" WHERE {_has_key(table)}"
     )
-    rows = bounded_query(wide, rows, first=len(table.keys))
-    size = "pg_catalog.sum(pg_catalog.pg_column_size(r)) OVER (ROWS UNBOUNDED PRECEDING)"
-    pages = f"SELECT r.*, {size} / {page_bytes} AS page FROM ({rows} OFFSET 0) AS r"  # noqa: S608  as above
+    pages = numbered_pages(wide, rows, first=len(table.keys), page_bytes=page_bytes)
     return blocks_query(wide, pages, page="page")
 
 
-def bounds_query(table: PostgresTable, columns: Sequence[RangeColumn], *, percent: float) -> str:
-    """The bounds between $1 ranges of about equally many rows, from a sample of blocks."""
+def bounds_query(
+    table: PostgresTable,
+    columns: Sequence[RangeColumn],
+    *,
+    percent: float | None = None,
+    first: Bound | None = None,
+    end: Bound | None = None,
+) -> str:
+    """The bounds between $1 ranges of about equally many rows, of all or of a sample of blocks.
+
+    Further arguments are the bounds of the rows that are divided.
+    """
     names = [f"value{number}" for number, _ in enumerate(columns, 1)]
     values = [f"{column.expression} AS {name}" for column, name in zip(columns, names, strict=True)]
     order = ", ".join(column.expression for column in columns)
     texts = ", ".join(f"s.{name}::text" for name in names)
+    sample = "" if percent is None else f" TABLESAMPLE SYSTEM ({percent})"
     return (
         f"SELECT {texts} FROM (SELECT {', '.join(values)},"  # noqa: S608  as above
         f" row_number() OVER (ORDER BY {order}) * $1::int8 AS share, count(*) OVER () AS total"
-        f" FROM {table.from_item(sample=f' TABLESAMPLE SYSTEM ({percent})')}"
-        f" WHERE {_has_key(table)}) AS s"
+        f" FROM {table.from_item(sample=sample, with_places=CTID in columns)}"
+        f" WHERE {_has_key(table)}{_range(columns, first, end, number=2)}) AS s"
         " WHERE share / total <> (share - $1::int8) / total AND share / total < $1::int8"
         " ORDER BY share"
     )
@@ -179,9 +194,10 @@ def _has_key(table: PostgresTable) -> str:
     return " AND ".join(f"t.{quoted(name)} IS NOT NULL" for name, _ in table.keys)
 
 
-def _range(columns: Sequence[RangeColumn], first: Bound | None, end: Bound | None) -> str:
-    row = ", ".join(column.expression for column in columns)
-    number, conditions = 1, ""
+def _range(
+    columns: Sequence[RangeColumn], first: Bound | None, end: Bound | None, *, number: int = 1
+) -> str:
+    row, conditions = ", ".join(column.expression for column in columns), ""
     for comparison, bound in ((">=", first), ("<", end)):
         if bound is not None:
             numbered = enumerate(columns, number)
@@ -189,6 +205,20 @@ def _range(columns: Sequence[RangeColumn], first: Bound | None, end: Bound | Non
             conditions += f" AND ({row}) {comparison} ({values})"
             number += len(columns)
     return conditions
+
+
+def surplus_ranges(blocks: Sequence[bytes | None]) -> int:
+    """The number of ranges that have the rows of a page which are too many for one; 0: it fits."""
+    if blocks[0] is None:
+        return 0
+    marks = _marks(blocks[0])
+    surplus = int((marks == DEFERRED).sum())
+    # Twice as many as rows of the same size need.
+    return surplus and 2 * -(-len(marks) // max(len(marks) - surplus, 1))
+
+
+def _marks(ordinals: bytes) -> npt.NDArray[np.int64]:
+    return BinaryArray.read(ordinals, np.int64).values >> 32 & 3
 
 
 def postgres_snapshot_rows(blocks: Sequence[bytes | None], table: PostgresTable) -> RowChanges:
@@ -204,7 +234,7 @@ def postgres_snapshot_rows(blocks: Sequence[bytes | None], table: PostgresTable)
         return loaded_rows(*none)
     read = columns_of_blocks(sent, with_keys(table).columns)
     keys = [column.values.cast(field.type) for column, field in zip(read, schema.key, strict=False)]
-    has_row = BinaryArray.read(ordinals, np.int64).values >> 32 & 3 != TOO_LARGE
+    has_row = _marks(ordinals) == 0
     for column in read:
         has_row[column.unfit] = False
     return loaded_rows(

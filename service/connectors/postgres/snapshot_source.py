@@ -36,6 +36,7 @@ from service.connectors.postgres.snapshot_queries import (
     postgres_snapshot_rows,
     some_bound_query,
     stream_query,
+    surplus_ranges,
 )
 from service.connectors.postgres.table import PostgresTable, RelationKind
 
@@ -82,7 +83,7 @@ class PostgresSnapshot:
 
     def __init__(self, settings: PostgresSettings, *, page_bytes: int = 2**20) -> None:
         self._settings = settings
-        self._page_bytes = page_bytes  # of the table on disk, per query
+        self._page_bytes = page_bytes  # of the table on disk, or of a stream's rows, per query
 
     def enumerator(self, schema: DimensionSchema) -> "PostgresSnapshotEnumerator":
         """An enumerator, which keeps the snapshot until it is closed."""
@@ -239,7 +240,7 @@ def _splits(
         PostgresSnapshotSplit(
             id=f"range {number}",
             snapshot=snapshot,
-            bounds=tuple(bounds[first : end + 1]),
+            bounds=bounds[first : end + 1],
             # Negative before the first ANALYZE.
             total=None if row_count < 0 else round(row_count * (end - first) / page_count),
         )
@@ -308,12 +309,27 @@ class PostgresSnapshotReader(SplitReader):
         if split.is_stream:
             self._pending.begin(self._session.next_page())
             return
-        first, end = split.bounds[self._page], split.bounds[self._page + 1]
-        snapshot = split.snapshot
-        query = postgres_snapshot_query(
-            snapshot.table, snapshot.range_columns, first=first, end=end
-        )
-        self._pending.begin(self._session.fetch(query, [*(first or ()), *(end or ())]))
+        self._pending.begin(self._range_page(split, self._page))
+
+    async def _range_page(self, split: PostgresSnapshotSplit, page: int) -> Records:
+        """Read a page of ranges; if its rows exceed an answer, divide it and read its first part.
+
+        The rows of one key are not divided: those beyond the answer are reported without values.
+        """
+        table, columns = split.snapshot.table, split.snapshot.range_columns
+        while True:
+            first, end = split.bounds[page], split.bounds[page + 1]
+            arguments = [*(first or ()), *(end or ())]
+            query = postgres_snapshot_query(table, columns, first=first, end=end)
+            records = await self._session.fetch(query, arguments)
+            if not (ranges := surplus_ranges(tuple(records[0]))):
+                return records
+            query = bounds_query(table, columns, first=first, end=end)
+            found = await self._session.fetch(query, [ranges, *arguments])
+            inner = dict.fromkeys(tuple(each) for each in found if tuple(each) != first)
+            if not inner:
+                return records
+            split.bounds[page + 1 : page + 1] = inner
 
     def _received(
         self, split: PostgresSnapshotSplit, pages: Sequence[Sequence[bytes | None]]

@@ -17,6 +17,7 @@ from lookup_core.dimension_schema import DimensionSchema
 from lookup_core.errors import BackendError, ErrorCode
 from service.connectors.ports.source import SplitPiece
 from service.connectors.postgres.backend import PostgresBackend
+from service.connectors.postgres.queries import REPLY_BYTES
 from service.connectors.postgres.settings import PostgresSettings
 from service.connectors.postgres.snapshot_queries import CTID, PostgresSnapshotSplit
 from service.connectors.postgres.snapshot_source import PostgresSnapshot, PostgresSnapshotReader
@@ -150,10 +151,37 @@ async def looked_up(settings: PostgresSettings, read: ReadSplits) -> list[Any]:
     keys = pa.concat_batches([change.keys for change in changes_of(read)])
     distinct = {repr(key): at for at, key in enumerate(keys.to_pylist())}
     wanted = keys.take(pa.array(distinct.values(), pa.int64()))
-    async with described(settings) as backend:
+    async with described(replace(settings, has_several_rows=True)) as backend:
         fetched = await backend.fetch(wanted, timeout_s=PATIENCE_S)
     keys_found = wanted.take(pa.array(fetched.ordinals)).to_pylist()
     return sorted(zip(keys_found, fetched.rows.to_pylist(), strict=True), key=repr)
+
+
+@pytest.mark.parametrize(
+    ("table", "surplus"), [("indexed", 2), ("t", 0), ("shown", 0)], ids=["key", "place", "stream"]
+)
+async def test_pages_are_bounded_as_they_are_sent(
+    database: Database, table: str, surplus: int
+) -> None:
+    """Rows that take few bytes on disk are loaded in more pages; a key is never divided."""
+    wide = "CASE WHEN i < 90 THEN ('1e' || 120000)::numeric ELSE 1.5 END AS digits"
+    database.execute(
+        f"CREATE TABLE t AS SELECT i, repeat('x', 200000) AS name, {wide}"
+        " FROM generate_series(1, 100) i",
+        "INSERT INTO t SELECT 7, repeat('y', 3000000), 1 FROM generate_series(1, 5)",
+        "CREATE VIEW shown AS SELECT * FROM t",
+        "CREATE TABLE indexed AS SELECT * FROM t",
+        "CREATE INDEX ON indexed (i)",
+        "ANALYZE",
+    )
+
+    _, read = await loaded(await case_of(PostgresSettings(database.dsn(), table, ("i",))))
+
+    pages = changes_of(read)
+    assert len(pages) > 4
+    assert max(page.rows.nbytes for page in pages) <= REPLY_BYTES
+    assert sum(page.keys.num_rows for page in pages) == 105
+    assert sum(int((~page.has_row).sum()) for page in pages) == surplus
 
 
 async def test_keys_with_nulls_are_left_out(database: Database) -> None:

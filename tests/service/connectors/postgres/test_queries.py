@@ -4,6 +4,7 @@ import json
 import re
 from dataclasses import replace
 from decimal import Decimal
+from functools import partial
 from typing import Any
 from uuid import UUID
 
@@ -17,7 +18,7 @@ from service.connectors.postgres.plans import QueryPlan
 from service.connectors.postgres.queries import (
     blocks_query,
     blocks_query_with_snapshot,
-    bounded_query,
+    bounded_page,
     bounded_reply,
     bounded_shares,
     columns_sql,
@@ -120,7 +121,7 @@ def test_only_values_of_any_length_are_measured() -> None:
     short = replace(short, primary_key=("id",))
     several = replace(short, has_several_rows=True)
 
-    makers = (bounded_query, bounded_reply, bounded_shares)
+    makers = (partial(bounded_page, first=0), bounded_reply, bounded_shares)
     assert [make(short, "q") for make in makers] == ["q"] * 3
     assert "octet_length" not in bounded_reply(several, "q")
     assert "octet_length(q.column2)" in bounded_reply(WEATHER, "q")
