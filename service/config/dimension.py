@@ -216,11 +216,18 @@ class DimensionConfig(Section):
 
     @field_validator("default", mode="after")
     @classmethod
-    def _is_of_rows_without_versions(
+    def _fits_rows_of_a_key(
         cls, default: dict[str, Any] | None, info: ValidationInfo
     ) -> dict[str, Any] | None:
         if default is not None and info.data.get("versions") is not None:
             raise ValueError("has no effect with versions: a key without a version is missing")
+        lists = {k: len(v) for k, v in (default or {}).items() if isinstance(v, list)}
+        if info.data.get("match") is Match.ALL and len({*lists.values()}) > 1:
+            lengths = ", ".join(f"{name} has {count}" for name, count in lists.items())
+            raise ValueError(
+                f"the lists are columns of the same rows, and {lengths} values; write as many for"
+                " each column, with null for unknown ones"
+            )
         return default
 
     @field_validator("timeout_s", mode="after")

@@ -213,6 +213,17 @@ def bounded_page(table: PostgresTable, query: str, *, first: int) -> str:
     return _marked(table, _with_totals(table, query), marks, first=first)
 
 
+def small_page(table: PostgresTable, query: str) -> str:
+    """The result of a query that ends with a condition; no row if `bounded_page` marks any.
+
+    It is quicker, because the bytes of stored values are known before they are read. Those of
+    converted ones would be converted twice.
+    """
+    size, limit = _size(table), _reply_bytes(table)
+    total = f"pg_catalog.sum(COALESCE({size}, {limit + 1}))"
+    return f"{query} AND (SELECT {total} <= {limit} FROM ({query}) AS q)"  # noqa: S608  as above
+
+
 def numbered_pages(table: PostgresTable, query: str, *, first: int, page_bytes: int) -> str:
     """The result of `bounded_page` of any size; the column `page` counts each `page_bytes`."""
     marks = {TOO_LARGE: "b.bytes IS NULL"}

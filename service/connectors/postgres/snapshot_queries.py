@@ -21,6 +21,7 @@ from service.connectors.postgres.queries import (
     bounded_page,
     columns_sql,
     numbered_pages,
+    small_page,
 )
 from service.connectors.postgres.table import (
     AS_TEXT,
@@ -103,10 +104,12 @@ def postgres_snapshot_query(
     *,
     first: Bound | None,
     end: Bound | None,
+    is_small: bool = False,
 ) -> str:
     """The rows from one bound to the other, exclusive, as blocks; keys come before columns.
 
-    Only those that fit into an answer have their values: see `surplus_ranges`.
+    Only those that fit into an answer have their values: see `surplus_ranges`. With `is_small`,
+    there is no row unless all fit.
     """
     wide = with_keys(table)
     rows = table.from_item(with_places=CTID in columns)
@@ -115,6 +118,8 @@ def postgres_snapshot_query(
         f"SELECT 1::int8 AS ordinal, {columns_sql(wide)} FROM {rows}"  # noqa: S608  names come from the catalog, quoted
         f" WHERE {_has_key(table)}{_range(columns, first, end)}"
     )
+    if is_small:
+        return blocks_query(wide, small_page(wide, query))
     return blocks_query(wide, bounded_page(wide, query, first=len(table.keys)))
 
 
@@ -205,6 +210,14 @@ def _range(
             conditions += f" AND ({row}) {comparison} ({values})"
             number += len(columns)
     return conditions
+
+
+def is_quickly_sized(table: PostgresTable) -> bool:
+    """Whether rows may be large, and their bytes are known before they are read."""
+    are_stored = not any(
+        reading.may_be_large and reading.expression("") for _, reading in table.columns
+    )
+    return are_stored and table.has_row_places and with_keys(table).may_have_large_rows
 
 
 def surplus_ranges(blocks: Sequence[bytes | None]) -> int:

@@ -31,6 +31,7 @@ from service.connectors.postgres.snapshot_queries import (
     PostgresSnapshotSplit,
     RangeColumn,
     bounds_query,
+    is_quickly_sized,
     key_columns,
     postgres_snapshot_query,
     postgres_snapshot_rows,
@@ -317,11 +318,15 @@ class PostgresSnapshotReader(SplitReader):
         The rows of one key are not divided: those beyond the answer are reported without values.
         """
         table, columns = split.snapshot.table, split.snapshot.range_columns
+        is_small = is_quickly_sized(table)
         while True:
             first, end = split.bounds[page], split.bounds[page + 1]
             arguments = [*(first or ()), *(end or ())]
-            query = postgres_snapshot_query(table, columns, first=first, end=end)
+            query = postgres_snapshot_query(table, columns, first=first, end=end, is_small=is_small)
             records = await self._session.fetch(query, arguments)
+            if is_small and records[0][0] is None:  # too large, or empty
+                is_small = False
+                continue
             if not (ranges := surplus_ranges(tuple(records[0]))):
                 return records
             query = bounds_query(table, columns, first=first, end=end)
