@@ -13,7 +13,11 @@ from service.config.refresh import Changelog, Notifications, Security
 from service.config.source import PostgresSource
 from service.connectors.kafka.settings import KafkaSettings
 from service.connectors.postgres.notifications_session import PostgresNotificationsSettings
-from service.connectors.postgres.settings import PostgresSettings, RotatedDsn
+from service.connectors.postgres.settings import (
+    CONNECT_TIMEOUT_S,
+    PostgresSettings,
+    RotatedDsn,
+)
 from service.version import program_name
 
 
@@ -27,6 +31,7 @@ def postgres_settings(
         key=config.key,
         columns=config.columns,
         types=config.arrow_types(),
+        connect_timeout_s=source.read_connect_timeout_s() or CONNECT_TIMEOUT_S,
         query=source.query,
         where=source.where,
         statement_timeout_s=config.timeout_s,
@@ -63,6 +68,7 @@ def notifications_settings(
         source.relation,
         listen.channel_of(name),
         script=script,
+        connect_timeout_s=source.read_connect_timeout_s() or CONNECT_TIMEOUT_S,
         dsn_now=_dsn_now(source),
     )
 

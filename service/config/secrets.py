@@ -2,9 +2,10 @@
 
 import re
 import stat
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import parse_qs, unquote, urlsplit
 
 from pydantic import AfterValidator, SecretStr
 from pydantic_core import PydanticCustomError
@@ -55,6 +56,10 @@ ESCAPED = (
 )
 HOST = "has an empty or faulty host; write host:5432, and several as host1:5432,host2:5432"
 PORT = "has a port that is no number from 1 to 65535; write host:5432"
+HOST_TWICE = (
+    "has host or port also as a parameter; write them once, as host:port before the database"
+)
+PORTS = "has another number of ports than of hosts; write one port for each host"
 PARAMETERS = "has parameters in another form than ?name=value&name=value"
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]|%00")
 _HOST = re.compile(r"(?:\[[^\[\]]+\]|[^:\[\]]+)(?::(.*))?")
@@ -62,12 +67,42 @@ _TLS_VERSIONS = ("TLSv1", "TLSv1.1", "TLSv1.2", "TLSv1.3")
 _CHOICES = {  # {parameter: its values}
     "sslmode": ("disable", "allow", "prefer", "require", "verify-ca", "verify-full"),
     "sslnegotiation": ("postgres", "direct"),
+    "gsslib": ("gssapi",),
+    "client_encoding": ("utf8", "utf-8", "UTF-8", "UTF8"),
     "ssl_min_protocol_version": _TLS_VERSIONS,
     "ssl_max_protocol_version": _TLS_VERSIONS,
     "target_session_attrs": (
         *("any", "primary", "standby", "read-write", "read-only", "prefer-standby"),
     ),
 }
+_LIBPQ_ONLY = {  # {remedy: parameters of libpq that asyncpg would send to the server as settings}
+    "remove it: the timeout of a dimension ends a query on a dead connection": (
+        *("keepalives", "keepalives_count", "keepalives_idle", "keepalives_interval"),
+        "tcp_user_timeout",
+    ),
+    "remove it; sslmode=verify-full authenticates the server": (
+        *("channel_binding", "gssdelegation", "gssencmode", "requirepeer", "require_auth"),
+    ),
+    "remove it; a password is read from dsn_file or passfile": (
+        *("scram_client_key", "scram_server_key", "oauth_issuer", "oauth_client_id"),
+        *("oauth_client_secret", "oauth_scope"),
+    ),
+    "set sslmode=require": ("requiressl", "ssl"),
+    "set sslcrl, the file of all lists": ("sslcrldir",),
+    "set sslcert": ("sslcertmode",),
+    "set the environment variable SSLKEYLOGFILE": ("sslkeylogfile",),
+    "set the environment variable PGSERVICEFILE": ("servicefile",),
+    "write the address in place of the host": ("hostaddr",),
+    "remove it: hosts are tried in the order of the address": ("load_balance_hosts",),
+    "remove it: sessions are named sidelook": ("fallback_application_name",),
+    "remove it: it has no effect here": (
+        *("authtype", "max_protocol_version", "min_protocol_version", "replication"),
+        *("sslcompression", "sslsni", "tty"),
+    ),
+}
+_REMEDIES = {name: remedy for remedy, names in _LIBPQ_ONLY.items() for name in names}
+_CONNECT_TIMEOUT = "connect_timeout"
+_MAX_CONNECT_TIMEOUT_S = 600
 
 
 def check_dsn(dsn: SecretStr) -> SecretStr:
@@ -87,7 +122,7 @@ def check_dsn(dsn: SecretStr) -> SecretStr:
     is_cut = not login and "@" in parts.query and "user=" not in parts.query  # by a ?
     if "#" in text or "@" in login or "@" in parts.path or is_cut:
         raise ValueError(ESCAPED)
-    fault = _hosts_fault(hosts) or _parameters_fault(parts.query)
+    fault = _hosts_fault(hosts) or _parameters_fault(parts.query, has_hosts=bool(hosts))
     if fault is not None:
         raise ValueError(fault)
     return dsn
@@ -101,17 +136,67 @@ def _hosts_fault(hosts: str) -> str | None:
     return None if all(map(_is_port, ports)) else PORT
 
 
-def _parameters_fault(query: str) -> str | None:
+def _parameters_fault(query: str, *, has_hosts: bool) -> str | None:
     try:
-        parameters = parse_qs(query, strict_parsing=True) if query else {}
+        parsed = parse_qs(query, strict_parsing=True) if query else {}
     except ValueError:
         return PARAMETERS
-    if "port" in parameters and not all(map(_is_port, parameters["port"][-1].split(","))):
+    parameters = {name: values[-1] for name, values in parsed.items()}
+    return _places_fault(parameters, has_hosts=has_hosts) or _settings_fault(parameters)
+
+
+def _places_fault(parameters: Mapping[str, str], *, has_hosts: bool) -> str | None:
+    ports = parameters.get("port", "1").split(",")
+    if not all(map(_is_port, ports)):
         return PORT
+    if has_hosts and not parameters.keys().isdisjoint({"host", "port"}):
+        return HOST_TWICE  # asyncpg would ignore the parameters
+    hosts = parameters.get("host", "").split(",")
+    return PORTS if 1 != len(ports) != len(hosts) else None
+
+
+def _settings_fault(parameters: Mapping[str, str]) -> str | None:
+    for name in parameters:
+        if remedy := _REMEDIES.get(name.lower()):
+            return f"has {name.lower()}, which only libpq supports; {remedy}"
     for name, values in _CHOICES.items():
-        if parameters.get(name, values)[-1] not in values:
-            return f"has an unknown {name}; set {', '.join(values[:-1])} or {values[-1]}"
+        if parameters.get(name, values[-1]) not in values:
+            choices = " or ".join(filter(None, [", ".join(values[:-1]), values[-1]]))
+            return f"has an unknown {name}; set {choices}"
+    return _tls_fault(parameters) or _timeout_fault(parameters)
+
+
+def _tls_fault(parameters: Mapping[str, str]) -> str | None:
+    if parameters.get("sslrootcert") == "system":
+        return "has sslrootcert=system, which only libpq supports; name the file of the authorities"
+    is_encrypted = parameters.get("sslmode") in {"require", "verify-ca", "verify-full"}
+    if parameters.get("sslnegotiation") == "direct" and not is_encrypted:
+        return "has sslnegotiation=direct, which needs sslmode require, verify-ca or verify-full"
     return None
+
+
+def _timeout_fault(parameters: Mapping[str, str]) -> str | None:
+    text = parameters.get(_CONNECT_TIMEOUT, "1")
+    if re.fullmatch("[1-9][0-9]{0,2}", text) and int(text) <= _MAX_CONNECT_TIMEOUT_S:
+        return None
+    return (
+        f"has an unknown {_CONNECT_TIMEOUT}; set whole seconds from 1 to {_MAX_CONNECT_TIMEOUT_S}"
+    )
+
+
+def connect_timeout_s(dsn: str) -> float | None:
+    """The `connect_timeout` of a valid address; None without one."""
+    values = parse_qs(urlsplit(dsn).query).get(_CONNECT_TIMEOUT)
+    return None if values is None else float(values[-1])
+
+
+def without_connect_timeout(dsn: str) -> str:
+    """A valid address without `connect_timeout`, which asyncpg would send to the server."""
+    address, _, query = dsn.partition("?")
+    kept = [
+        each for each in query.split("&") if unquote(each.partition("=")[0]) != _CONNECT_TIMEOUT
+    ]
+    return "?".join(filter(None, [address, "&".join(kept)]))
 
 
 def _is_port(text: str) -> bool:

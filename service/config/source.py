@@ -10,7 +10,15 @@ from typing import Annotated, Literal
 
 from pydantic import Field, SecretStr, ValidationInfo, field_validator
 
-from service.config.secrets import Dsn, SecretFile, SqlText, check_dsn, read_secret
+from service.config.secrets import (
+    Dsn,
+    SecretFile,
+    SqlText,
+    check_dsn,
+    connect_timeout_s,
+    read_secret,
+    without_connect_timeout,
+)
 from service.config.section import Section
 
 _TOKEN = re.compile(
@@ -161,15 +169,23 @@ class PostgresSource(Section):
         return f"cannot follow source.where, whose result may change without the row: {found[0]}"
 
     def read_dsn(self) -> str:
-        """Return the address with its password, read from the file; raises OSError."""
+        """The address for asyncpg with its password, read from the file; raises OSError."""
+        return without_connect_timeout(self._read_text())
+
+    def read_new_dsn(self) -> str:
+        """`read_dsn` of a changed file; raises OSError, or ValueError for a fault."""
+        text = check_dsn(SecretStr(self._read_text())).get_secret_value()
+        return without_connect_timeout(text)
+
+    def read_connect_timeout_s(self) -> float | None:
+        """The `connect_timeout` of the address at the start, None without one; raises OSError."""
+        return connect_timeout_s(self._read_text())
+
+    def _read_text(self) -> str:
         if self.dsn is not None:
             return self.dsn.get_secret_value()
         assert self.dsn_file is not None, "validated: one of both is set"
         return read_secret(self.dsn_file)
-
-    def read_new_dsn(self) -> str:
-        """Return the address of a changed file; raises OSError, or ValueError for a fault."""
-        return check_dsn(SecretStr(self.read_dsn())).get_secret_value()
 
 
 class ParquetSource(Section):

@@ -72,9 +72,10 @@ def decoder_of(mode: str, origin: TableOrigin) -> ChangeDecoder:
 
 
 def test_table_is_queried_as_configured() -> None:
-    """Every setting of the connector comes from the configuration."""
+    """Every setting of the connector comes from the configuration, or from the address."""
+    address = "postgresql://h/d?connect_timeout=9&search_path=shop"
     config = table(
-        source=ADDRESS,
+        source=ADDRESS | {"dsn": address},
         key=["id"],
         columns=["a", "since"],
         versions={"valid_from": "since"},
@@ -84,10 +85,11 @@ def test_table_is_queried_as_configured() -> None:
     assert isinstance(config.source, PostgresSource)
 
     assert postgres_settings(config, config.source, row_bytes=7) == PostgresSettings(
-        "postgresql://h/d",
+        "postgresql://h/d?search_path=shop",
         "shop.t",
         ("id",),
         ("a", "since"),
+        connect_timeout_s=9.0,
         row_bytes=7,
         statement_timeout_s=7.0,
         has_several_rows=True,

@@ -9,7 +9,7 @@ from typing import Any, Self, TypeAlias, cast
 import asyncpg
 
 from lookup_core.errors import BackendError, ErrorCode
-from service.connectors.postgres.errors import explained, mapped_errors
+from service.connectors.postgres.errors import explained, mapped_errors, mapped_parameters
 from service.connectors.postgres.plans import INDEXES, QueryPlan
 from service.connectors.postgres.settings import PostgresSettings
 
@@ -144,7 +144,8 @@ class PostgresPool:
 
     async def _connect(self, *_first_dsn: Any, **options: Any) -> PostgresSession:  # noqa: ANN401  passed on
         # The pool would keep the first DSN, whose password may be rotated.
-        session = await asyncpg.connect(self.settings.current_dsn(), **options)
+        with mapped_parameters():
+            session = await asyncpg.connect(self.settings.current_dsn(), **options)
         return cast("PostgresSession", session)
 
 
@@ -333,12 +334,13 @@ class DedicatedSession:
 
 async def dedicated_connection(settings: PostgresSettings, purpose: str) -> Connection:
     """A connection of a `DedicatedSession`; the server shows its purpose as application name."""
-    return await asyncpg.connect(
-        settings.current_dsn(),
-        timeout=settings.connect_timeout_s,
-        server_settings={"application_name": f"sidelook {purpose}"},
-        statement_cache_size=settings.statement_cache_size,
-    )
+    with mapped_parameters():
+        return await asyncpg.connect(
+            settings.current_dsn(),
+            timeout=settings.connect_timeout_s,
+            server_settings={"application_name": f"sidelook {purpose}"},
+            statement_cache_size=settings.statement_cache_size,
+        )
 
 
 async def close_session(connection: Connection) -> None:

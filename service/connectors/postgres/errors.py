@@ -126,6 +126,34 @@ _MAPPED = (
 )
 
 
+# Of a parameter at the start of a session: its value, right, name, SQL of `options`, or time.
+_OF_PARAMETERS = frozenset({"22023", "42501", "42601", "42704", "55P02"})
+_CONNECT_RIGHT = "CheckMyDatabase"  # the function that reports its lack, also with 42501
+_UNSUPPORTED = "unsupported startup parameter"  # PgBouncer's message, in one language
+
+
+class RefusedParameterError(asyncpg.InterfaceError):
+    """The server or its pooler refused a parameter of the session; the text names it."""
+
+
+@contextmanager
+def mapped_parameters() -> Iterator[None]:
+    """Raise RefusedParameterError, chained, if an attempt to connect fails for a parameter."""
+    try:
+        yield
+    except asyncpg.PostgresError as error:
+        is_pooler = str(error).startswith(_UNSUPPORTED)
+        of_parameter = error.sqlstate in _OF_PARAMETERS
+        if not is_pooler and (not of_parameter or error.server_source_function == _CONNECT_RIGHT):
+            raise
+        name = _quoted_name(str(error.args[0]))
+        known = f"the parameter {name!r}" if name else "a parameter"
+        remedy = f"; {_POOLER}" if is_pooler else ""
+        raise RefusedParameterError(
+            f"the server refuses {known} of the session; correct or remove it in the DSN{remedy}"
+        ) from error
+
+
 @contextmanager
 def mapped_errors(table: str, *, sends_keys: bool = True) -> Iterator[None]:
     """Raise BackendError, chained, for every error of a query or a connection attempt."""
@@ -139,8 +167,8 @@ def mapped_errors(table: str, *, sends_keys: bool = True) -> Iterator[None]:
                 ErrorCode.BACKEND_REJECTED,
                 f"a row cannot be read ({kind}); {_ROW_REMEDY}",
             )
-        # A missing database needs another DSN, or a person who creates it.
-        is_permanent = isinstance(error, asyncpg.InvalidCatalogNameError)
+        # They need another DSN, or a person who creates the database.
+        is_permanent = isinstance(error, (asyncpg.InvalidCatalogNameError, RefusedParameterError))
         raise BackendError(code, f"{table}: {reason}", is_permanent=is_permanent) from error
 
 
@@ -174,11 +202,15 @@ def explained(error: BaseException) -> tuple[ErrorCode, str]:
             return _STATES["0A"]
         case UnicodeError():
             return ErrorCode.VALUE_REJECTED, INVALID_TEXT
-    return ErrorCode.BACKEND_UNAVAILABLE, _connect_reason(error)
+    is_refused = isinstance(error, RefusedParameterError)
+    code = ErrorCode.BACKEND_REJECTED if is_refused else ErrorCode.BACKEND_UNAVAILABLE
+    return code, _connect_reason(error)
 
 
 def _connect_reason(error: BaseException) -> str:
     match error:
+        case RefusedParameterError():
+            return str(error)
         case OSError(errno=errno.EADDRNOTAVAIL):
             return "this machine has no free port for the connection; close others"
         case OSError() if type(error) in _FILE_FAULTS and not _is_of_socket(error):
@@ -206,13 +238,17 @@ def _missing_right(error: asyncpg.PostgresError) -> str | None:
 
 
 # The message quotes the name as the server's language does; PgBouncer puts it at the end.
-_DATABASE_NAME = re.compile(r"""["«»„“]\s?([^"«»„“”]+?)\s?["«»“”]|: (\S+)$""")
+_QUOTED_NAME = re.compile(r"""["«»„“]\s?([^"«»„“”]+?)\s?["«»“”]|: (\S+)$""")
+
+
+def _quoted_name(message: str) -> str:
+    """The first name, for messages on the DSN: no value of a row; empty without a name."""
+    found = _QUOTED_NAME.search(message)
+    return "" if found is None else found[1] or found[2]
 
 
 def _missing_database(message: str) -> str:
-    """The reason, with the name that the DSN has: no value of a row."""
-    found = _DATABASE_NAME.search(message)
-    name = "" if found is None else found[1] or found[2]
+    name = _quoted_name(message)
     known = f"the database {name!r} of the DSN" if name else "the database of the DSN"
     create = f"createdb {shlex.quote(name)}" if name else "createdb"
     return f"{known} does not exist; create it ({create}), or correct the name in the DSN"

@@ -14,7 +14,8 @@ from asyncpg.connect_utils import SessionAttribute
 from lookup_core.dimension_schema import DimensionSchema
 from lookup_core.errors import BackendError, ErrorCode
 from service.connectors.postgres.connections import Connection, DedicatedSession
-from service.connectors.postgres.errors import mapped_errors
+from service.connectors.postgres.errors import mapped_errors, mapped_parameters
+from service.connectors.postgres.settings import CONNECT_TIMEOUT_S
 from service.connectors.postgres.table_version import TABLE_VERSION, TriggerCheck
 from service.connectors.postgres.triggers import trigger_names
 
@@ -39,7 +40,7 @@ class PostgresNotificationsSettings:
     table: str  # parsed as in SQL
     channel: str
     script: str = "gen-triggers"  # the command that prints the triggers' SQL, for messages
-    connect_timeout_s: float = 3.0
+    connect_timeout_s: float = CONNECT_TIMEOUT_S
     heartbeat_interval_s: float = 5.0
     heartbeat_timeout_s: float = 15.0  # then the connection is closed
     max_waiting_bytes: int = 8 * 2**20  # of unread payloads
@@ -138,11 +139,12 @@ class PostgresNotificationsSession(DedicatedSession):
     async def _connected(self) -> Connection:
         try:
             # A DSN for lookups on a standby may list the primary, too.
-            return await asyncpg.connect(
-                self._settings.current_dsn(),
-                server_settings=self._settings.server_settings,
-                target_session_attrs=SessionAttribute.primary,
-            )
+            with mapped_parameters():
+                return await asyncpg.connect(
+                    self._settings.current_dsn(),
+                    server_settings=self._settings.server_settings,
+                    target_session_attrs=SessionAttribute.primary,
+                )
         except asyncpg.TargetServerAttributeNotMatched as error:
             reason = "LISTEN needs the primary server, and the DSN leads to a standby"
             raise self.failure(ErrorCode.BACKEND_UNAVAILABLE, reason) from error

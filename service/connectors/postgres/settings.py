@@ -13,6 +13,8 @@ from lookup_core.row_bytes import ROW_BYTES
 
 log = structlog.get_logger()
 
+CONNECT_TIMEOUT_S = 3.0  # unless the DSN has a `connect_timeout`
+
 _HOST = r"(?:[\w.-]+|\[[\da-fA-F:.]+\])(?::\d+)?"
 # No @ may follow the hosts: the text before it could be the end of a password with / or ?.
 _DSN = re.compile(rf"\w+://(?:[^@/?#]*@)?({_HOST}(?:,{_HOST})*)(?:[/?][^@]*)?", re.ASCII)
@@ -30,7 +32,7 @@ class PostgresSettings:
     query: str | None = None  # one SELECT instead of a table
     where: str | None = None  # condition of the rows that the dimension has
     max_connections: int = 4  # of a pool
-    connect_timeout_s: float = 3.0
+    connect_timeout_s: float = CONNECT_TIMEOUT_S
     statement_timeout_s: float = 2.0  # on the server; the longest timeout of its lookups
     row_bytes: int = ROW_BYTES  # of one row, or of all rows of a key with several
     has_several_rows: bool = False  # per key, in a stable order

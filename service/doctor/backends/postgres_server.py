@@ -16,7 +16,7 @@ from service.config.settings import Settings
 from service.config.source import PostgresSource
 from service.connector_settings import postgres_settings
 from service.connectors.postgres.connections import close_session
-from service.connectors.postgres.errors import mapped_errors
+from service.connectors.postgres.errors import mapped_errors, mapped_parameters
 from service.connectors.postgres.settings import PostgresSettings
 from service.doctor.clock_skew import ClockReading
 
@@ -90,11 +90,12 @@ async def read_postgres_server(settings: PostgresSettings) -> PostgresServer:
     """Read the properties; raises BackendError within twice the connect timeout."""
     with mapped_errors(settings.table):
         async with asyncio.timeout(settings.connect_timeout_s):
-            session = await asyncpg.connect(
-                settings.dsn,
-                server_settings=settings.server_settings,
-                statement_cache_size=settings.statement_cache_size,
-            )
+            with mapped_parameters():
+                session = await asyncpg.connect(
+                    settings.dsn,
+                    server_settings=settings.server_settings,
+                    statement_cache_size=settings.statement_cache_size,
+                )
         process = session.get_server_pid()
         try:
             async with asyncio.timeout(settings.connect_timeout_s):

@@ -68,6 +68,30 @@ async def test_missing_database_is_unavailable(database: Database) -> None:
     assert refusal.is_permanent
 
 
+@pytest.mark.parametrize(
+    ("parameter", "name"),
+    [
+        ("foo=bar", "the parameter 'foo'"),
+        ("options=-c%20foo%3D1", "the parameter 'foo'"),
+        ("timezone=Mars", "the parameter 'TimeZone'"),
+        ("shared_buffers=1", "the parameter 'shared_buffers'"),
+        ("log_statement=all", "the parameter 'log_statement'"),
+        ("options=-c", "the parameter '-c'"),
+    ],
+)
+async def test_refused_parameter_is_named(database: Database, parameter: str, name: str) -> None:
+    """A parameter of the DSN that the server refuses is a fault of the DSN, not of the table."""
+    database.execute(THINGS)
+    dsn = create_reader(database, table="things")
+
+    refusal = await refusal_of(things(f"{dsn}&{parameter}"))
+
+    assert (refusal.code, refusal.is_permanent) == (ErrorCode.BACKEND_REJECTED, True)
+    assert refusal.detail == (
+        f"things: the server refuses {name} of the session; correct or remove it in the DSN"
+    )
+
+
 async def test_missing_tls_is_unavailable(
     database: Database, postgres_server: PostgresServer
 ) -> None:

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from psycopg.pq import Conninfo
 from pydantic import SecretStr
 
 from service.config.host_port import HostPort, parse_host_port
@@ -12,9 +13,11 @@ from service.config.quantity import count, duration, duration_text, factor, size
 from service.config.secrets import (
     ESCAPED,
     HOST,
+    HOST_TWICE,
     ONE_LINE,
     PARAMETERS,
     PORT,
+    PORTS,
     check_dsn,
     holds_password,
 )
@@ -61,13 +64,15 @@ TAKEN: list[tuple[Parser, object, object]] = [
     *[
         (check_dsn, SecretStr(dsn), SecretStr(dsn))
         for dsn in (
-            *("postgresql://u@h:5432/d", "postgres://h", "postgresql:///d?host=/run&port=1,2"),
-            *("postgresql://u@h,[::1]:2/d?sslmode=allow", "postgresql://h/d?user=me@shop&port=1"),
+            *("postgresql://u@h:5432/d", "postgres://h", "postgresql:///d?host=/run,i&port=1,2"),
+            *("postgresql://u@h,[::1]:2/d?sslmode=allow", "postgresql://h/d?user=me@shop"),
             *(
                 "postgresql://u:a%23%2F b%@h:65535/",
                 "postgresql://%2Frun:1/d?options=-c%20jit%3Doff",
             ),
             "postgresql://u@h/d?sslmode=verify-full&target_session_attrs=read-write",
+            "postgresql://u@h/d?connect_timeout=10&search_path=shop&statement_timeout=1s&a.b=c",
+            "postgresql://u@h/d?sslmode=require&sslnegotiation=direct&client_encoding=UTF8",
         )
     ],
 ]
@@ -202,6 +207,8 @@ REFUSED_DSNS = {  # {fault: addresses}
             "postgresql://u:geheim",
         ),
     ],
+    HOST_TWICE: ["postgresql://u:geheim@h/d?port=1", "postgresql://h/d?host=i"],
+    PORTS: ["postgresql:///d?host=/run&port=1,2", "postgresql:///d?port=1,2"],
     PARAMETERS: ["postgresql://u:geheim@h/d?sslmode", "postgresql://u:geheim@h/d?a=b&&c"],
     "has an unknown sslmode; set disable, allow, prefer, require, verify-ca or verify-full": [
         "postgresql://u:geheim@h/d?sslmode=bogus",
@@ -209,6 +216,20 @@ REFUSED_DSNS = {  # {fault: addresses}
     ],
     "has an unknown target_session_attrs; set any, primary, standby, read-write, read-only or "
     "prefer-standby": ["postgresql://u:geheim@h/d?target_session_attrs=master"],
+    "has an unknown gsslib; set gssapi": ["postgresql://u:geheim@h/d?gsslib=sspi"],
+    "has an unknown connect_timeout; set whole seconds from 1 to 600": [
+        f"postgresql://u:geheim@h/d?connect_timeout={each}" for each in ("0", "-1", "1.5", "601")
+    ],
+    "has keepalives_idle, which only libpq supports; remove it: the timeout of a dimension ends a "
+    "query on a dead connection": ["postgresql://u:geheim@h/d?a.b=c&keepalives_idle=5"],
+    "has channel_binding, which only libpq supports; remove it; sslmode=verify-full authenticates "
+    "the server": ["postgresql://u:geheim@h/d?channel_binding=require"],
+    "has sslrootcert=system, which only libpq supports; name the file of the authorities": [
+        "postgresql://u:geheim@h/d?sslmode=verify-full&sslrootcert=system"
+    ],
+    "has sslnegotiation=direct, which needs sslmode require, verify-ca or verify-full": [
+        "postgresql://u:geheim@h/d?sslmode=prefer&sslnegotiation=direct"
+    ],
 }
 
 
@@ -222,6 +243,30 @@ def test_refused_addresses_are_not_shown(fault: str, dsn: str) -> None:
 
     assert str(raised.value) == fault
     assert raised.value.__suppress_context__ or raised.value.__context__ is None
+
+
+OF_ASYNCPG = (
+    *("user", "password", "passfile", "dbname", "host", "port", "service", "krbsrvname"),
+    *("sslcert", "sslkey", "sslpassword", "sslrootcert", "sslcrl"),
+)
+
+
+def test_parameters_of_libpq_are_known() -> None:
+    """The server gets no parameter of libpq as a setting: each is supported, removed or refused."""
+    keywords = [each.keyword.decode() for each in Conninfo.get_defaults()]
+    passing = {name for name in keywords if not fault_of(f"postgresql:///d?{name}=9")}
+
+    assert passing == {*OF_ASYNCPG, "connect_timeout", "options", "application_name"}
+    assert all(name in fault_of(f"postgresql:///d?{name}=9") for name in {*keywords} - passing)
+
+
+def fault_of(dsn: str) -> str:
+    """The fault of an address, empty without one."""
+    try:
+        check_dsn(SecretStr(dsn))
+    except ValueError as error:
+        return str(error)
+    return ""
 
 
 @pytest.mark.parametrize(

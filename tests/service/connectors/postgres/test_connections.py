@@ -20,7 +20,7 @@ from lookup_core.sources.splits import ReadingMode
 from service.config.source import PostgresSource
 from service.connectors.postgres.backend import PostgresBackend
 from service.connectors.postgres.connections import PostgresConnections, close_session
-from service.connectors.postgres.errors import explained, mapped_errors
+from service.connectors.postgres.errors import explained, mapped_errors, mapped_parameters
 from service.connectors.postgres.settings import PostgresSettings, RotatedDsn
 from service.connectors.postgres.snapshot_source import (
     PostgresSnapshot,
@@ -174,6 +174,23 @@ def test_missing_database_is_named(message: str, reason: str) -> None:
 
     assert reason in caught.value.detail
     assert (caught.value.code, caught.value.is_retryable) == (ErrorCode.BACKEND_UNAVAILABLE, False)
+
+
+def test_parameter_that_a_pooler_lacks_is_named() -> None:
+    """PgBouncer refuses parameters as a breach of the protocol; a missing right is no parameter."""
+    refusal = {"C": "08P01", "M": "unsupported startup parameter: jit"}
+    no_right = {"C": "42501", "M": "permission denied for database a", "R": "CheckMyDatabase"}
+
+    with pytest.raises(BackendError) as caught, mapped_errors("t"), mapped_parameters():
+        raise asyncpg.PostgresError.new(refusal)
+    with pytest.raises(asyncpg.InsufficientPrivilegeError), mapped_parameters():
+        raise asyncpg.PostgresError.new(no_right)
+
+    assert caught.value.code is ErrorCode.BACKEND_REJECTED
+    assert caught.value.detail == (
+        "t: the server refuses the parameter 'jit' of the session; correct or remove it in the "
+        "DSN; behind PgBouncer, set pgbouncer: true"
+    )
 
 
 @pytest.mark.parametrize("state", STATES)
