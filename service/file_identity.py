@@ -1,6 +1,8 @@
-"""Identity of a file, to detect that it was replaced or written."""
+"""Files that may be replaced at any time: their identity, and reading without blocking."""
 
+import errno
 import os
+import stat
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
@@ -19,3 +21,18 @@ class FileIdentity:
         """Identity of the current file; raises OSError."""
         found = os.stat(path)  # noqa: PTH116 - of thousands of files: four times as fast
         return cls(found.st_ino, found.st_mtime_ns, found.st_size)
+
+
+def read_regular_file(path: Path) -> bytes:
+    """The content of a file or of the target of its link; raises OSError, also for other kinds.
+
+    Opening a FIFO or a device could block, and so would reading it.
+    """
+    with open(path, "rb", opener=_open_at_once) as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise OSError(errno.EINVAL, "not a regular file", str(path))
+        return file.read()
+
+
+def _open_at_once(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NONBLOCK | os.O_NOCTTY)

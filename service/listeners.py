@@ -11,7 +11,7 @@ from aiohttp import web
 
 from lookup_core.errors import ConfigurationError
 from service.bound_sockets import BACKLOG, BoundSockets, UnixSocket
-from service.config.settings import Settings
+from service.config.settings import Auth, Settings
 from service.http.application import ServiceParts, application, health_application
 from service.http.limits import Limits
 from service.http.readiness import Readiness
@@ -60,17 +60,20 @@ async def listeners(
     Sockets of a listener that is closed are empty.
     """
     listen, limits = settings.listen, parts.limits
+    _watch_tokens(settings.auth, parts.readiness)
     async with AsyncExitStack() as stack:
         if listen.unix is not None:
             assert sockets.unix is not None
-            runner = await _set_up(application(parts, _access(settings, None)), limits, stack)
+            runner = await _set_up(
+                application(parts, _access(None, parts.readiness)), limits, stack
+            )
             unix = UnixListener(sockets.unix, runner, parts.readiness)
             await unix.start()
             running = await stack.enter_async_context(asyncio.TaskGroup())
             stack.callback(running.create_task(unix.run()).cancel)
         if listen.http is not None:
             hosts = _KnownHosts(LOOPBACK_HOSTS | {listen.http.host}, certificate)
-            app = application(parts, _access(settings, hosts))
+            app = application(parts, _access(hosts, parts.readiness))
             await _serve(app, limits, sockets.http, certificate=certificate, stack=stack)
         if listen.health is not None:
             await _serve(health_application(parts), limits, sockets.health, stack=stack)
@@ -166,10 +169,12 @@ async def _accept_securely(
         stack.callback(task.cancel)
 
 
-def _access(settings: Settings, hosts: Container[str] | None) -> Access:
-    auth = settings.auth
-    return Access(
-        hosts=hosts,
-        reader_token=None if auth.token_file is None else TokenFile(auth.token_file),
-        admin_token=None if auth.admin_token_file is None else TokenFile(auth.admin_token_file),
-    )
+def _access(hosts: Container[str] | None, readiness: Readiness) -> Access:
+    return Access(hosts, readiness.reader_token, readiness.admin_token)
+
+
+def _watch_tokens(auth: Auth, readiness: Readiness) -> None:
+    if auth.token_file is not None:
+        readiness.reader_token = TokenFile(auth.token_file)
+    if auth.admin_token_file is not None:
+        readiness.admin_token = TokenFile(auth.admin_token_file, "auth.admin_token_file")

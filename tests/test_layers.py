@@ -27,7 +27,7 @@ ALLOWED = {
     "service.observability": ("service.engine.observer", "service.engine.tracer"),
     FILE_IDENTITY: (),
     "service.tls": (FILE_IDENTITY,),
-    "service.config": (),
+    "service.config": (FILE_IDENTITY,),
     "service.config.listen": ("service.config", "service.tls"),  # certificates are checked
     "service.bound_sockets": ("service.config",),
     "service.engine": (PORTS,),

@@ -10,6 +10,8 @@ from urllib.parse import parse_qs, unquote, urlsplit
 from pydantic import AfterValidator, SecretStr
 from pydantic_core import PydanticCustomError
 
+from service.file_identity import read_regular_file
+
 MISSING = "missing_file"  # error type of a missing file
 
 
@@ -36,8 +38,8 @@ def check_secret_file(path: Path) -> Path:
 
 
 def read_secret(path: Path) -> str:
-    """Read a secret without the surrounding white space; raises OSError."""
-    return path.read_text(encoding="utf-8").strip()
+    """Read a secret without the surrounding white space; raises OSError or UnicodeDecodeError."""
+    return read_regular_file(path).decode().strip()
 
 
 SecretFile = Annotated[Path, AfterValidator(check_secret_file)]

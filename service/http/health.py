@@ -70,16 +70,21 @@ def dimension_health(
 
 
 def sidecar_health(
-    dimensions: Sequence[Dimension], *, is_draining: bool, unreachable: str | None = None
+    dimensions: Sequence[Dimension],
+    *,
+    is_draining: bool,
+    unreachable: str | None = None,
+    token_faults: Sequence[str] = (),
 ) -> Health:
     """State and reasons of the sidecar; a reason names all dimensions that share it.
 
-    `unreachable` says why no client can connect to a listener. During a drain the warnings of
-    dimensions are left out.
+    `unreachable` says why no client can connect to a listener, `token_faults` which token files are
+    not usable. During a drain the warnings of dimensions are left out.
     """
-    shared: dict[HealthReason, list[str]] = {}
+    of_all = [_reason("token_unusable", fault) for fault in token_faults]
     if unreachable is not None:
-        shared[_reason("unreachable", unreachable)] = [each.name for each in dimensions]
+        of_all.insert(0, _reason("unreachable", unreachable))
+    shared = {reason: [each.name for each in dimensions] for reason in of_all}
     for dimension in dimensions:
         for reason in dimension.health:
             if not (is_draining and reason.severity == "warning"):

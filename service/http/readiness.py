@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 from lookup_core.errors import BackendError, ErrorCode, Overloaded
 from service.engine.dimension import Dimension
+from service.http.security import TokenFile
 
 DRAINING_RETRY_AFTER_S = 5.0
 
@@ -14,7 +15,7 @@ DRAINING_RETRY_AFTER_S = 5.0
 class Readiness:
     """Ready once every dimension is described and started, until the drain begins.
 
-    While a listener is unreachable, the service is not ready.
+    While a listener is unreachable, or no token is valid, the service is not ready.
 
     A dimension in full mode is started once its table was loaded, or its maximal wait is over.
     """
@@ -23,6 +24,8 @@ class Readiness:
         self._dimensions = dimensions
         self.is_draining = False  # once true, new lookups are refused
         self.unreachable: str | None = None  # why no client can connect to a listener
+        self.reader_token: TokenFile | None = None
+        self.admin_token: TokenFile | None = None
         self._has_memory = True
 
     def start_draining(self) -> None:
@@ -37,6 +40,18 @@ class Readiness:
                 "the service is shutting down",
                 retry_after_s=DRAINING_RETRY_AFTER_S,
             )
+
+    def token_faults(self) -> list[str]:
+        """Why token files are not usable, with the remedies."""
+        tokens = (each for each in (self.reader_token, self.admin_token) if each is not None)
+        return [fault for each in tokens if (fault := each.fault()) is not None]
+
+    def closed(self) -> str | None:
+        """Why no client can send lookups: a listener is unreachable, or no token is valid."""
+        token = self.reader_token
+        fault = None if token is None else token.fault()
+        has_token = token is None or token.is_valid
+        return self.unreachable or (None if has_token else fault)
 
     def allow_requests(self, is_allowed: bool) -> None:  # noqa: FBT001 -- a switch
         """Set whether there is memory for more requests; running ones are not affected."""

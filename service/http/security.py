@@ -18,20 +18,22 @@ from aiohttp import hdrs, web
 from multidict import istr
 
 from lookup_core.errors import ErrorCode
-from service.file_identity import FileIdentity
+from service.file_identity import FileIdentity, read_regular_file
 
-_GRACE_S = 10.0  # a file that is replaced may be absent for a moment
+_GRACE_S = 10.0  # a file that is replaced may be absent or empty for a moment
 
 
 @dataclass(slots=True, eq=False)
 class TokenFile:
-    """The token in one file; the last token is valid for 10 s after the file was last read."""
+    """The token in one file; the last token is valid for 10 s after the file was last usable."""
 
     path: Path
+    setting: str = "auth.token_file"
     clock: Callable[[], float] = time.monotonic
     _identity: FileIdentity | None = None
     _digest: bytes = b""  # equals no digest, so nothing matches without a token
-    _readable_s: float = -math.inf  # the last time
+    _usable_s: float = -math.inf  # the last time
+    _fault: str | None = None
 
     def matches(self, presented: str) -> bool:
         """Compare a token in constant time."""
@@ -39,29 +41,61 @@ class TokenFile:
         digest = hashlib.sha256(presented.encode("utf-8", "surrogateescape")).digest()
         return hmac.compare_digest(digest, self._digest)
 
+    def fault(self) -> str | None:
+        """Why the file is not usable now, with the remedy; None if it is usable."""
+        self._refresh()
+        return self._fault
+
+    @property
+    def is_valid(self) -> bool:
+        """Whether some token matched when the file was last checked."""
+        return bool(self._digest)
+
     def _refresh(self) -> None:
         try:
             identity = FileIdentity.of(self.path)
             if identity != self._identity:
-                token = self.path.read_bytes().strip()
-                self._digest = hashlib.sha256(token).digest() if token else b""
+                self._digest = hashlib.sha256(_read_token(self.path)).digest()
                 self._identity = identity
-            self._readable_s = self.clock()
+            self._usable_s = self.clock()
+            self._set_fault(None)
+        except UnicodeDecodeError:
+            self._on_unusable("is not UTF-8 text")
+        except ValueError as error:
+            self._on_unusable(str(error))
         except OSError as error:
-            self._on_unreadable(error)
+            self._on_unusable(f"cannot be read ({error.strerror})")
 
-    def _on_unreadable(self, error: OSError) -> None:
-        is_valid = self.clock() - self._readable_s <= _GRACE_S
-        if not is_valid:
+    def _on_unusable(self, reason: str) -> None:
+        if self.clock() - self._usable_s <= _GRACE_S:
+            effect = f"its last token is valid for {_GRACE_S:g} s"
+        else:
             self._identity, self._digest = None, b""
-        structlog.get_logger().error(
-            "http.token_file_unreadable",
-            code=type(error).__name__,
-            path=str(self.path),
-            detail=f"its last token is valid for {_GRACE_S:g} s; provide the file again"
-            if is_valid
-            else "no token is valid until the file is readable; provide it again",
+            effect = "no token is valid"
+        self._set_fault(
+            f"{self.setting}: {self.path} {reason}; {effect}: write one line of text into it"
         )
+
+    def _set_fault(self, fault: str | None) -> None:
+        if fault == self._fault:
+            return
+        self._fault = fault
+        if fault is None:
+            structlog.get_logger().info("http.token_file_usable", path=str(self.path))
+        else:
+            structlog.get_logger().warning(
+                "http.token_file_unusable", code="unusable_token", detail=fault
+            )
+
+
+def _read_token(path: Path) -> bytes:
+    """The token; raises OSError, or ValueError for text that no header can carry."""
+    token = read_regular_file(path).decode().strip()
+    if not token:
+        raise ValueError("is empty")
+    if not token.isprintable():
+        raise ValueError("has several lines or control characters")
+    return token.encode()
 
 
 class Audience(Enum):

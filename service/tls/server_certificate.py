@@ -11,7 +11,7 @@ from typing import Any
 
 import structlog
 
-from service.file_identity import FileIdentity
+from service.file_identity import FileIdentity, read_regular_file
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,7 @@ def server_certificate(files: CertificateFiles) -> ServerCertificate:
 def _text(path: Path) -> str:
     try:
         # Only comments between the certificates may contain other characters.
-        return path.read_text(encoding="ascii", errors="ignore")
+        return read_regular_file(path).decode("ascii", "ignore")
     except OSError as error:
         raise ValueError(f"cannot read {path}: {error.strerror}") from error
 
@@ -92,6 +92,7 @@ def _trust(context: ssl.SSLContext, pem: str, path: Path, *, remedy: str) -> Non
 
 def _load(context: ssl.SSLContext, files: CertificateFiles) -> None:
     try:
+        read_regular_file(files.key_file)  # the library would wait for a FIFO
         # Without a password the library would prompt for it at the terminal.
         context.load_cert_chain(files.cert_file, files.key_file, password="")
     except ssl.SSLError as error:

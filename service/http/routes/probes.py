@@ -38,9 +38,8 @@ class Probes:
     async def readyz(self, _request: web.Request) -> web.Response:
         """Whether lookups are accepted: not draining, reachable, every dimension started."""
         self.readiness.check_not_draining()
-        if self.readiness.unreachable is not None:
-            code = ErrorCode.SIDECAR_UNREACHABLE
-            return Problem.of(503, code, self.readiness.unreachable).response()
+        if (closed := self.readiness.closed()) is not None:
+            return Problem.of(503, ErrorCode.SIDECAR_UNREACHABLE, closed).response()
         reasons = self.readiness.not_ready()
         if not reasons:
             return _ok()

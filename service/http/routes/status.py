@@ -59,7 +59,10 @@ class Status:
             is_draining=is_draining,
             not_ready=not_ready,
             health=sidecar_health(
-                dimensions, is_draining=is_draining, unreachable=self.readiness.unreachable
+                dimensions,
+                is_draining=is_draining,
+                unreachable=self.readiness.unreachable,
+                token_faults=self.readiness.token_faults(),
             ),
             dimensions=dimensions,
             channels=self._channels(),

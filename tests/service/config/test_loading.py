@@ -1,6 +1,7 @@
 """A configuration as the commands load it: file, environment, secrets and manifests."""
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -342,12 +343,14 @@ def test_secret_is_not_for_everybody(secret: Path, mode: int) -> None:
         ("token", b"\xff\xfe", "cannot read {}: not UTF-8 text"),
         ("nope", b"x", "cannot read {}: No such file or directory"),
         (".", b"x", "{} is not a file"),
+        ("pipe", b"x", "{} is not a file"),
     ],
 )
 def test_secret_is_a_file_of_text(secret: Path, name: str, content: bytes, fault: str) -> None:
     """An empty, binary or missing file stops the start."""
     secret.chmod(0o600)
     secret.write_bytes(content)
+    os.mkfifo(secret.parent / "pipe")
     path = secret.parent / name
 
     with pytest.raises(ValueError, match=r"empty|not|No") as raised:

@@ -1,7 +1,7 @@
 """Access control by Host, Origin, token and process owner; paths, methods and headers."""
 
 import os
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -211,29 +211,88 @@ def test_rotated_token_counts_at_once(tmp_path: Path, token_path: Path) -> None:
     assert (token.matches("rotated"), token.matches("another")) == (False, True)
 
 
+def fifo(path: Path) -> None:
+    """A FIFO that nothing writes."""
+    path.unlink()
+    os.mkfifo(path)
+
+
+def link_to_fifo(path: Path) -> None:
+    """A link, as in Kubernetes, to a FIFO."""
+    path.unlink()
+    os.mkfifo(path.with_name("pipe"))
+    path.symlink_to("pipe")
+
+
+def folder(path: Path) -> None:
+    """A folder, as container runtimes mount a missing file."""
+    path.unlink()
+    path.mkdir()
+
+
+SPOILED: list[tuple[Callable[[Path], object], str]] = [
+    (Path.unlink, "cannot be read (No such file or directory)"),
+    (lambda path: path.write_text(" \n"), "is empty"),
+    (lambda path: path.write_bytes(b"\xff"), "is not UTF-8 text"),
+    (lambda path: path.write_text("secret\nnext"), "has several lines or control characters"),
+    (fifo, "cannot be read (not a regular file)"),
+    (link_to_fifo, "cannot be read (not a regular file)"),
+    (folder, "cannot be read (Is a directory)"),
+]
+
+
+@pytest.mark.parametrize(("spoil", "reason"), SPOILED)
 @pytest.mark.parametrize("silent_s", [5.0, 15.0], ids=["in use", "long unused"])
-def test_deleted_token_stops_being_valid(token_path: Path, silent_s: float) -> None:
-    """The last token is valid for 10 s after the file was last read; both states are logged."""
+def test_unusable_token_stops_being_valid(
+    token_path: Path, spoil: Callable[[Path], object], reason: str, silent_s: float
+) -> None:
+    """The last token is valid for 10 s after the file was last usable; each change is logged once.
+
+    The warnings have the file, the reason and the remedy.
+    """
     now_s = [0.0]
     token = TokenFile(token_path, clock=lambda: now_s[0])
     assert token.matches("secret")
-    moved = token_path.rename(token_path.with_name("elsewhere"))
+    good = token_path.with_name("good")
+    good.write_text("secret")
+    spoil(token_path)
 
     with capture_logs() as logs:
         matches = []
         for now_s[0] in (silent_s, 10.0 + silent_s):
             matches.append((token.matches("secret"), token.matches("")))
-        moved.rename(token_path)
-        is_back = token.matches("secret")
+        if token_path.is_dir():
+            token_path.rmdir()
+        good.rename(token_path)
+        is_back = (token.matches("secret"), token.fault())
 
     is_in_use = silent_s == 5.0
-    assert (matches, is_back) == ([(is_in_use, False), (False, False)], True)
-    assert {line["event"] for line in logs} == {"http.token_file_unreadable"}
-    assert ["its last token is valid for 10 s" in line["detail"] for line in logs] == [
-        *[is_in_use] * 2,
-        *[False] * 2,
+    assert (matches, is_back) == ([(is_in_use, False), (False, False)], (True, None))
+    fault = f"auth.token_file: {token_path} {reason}; {{}}: write one line of text into it"
+    effects = ["its last token is valid for 10 s"] * is_in_use + ["no token is valid"]
+    assert [line.get("detail") for line in logs] == [*map(fault.format, effects), None]
+    assert [line["log_level"] for line in logs] == [*["warning"] * len(effects), "info"]
+
+
+async def test_unusable_tokens_are_a_reason(service: Served, token_path: Path) -> None:
+    """Status and probe name an unusable token file; one of the admin does not end readiness."""
+    await service.described()
+    admin, readiness = token_path.with_name("admin"), service.parts.readiness
+    readiness.admin_token = TokenFile(admin, "auth.admin_token_file")
+    replies = [await service.get("/readyz", over="health")]
+    readiness.reader_token = TokenFile(token_path)
+    replies.append(await service.get("/readyz", over="health"))
+    readiness.reader_token = TokenFile(token_path.with_name("none"))
+    replies.append(await service.get("/readyz", over="health"))
+    health = (await service.get("/v1/status")).json["health"]
+
+    assert [each.status for each in replies] == [200, 200, 503]
+    faults = [each["text"] for each in health["reasons"]]
+    assert health["state"] == "degraded"
+    assert [each.partition(":")[0] for each in faults] == [
+        *("auth.token_file", "auth.admin_token_file"),
     ]
-    assert "no token is valid until the file is readable" in logs[-1]["detail"]
+    assert replies[-1].json["detail"] == faults[0]
 
 
 @pytest.mark.parametrize("content", ["", "\n", None])

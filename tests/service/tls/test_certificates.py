@@ -1,5 +1,6 @@
 """Certificates of a listener: validation before any connection, and rotation."""
 
+import os
 import re
 import ssl
 from collections.abc import Callable
@@ -114,6 +115,16 @@ def missing(part: str) -> Callable[[Authority], CertificateFiles]:
     return lambda signer: replace(signer.issue(), **{part: signer.folder / "missing"})
 
 
+def fifo(part: str) -> Callable[[Authority], CertificateFiles]:
+    """A FIFO that nothing writes."""
+
+    def made(signer: Authority) -> CertificateFiles:
+        os.mkfifo(signer.folder / "pipe")
+        return replace(signer.issue(), **{part: signer.folder / "pipe"})
+
+    return made
+
+
 @pytest.mark.parametrize(
     ("make", "fault"),
     [
@@ -141,6 +152,10 @@ def missing(part: str) -> Callable[[Authority], CertificateFiles]:
             "{1}/ca.crt contains no certificate; provide those of the auth",
         ),
         (no_authority, "{1}/leaf.crt contains no CA certificate"),
+        *[
+            (fifo(part), "cannot read {1}/pipe: not a regular file")
+            for part in ("cert_file", "key_file", "client_ca_file")
+        ],
         (missing("cert_file"), "cannot read {1}/missing: No such file or directory"),
         (missing("key_file"), "cannot read {1}/missing: No such file or directory"),
         (missing("client_ca_file"), "cannot read {1}/missing: No such file or directory"),

@@ -2,6 +2,7 @@
 
 import asyncio
 import errno
+import os
 import socket
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
@@ -83,6 +84,7 @@ def test_address_shows_no_secret(dsn: str, address: str) -> None:
         lambda path: path.write_text("secret"),
         lambda path: path.write_text("postgresql://u:secret@h/shop\nsslmode=require"),
         lambda path: path.write_bytes(b"\xff"),
+        lambda path: (path.unlink(), os.mkfifo(path)),
     ],
 )
 def test_rotated_dsn_is_read_again(tmp_path: Path, spoil: Callable[[Path], object]) -> None:
