@@ -16,6 +16,10 @@ from service.http.limits import ADMISSION, BodyByteBudget, Limits
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 
+class MalformedBodyError(web.HTTPBadRequest):
+    """The framing of a body is broken, so nothing after it can be read."""
+
+
 _INCOMPLETE_FACTOR = 4  # incomplete bodies per admitted request
 
 
@@ -35,7 +39,8 @@ class BodyReader:
         """All bytes of the body; they count against the budget while they are read.
 
         Raises 415 for a compressed body, 413 for one that is too large, 408 for one that is too
-        slow, and Overloaded if the budget is used up or no more requests may run.
+        slow, 400 for a broken chunk, and Overloaded if the budget is used up or no more requests
+        may run.
         """
         encoding = request.headers.get("Content-Encoding", "identity")
         if encoding.lower() != "identity":

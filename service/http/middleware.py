@@ -8,6 +8,7 @@ from aiohttp import web
 from aiohttp.typedefs import Handler
 
 from lookup_core.errors import ErrorCode, Overloaded, SidelookError
+from service.http.body import MalformedBodyError
 from service.http.delivery import Delivery
 from service.http.limits import (
     ADMISSION,
@@ -76,7 +77,8 @@ class RequestMiddleware:
 def _problem_response(request: web.Request, error: Exception) -> web.Response:
     """The problem for an error that is being handled; a defect is logged, and not disclosed."""
     response = _response(request, error)
-    if request.can_read_body or response.status in _CLOSING_STATUSES:
+    is_lost = isinstance(error, MalformedBodyError) or response.status in _CLOSING_STATUSES
+    if is_lost or request.can_read_body:
         response.force_close()  # the rest of a refused body is not read
     return response
 

@@ -9,8 +9,11 @@ from http import HTTPStatus
 
 import structlog
 from aiohttp import web
+from aiohttp.http import HttpProcessingError, RawRequestMessage
+from aiohttp.http_exceptions import InvalidHeader, InvalidURLError, LineTooLong
 
 from lookup_core.errors import ErrorCode
+from service.http.body import MalformedBodyError
 from service.http.limits import Limits
 from service.http.problem import HttpCode, Problem
 from service.http.replies.ready_response import FIXED_HEADERS
@@ -59,12 +62,34 @@ class _Server(web.Server):
 
 
 class _Connection(web.RequestHandler):
+    def data_received(self, data: bytes) -> None:
+        """Take bytes; a broken chunk fails the request whose body it belongs to.
+
+        aiohttp would only queue the error behind that request, which waits for its body.
+        """
+        super().data_received(data)
+        messages, current = self._messages, self._current_request
+        error = messages[-1][0] if messages else None
+        if error is None or isinstance(error, RawRequestMessage):
+            return
+        if len(messages) > 1:
+            body = messages[-2][1]
+        elif current is not None:
+            body = current.content
+        else:
+            return
+        if not body.is_eof():  # else the error is that of another request
+            messages.pop()
+            peer = None if current is None else current.remote
+            body.set_exception(MalformedBodyError(text=_log_malformed(error.exc, peer)))
+            body.feed_eof()
+
     def handle_error(  # noqa: PLR0917 -- aiohttp's signature
         self,
         request: web.BaseRequest,
         status: int = HTTPStatus.INTERNAL_SERVER_ERROR,
         exc: BaseException | None = None,
-        message: str | None = None,
+        message: str | None = None,  # noqa: ARG002 -- it may quote the request
     ) -> web.StreamResponse:
         """The reply to a request that reached no route, or whose middleware failed."""
         if request.writer.output_size:
@@ -74,16 +99,33 @@ class _Connection(web.RequestHandler):
             log.error("http.request_failed", code=ErrorCode.INTERNAL.value, exc_info=exc)
             problem = Problem.of(status, ErrorCode.INTERNAL, "internal error; see the log")
         else:
-            peer, reason = request.remote or "unix", type(exc).__name__
-            # Not the message: it quotes the request, possibly with its token.
-            log.warning("http.malformed_request", code="bad_http", peer=peer, reason=reason)
-            fault = (message or reason).strip().partition("\n")[0].rstrip(":")
-            detail = f"this is not a valid HTTP/1.1 request: {fault}"
-            problem = Problem.of(status, HttpCode.BAD_HTTP, detail)
+            problem = Problem.of(status, HttpCode.BAD_HTTP, _log_malformed(exc, request.remote))
         response = problem.response()
         response.headers.update(FIXED_HEADERS)
         response.force_close()
         return response
+
+
+def _log_malformed(error: BaseException | None, peer: str | None) -> str:
+    """Log the kind of a parser's error; returns its text without a part of the request."""
+    reason = type(error).__name__
+    # Not the message: it quotes the request, possibly with its token.
+    log = structlog.get_logger()
+    log.warning("http.malformed_request", code="bad_http", peer=peer or "unix", reason=reason)
+    match error:
+        case LineTooLong():
+            fault = f"its first line, a header or a chunk's size has over {MAX_LINE_BYTES} bytes"
+        case InvalidHeader():
+            fault = "a header has a character that is not allowed"
+        case InvalidURLError():
+            fault = "the request target is no URL"
+        case HttpProcessingError(message="Too many headers received"):
+            fault = f"it has more than {MAX_HEADERS} headers"
+        case HttpProcessingError():
+            fault = error.message.strip().partition("\n")[0].rstrip(":")
+        case _:
+            fault = reason
+    return f"this is not a valid HTTP/1.1 request: {fault}"
 
 
 _ACCEPT_PAUSE_S = 1.0  # after a failed accept, such as without a free file descriptor

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 import socket
 import ssl
 from collections.abc import AsyncIterator
@@ -32,6 +33,7 @@ from tests.service.http.serving import (
 from tests.service.tls.certificates import Authority, authority
 
 QUICK = Setting(limits=Limits(header_deadline_s=0.2))
+TOO_LONG = "its first line, a header or a chunk's size has over 8190 bytes"
 REQUEST = b"GET /livez HTTP/1.1\r\nHost: localhost\r\n"
 
 
@@ -66,26 +68,73 @@ async def _read_to_the_end(reader: asyncio.StreamReader) -> bytes:
 
 
 @pytest.mark.parametrize(
-    "sent",
+    ("sent", "fault"),
     [
-        REQUEST + b"Host: localhost\r\n\r\n",
-        REQUEST + b"Content-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n",
-        REQUEST + b"A: " + b"a" * 10_000 + b"\r\n\r\n",
-        REQUEST + b"A: a\r\n" * 200 + b"\r\n",
-        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
-        b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
-        b"GET /" + b"a" * 10_000 + b" HTTP/1.1\r\n\r\n",
-        b"nonsense\r\n\r\n",
+        (REQUEST + b"Host: localhost\r\n\r\n", "Duplicate 'Host' header found."),
+        (
+            REQUEST + b"Content-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n",
+            "Transfer-Encoding can't be present with Content-Length",
+        ),
+        (REQUEST + b"A: " + b"a" * 10_000 + b"\r\n\r\n", TOO_LONG),
+        (b"GET /" + b"a" * 10_000 + b" HTTP/1.1\r\n\r\n", TOO_LONG),
+        (REQUEST + b"A: a\r\n" * 200 + b"\r\n", "it has more than 128 headers"),
+        (REQUEST + b"A: s3cret\x01\r\n\r\n", "Invalid header value char"),
+        (REQUEST + b"Sec-WebSocket-Key1: s3cret\r\n\r\n", "a header has a character that is not"),
+        (b"GET s3cret HTTP/1.1\r\nHost: localhost\r\n\r\n", "the request target is no URL"),
+        (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", "Received HTTPS traffic on an HTTP port"),
+        (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", "Pause on PRI/Upgrade"),
+        (b"nonsense\r\n\r\n", "Invalid method encountered"),
     ],
 )  # fmt: skip
-async def test_malformed_request_is_refused(service: Served, sent: bytes) -> None:
-    """Bytes that are not one clear HTTP/1.1 request are a problem; the next client is served."""
+async def test_malformed_request_is_refused(service: Served, sent: bytes, fault: str) -> None:
+    """Bytes that are not one clear HTTP/1.1 request are a problem; the next client is served.
+
+    The problem names a limit, and quotes nothing of the request.
+    """
     head, _, body = (await exchanged(service, sent)).partition(b"\r\n\r\n")
 
     assert head.split()[1] == b"400"
     assert b"Content-Type: application/problem+json" in head
-    assert json.loads(body)["code"] == "bad_http"
+    detail = json.loads(body)["detail"]
+    assert detail.startswith(f"this is not a valid HTTP/1.1 request: {fault}")
+    assert not any(each in detail for each in ("s3cret", "b'", "aaa"))
     assert (await service.get("/livez", over="tcp")).status == 200
+
+
+CHUNKED = (
+    f"POST {ONE}/lookup HTTP/1.1\r\nHost: localhost\r\n"
+    "Expect: 100-continue\r\nTransfer-Encoding: chunked\r\n\r\n"
+).encode()
+
+
+@pytest.mark.parametrize("before", [b"", REQUEST + b"\r\n"])
+@pytest.mark.parametrize("chunks", [b"ZZ\r\n", b"5\r\n[1, 2\r\nZZ\r\n", b"1\r\n[]"])
+async def test_late_broken_chunk_is_refused(service: Served, before: bytes, chunks: bytes) -> None:
+    """A broken chunk that arrives after its request is a 400, and ends the connection."""
+    async with connected(service) as (reader, writer):
+        with capture_logs() as logs:
+            writer.write(before + CHUNKED)
+            served_before = await reader.readuntil(b"100 Continue\r\n\r\n")
+            writer.write(chunks)
+            answer = await reader.read()
+
+    assert (b"HTTP/1.1 200" in served_before) == bool(before)
+    assert re.findall(rb"HTTP/1.\d (\d+)|bad_(http)", answer) == [(b"400", b""), (b"", b"http")]
+    assert [line["event"] for line in logs] == ["http.malformed_request"]
+
+
+async def test_broken_chunk_behind_a_request_is_refused(service: Served) -> None:
+    """A broken chunk of a pipelined request fails that request, and not the one before."""
+    first = f"GET {ONE}/rows/1 HTTP/1.1\r\nHost: localhost\r\n\r\n".encode()
+    service.customers.hold()
+    async with connected(service) as (reader, writer):
+        writer.write(first + CHUNKED)
+        await service.customers.wait_for_fetches(1)
+        writer.write(b"ZZ\r\n")
+        service.customers.release()
+        answer = await reader.read()
+
+    assert re.findall(rb"HTTP/1.\d (\d+)", answer) == [b"200", b"100", b"400"]
 
 
 async def test_malformed_request_is_logged_once(
