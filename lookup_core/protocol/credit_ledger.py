@@ -63,6 +63,7 @@ class CreditLedger(Generic[Owner]):
         half = max(share_bytes, _MIN_SHARE_BYTES) // 2
         self.share = Grant(half // RECORD_BYTES, half)
         self._pool_bytes = pool_bytes
+        self._max_channels = max_channels
         self._most_shares = min(exclusive_bytes // self.share.cost_bytes, max_channels)
         self._lent_bytes = 0
         self._floating: dict[Owner, Grant] = {}  # {open channel: floating credit}
@@ -79,6 +80,11 @@ class CreditLedger(Generic[Owner]):
             return None
         self._floating[channel] = NOTHING
         return self.share
+
+    @property
+    def is_full(self) -> bool:
+        """Whether `max_channels` are open; otherwise a refused channel lacks bytes of the pool."""
+        return len(self._floating) == self._max_channels
 
     def floating(self, channel: Owner) -> Grant:
         """The floating credit of a channel."""

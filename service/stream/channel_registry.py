@@ -173,11 +173,7 @@ class ChannelRegistry:
             raise Overloaded(ErrorCode.OVERLOADED, detail)
         channel = ChannelId(next(self._ids))
         if self._credit.open(channel) is None and not self._take_over(channel):
-            raise Overloaded(
-                ErrorCode.OVERLOADED,
-                f"{len(self._channels)} channels are open and use all memory for lookups, and"
-                f" none has been silent for {SILENT_S:g} s; raise limits.memory or limits.channels",
-            )
+            raise Overloaded(ErrorCode.OVERLOADED, self._shortage())
         state = ServerChannel(
             opened.channel, opened.dimension, opened.origin, ledger=self._credit, owner=channel
         )
@@ -209,6 +205,16 @@ class ChannelRegistry:
         """The streams without an open channel that ended within the last minute."""
         watermarks = self.watermarks
         return self._recent.ended(watermarks.watermarks_ms(), watermarks.clock())
+
+    def _shortage(self) -> str:
+        if self._credit.is_full:
+            limit, key = "which is the limit", "limits.channels"
+        else:
+            limit, key = "which use all memory for lookups", "limits.memory"
+        return (
+            f"{len(self._channels)} channels are open, {limit}, and none has been silent for"
+            f" {SILENT_S:g} s; raise {key}"
+        )
 
     def _take_over(self, channel: ChannelId) -> bool:
         """Open a channel with the share of a silent one; False without a silent channel."""

@@ -43,6 +43,7 @@ def test_channels_beyond_shares_are_refused(pool_bytes: int, max_channels: int, 
     opened = [ledger.open(channel) for channel in range(count + 9)]
 
     assert opened == [ledger.share] * count + [None] * 9
+    assert ledger.is_full == (count == max_channels)
     assert ledger.statistics().exclusive_records == count * ledger.share.records
     ledger.check_invariants()
 

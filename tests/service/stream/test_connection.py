@@ -200,9 +200,23 @@ def pass_time(service: Streaming, seconds: float) -> None:
     queue.clock = watermarks.clock = lambda: now_s
 
 
-async def test_silent_channel_makes_room() -> None:
-    """A new channel gets the share of the longest silent one, which may open again later."""
-    async with streaming(Setting(max_channels=2)) as service:
+@pytest.mark.parametrize(
+    ("setting", "limit"),
+    [
+        (Setting(max_channels=2), "which is the limit, {}; raise limits.channels"),
+        (
+            Setting(max_channels=3, credit_bytes=96 * 1024),
+            "which use all memory for lookups, {}; raise limits.memory",
+        ),
+    ],
+    ids=["channels", "memory"],
+)
+async def test_silent_channel_makes_room(setting: Setting, limit: str) -> None:
+    """A new channel gets the share of the longest silent one, which may open again later.
+
+    While none is silent, the error names the limit that is reached.
+    """
+    async with streaming(setting) as service:
         silent, other = await service.peer(), await service.greeted()
         await silent.open(2)
         await silent.answer(await silent.look_up(1, 7, channel=2))
@@ -224,7 +238,9 @@ async def test_silent_channel_makes_room() -> None:
         assert await silent.answers(7) == [{0: "hit Ada"}]
 
     assert (ended.channel, ended.code, ended.is_retryable) == (1, ErrorCode.OVERLOADED, True)
-    assert "none has been silent for 10 s" in refused.detail
+    assert refused.detail == "2 channels are open, " + limit.format(
+        "and none has been silent for 10 s"
+    )
 
 
 @pytest.mark.parametrize("use", ["looking up", "closing"])
