@@ -132,7 +132,8 @@ def _too_slow(limits: Limits) -> str:
 
 def _too_large(limits: Limits) -> web.HTTPRequestEntityTooLarge:
     limit = limits.request_bytes
-    return web.HTTPRequestEntityTooLarge(limit, text=f"a body may have at most {limit} bytes")
+    text = f"a body may have at most {limit} bytes (limits.request_bytes)"
+    return web.HTTPRequestEntityTooLarge(limit, text=text)
 
 
 _STRING = r'"(?:[^"\\]|\\.)*"'

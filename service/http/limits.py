@@ -38,7 +38,7 @@ class AdmissionLimit:
         if self.running >= self.max_requests:
             raise Overloaded(
                 ErrorCode.OVERLOADED,
-                f"{self.max_requests} requests are running, which is the limit",
+                f"{self.max_requests} requests are running, which is limits.connections",
             )
 
 
@@ -83,7 +83,7 @@ class BodyByteBudget:
         if not is_alone and self._used_bytes + more_bytes > self.total_bytes:
             raise Overloaded(
                 ErrorCode.OVERLOADED,
-                "other request bodies use the memory; retry later, or send a smaller body",
+                "other request bodies use limits.memory / 8; retry later, or send a smaller body",
             )
         self._used_bytes += more_bytes
 
@@ -133,7 +133,7 @@ class AnswerReservation:
         if self.budget.used_bytes + more_bytes > self.budget.total_bytes:
             raise Overloaded(
                 ErrorCode.OVERLOADED,
-                "other answers use the memory; retry later, or request fewer keys",
+                "other answers use limits.memory / 8; retry later, or request fewer keys",
             )
         self._keys += keys
         self.hold(self._held_bytes + more_bytes)

@@ -110,5 +110,5 @@ def check_key_count(count: int, limits: Limits) -> None:
     if count > limits.request_keys:
         raise InvalidRequest(
             ErrorCode.TOO_MANY_KEYS,
-            f"{count} keys; a request may have at most {limits.request_keys}",
+            f"{count} keys; a request may have at most {limits.request_keys} (limits.request_keys)",
         )

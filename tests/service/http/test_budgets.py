@@ -45,7 +45,7 @@ SMALL = Setting(limits=Limits(request_bytes=1000, linger_s=0.1))
 @pytest.mark.parametrize(
     ("setting", "sent", "status", "code"),
     [
-        (SMALL, b"Content-Length: 1001\r\n\r\n", b"413", b"body_too_large"),
+        (SMALL, b"Content-Length: 1001\r\n\r\n", b"413", b"1000 bytes (limits.request_bytes)"),
         (SMALL, INVITE + b"Content-Length: 1001\r\n\r\n", b"413", b"body_too_large"),
         (
             SMALL,

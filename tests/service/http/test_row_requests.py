@@ -184,7 +184,9 @@ async def test_keys_of_a_request_are_bounded() -> None:
         assert (await service.lookup('{"keys": [1, 2]}')).status == 200
 
     assert [each.problem for each in replies] == [(413, "too_many_keys")] * 3
-    assert {each.json["detail"] for each in replies} == {"3 keys; a request may have at most 2"}
+    assert {each.json["detail"] for each in replies} == {
+        "3 keys; a request may have at most 2 (limits.request_keys)"
+    }
 
 
 async def test_failed_keys_are_outcomes(service: Served) -> None:
