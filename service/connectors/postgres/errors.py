@@ -133,7 +133,11 @@ _UNSUPPORTED = "unsupported startup parameter"  # PgBouncer's message, in one la
 
 
 class RefusedParameterError(asyncpg.InterfaceError):
-    """The server or its pooler refused a parameter of the session; the text names it."""
+    """The server refused a parameter of the session; the text names it."""
+
+
+class PoolerParameterError(RefusedParameterError):
+    """PgBouncer refused a parameter of the session, perhaps one of the sidecar's own."""
 
 
 @contextmanager
@@ -142,16 +146,17 @@ def mapped_parameters() -> Iterator[None]:
     try:
         yield
     except asyncpg.PostgresError as error:
-        is_pooler = str(error).startswith(_UNSUPPORTED)
-        of_parameter = error.sqlstate in _OF_PARAMETERS
-        if not is_pooler and (not of_parameter or error.server_source_function == _CONNECT_RIGHT):
-            raise
-        name = _quoted_name(str(error.args[0]))
+        message = str(error.args[0])
+        name = _quoted_name(message)
         known = f"the parameter {name!r}" if name else "a parameter"
-        remedy = f"; {_POOLER}" if is_pooler else ""
-        raise RefusedParameterError(
-            f"the server refuses {known} of the session; correct or remove it in the DSN{remedy}"
-        ) from error
+        if message.startswith(_UNSUPPORTED):
+            remedy = "set pgbouncer: true, or remove it from the DSN"
+            text = f"the pooler refuses {known} of the session; {remedy}"
+            raise PoolerParameterError(text) from error
+        if error.sqlstate in _OF_PARAMETERS and error.server_source_function != _CONNECT_RIGHT:
+            text = f"the server refuses {known} of the session; correct or remove it in the DSN"
+            raise RefusedParameterError(text) from error
+        raise
 
 
 @contextmanager

@@ -14,7 +14,11 @@ from asyncpg.connect_utils import SessionAttribute
 from lookup_core.dimension_schema import DimensionSchema
 from lookup_core.errors import BackendError, ErrorCode
 from service.connectors.postgres.connections import Connection, DedicatedSession
-from service.connectors.postgres.errors import mapped_errors, mapped_parameters
+from service.connectors.postgres.errors import (
+    PoolerParameterError,
+    mapped_errors,
+    mapped_parameters,
+)
 from service.connectors.postgres.settings import CONNECT_TIMEOUT_S
 from service.connectors.postgres.table_version import TABLE_VERSION, TriggerCheck
 from service.connectors.postgres.triggers import trigger_names
@@ -29,6 +33,7 @@ _CLOCK = """
 SELECT pg_catalog.floor(
     pg_catalog.date_part('epoch', pg_catalog.clock_timestamp()) * 1000)::bigint::text
 """
+_POOLED = "the DSN leads to a pooler; LISTEN needs the address of the server itself"
 _HEARTBEAT = "SELECT pg_catalog.pg_notify($1, $2)"
 
 
@@ -148,13 +153,14 @@ class PostgresNotificationsSession(DedicatedSession):
         except asyncpg.TargetServerAttributeNotMatched as error:
             reason = "LISTEN needs the primary server, and the DSN leads to a standby"
             raise self.failure(ErrorCode.BACKEND_UNAVAILABLE, reason) from error
+        except PoolerParameterError as error:
+            raise self.failure(ErrorCode.BACKEND_REJECTED, _POOLED) from error
 
     async def _listen(self, connection: Connection) -> None:
         process = connection.get_server_pid()
         if await connection.fetchval(_SESSION) != process:
             # A pooler would lend the session to other clients, and drop its notifications.
-            reason = "the DSN leads to a pooler; LISTEN needs the address of the server itself"
-            raise self.failure(ErrorCode.BACKEND_REJECTED, reason)
+            raise self.failure(ErrorCode.BACKEND_REJECTED, _POOLED)
         # A channel per session: sidecars must not receive each other's heartbeats.
         self._heartbeat_channel = f"sidelook_heartbeat_{process}"
         connection.add_termination_listener(self._end)

@@ -16,7 +16,11 @@ from service.config.settings import Settings
 from service.config.source import PostgresSource
 from service.connector_settings import postgres_settings
 from service.connectors.postgres.connections import close_session
-from service.connectors.postgres.errors import mapped_errors, mapped_parameters
+from service.connectors.postgres.errors import (
+    PoolerParameterError,
+    mapped_errors,
+    mapped_parameters,
+)
 from service.connectors.postgres.settings import PostgresSettings
 from service.doctor.clock_skew import ClockReading
 
@@ -153,7 +157,7 @@ class Database:
             self.server = await read_postgres_server(self.settings)
         except BackendError as error:
             # PgBouncer refuses sessions with start-up settings that it does not support.
-            if not isinstance(error.__cause__, asyncpg.ProtocolViolationError):
+            if not isinstance(error.__cause__, PoolerParameterError):
                 raise
             server = await read_postgres_server(replace(self.settings, pgbouncer=True))
             self.server = replace(server, is_pooled=True)

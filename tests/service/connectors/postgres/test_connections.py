@@ -77,6 +77,12 @@ def test_address_shows_no_secret(dsn: str, address: str) -> None:
     assert replace(SETTINGS, dsn=dsn).address == address
 
 
+def fifo(path: Path) -> None:
+    """A FIFO that nothing writes."""
+    path.unlink()
+    os.mkfifo(path)
+
+
 @pytest.mark.parametrize(
     "spoil",
     [
@@ -84,7 +90,7 @@ def test_address_shows_no_secret(dsn: str, address: str) -> None:
         lambda path: path.write_text("secret"),
         lambda path: path.write_text("postgresql://u:secret@h/shop\nsslmode=require"),
         lambda path: path.write_bytes(b"\xff"),
-        lambda path: (path.unlink(), os.mkfifo(path)),
+        fifo,
     ],
 )
 def test_rotated_dsn_is_read_again(tmp_path: Path, spoil: Callable[[Path], object]) -> None:
@@ -190,8 +196,8 @@ def test_parameter_that_a_pooler_lacks_is_named() -> None:
 
     assert caught.value.code is ErrorCode.BACKEND_REJECTED
     assert caught.value.detail == (
-        "t: the server refuses the parameter 'jit' of the session; correct or remove it in the "
-        "DSN; behind PgBouncer, set pgbouncer: true"
+        "t: the pooler refuses the parameter 'jit' of the session; set pgbouncer: true, or remove "
+        "it from the DSN"
     )
 
 
