@@ -230,18 +230,14 @@ async def test_rows_of_a_key_count_together(database: Database, kind: str) -> No
 
 @pytest.mark.parametrize("kind", ["indexed", "scanned"])
 @pytest.mark.parametrize(
-    ("settings", "most", "deferred"),
-    [
-        ({}, 3, []),
-        ({"has_several_rows": True, "is_first": True}, 2, []),
-        ({"has_several_rows": True}, 79_500, [1]),
-    ],
+    ("match", "most", "deferred"),
+    [(None, 3, []), (Match.FIRST, 2, []), (Match.ALL, 79_500, [1])],
     ids=["none", "first", "all"],
 )
 async def test_many_rows_are_not_sent(
     database: Database,
     kind: str,
-    settings: dict[str, bool],
+    match: Match | None,
     most: int,
     deferred: list[int],
 ) -> None:
@@ -254,7 +250,14 @@ async def test_many_rows_are_not_sent(
         "ANALYZE t",
     )
 
-    async with described(PostgresSettings(database.dsn(), "t", ("id",), **settings)) as backend:
+    settings = PostgresSettings(
+        database.dsn(),
+        "t",
+        ("id",),
+        has_several_rows=match is not None,
+        is_first=match is Match.FIRST,
+    )
+    async with described(settings) as backend:
         fetched = await backend.fetch(keys(1, 2), timeout_s=PATIENCE_S)
         assert backend.uses_index is (kind == "indexed")
 

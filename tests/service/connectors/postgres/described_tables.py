@@ -75,7 +75,7 @@ def split_of(bounds: Sequence[Bound | None]) -> PostgresSnapshotSplit:
     """A split of PRICES with these bounds."""
     visibility = TableSnapshot(1, 1, np.zeros(0, np.uint32))
     snapshot = ExportedSnapshot(PRICES, key_columns(PRICES), "1-1", visibility)
-    return PostgresSnapshotSplit("range 1", snapshot, bounds, total=None)
+    return PostgresSnapshotSplit("range 1", snapshot, list(bounds), total=None)
 
 
 def sent_array(values: Sequence[float | None], code: str, *, oid: int) -> bytes:
