@@ -18,7 +18,7 @@ SAMPLES = 5
 SAMPLE_LEGEND = ("-: the table has no row for this flight, or the row has no value",)
 LEGEND = (
     "hits: the sidecar's cache had the row",
-    "fetched: the row came from a query; one query returns many rows",
+    "fetched: the row was not cached when the flight came; flights of one key share a query",
     "missing: the table has no row with this key, or the flight has no key",
     "one per record: the number of queries if each flight with a key had its own",
 )
