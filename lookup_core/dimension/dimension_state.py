@@ -184,8 +184,7 @@ class DimensionState:
             self._retries += 1
             return Effects()
         if code.is_of_one_key:
-            (key_id,) = self._flights.key_ids(query.flights)
-            self._resolver.quarantine.add(key_id, code, now)
+            self._resolver.quarantine.add(self._flights.key_ids(query.flights)[0], code, now)
         shares = []
         for lookup_id, (positions, ordinals) in self._flights.waiters(query.flights).items():
             key_ids = self._flights.key_ids(query.flights[ordinals])

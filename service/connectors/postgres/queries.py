@@ -29,6 +29,7 @@ _SNAPSHOT = (
 # the number of the largest column of a row that is too large; 0: unknown.
 TOO_LARGE, DEFERRED, COLUMN = 1, 2, 34
 REPLY_BYTES = QUERY_BYTES * 5 // 4  # rows may be larger than the former ones, which size the batch
+COMPOSITE_FACTOR = 8  # of the bytes of arrays and structs, which are decoded slowly
 # Relations whose columns may be computed: their sizes would cost another computation.
 _COMPUTED = {RelationKind.VIEW, RelationKind.QUERY, RelationKind.FOREIGN_TABLE}
 # An uncorrelated subquery: the server evaluates it once, before the rows of the query.
@@ -284,11 +285,15 @@ def _size(table: PostgresTable) -> str:
     fixed = sum(each.fixed_bytes for _, each in table.columns if not each.may_be_large)
     fixed += LISTED_ROW_BYTES * table.has_several_rows
     lengths = "".join(
-        f" + COALESCE(pg_catalog.octet_length(q.column{number}), 0)"
+        f" + COALESCE(pg_catalog.octet_length(q.column{number}), 0){_factor(reading)}"
         for number, (_, reading) in enumerate(table.columns, 1)
         if reading.may_be_large
     )
     return f"NULLIF(LEAST({fixed}::int8{lengths}, {large}), {large})::int4"
+
+
+def _factor(reading: ColumnReading) -> str:
+    return f" * {COMPOSITE_FACTOR}::int8" if types.is_nested(reading.type) else ""
 
 
 def _marked(
@@ -313,7 +318,7 @@ def _marked(
 def _largest(table: PostgresTable) -> str:
     """A term that adds the number of the largest column to a mark; it is evaluated with it only."""
     lengths = {
-        number: f"pg_catalog.octet_length(b.column{number})"
+        number: f"pg_catalog.octet_length(b.column{number}){_factor(reading)}"
         for number, (_, reading) in enumerate(table.columns, 1)
         if reading.may_be_large
     }

@@ -18,7 +18,7 @@ from lookup_core.freshness.table_snapshot import TableSnapshot
 from lookup_core.row_bytes import LISTED_ROW_BYTES, largest_column, row_bytes
 from lookup_core.type_texts import type_text
 from service.connectors.postgres.column_values import DecodedColumn
-from service.connectors.postgres.queries import COLUMN, DEFERRED, TOO_LARGE
+from service.connectors.postgres.queries import COLUMN, COMPOSITE_FACTOR, DEFERRED, TOO_LARGE
 from service.connectors.postgres.table import ColumnReading, PostgresTable
 
 _PYTHON_TYPES: tuple[tuple[Callable[[pa.DataType], bool], type], ...] = (
@@ -101,7 +101,7 @@ def checked_rows(
     arrays = [column.values for column in columns]
     rows = pa.record_batch(arrays, schema=table.schema.columns)
     positions = (ordinals - 1).astype(np.int32)
-    names = [table.columns[number - 1][0] for number in np.unique(largest) if number]
+    names = [_counted(*table.columns[number - 1]) for number in np.unique(largest) if number]
     fetched = _within_limits(FetchedRows(positions, rows), marks, table, largest=names)
     fits_types = np.ones(len(ordinals), np.bool_)
     for column in columns:
@@ -145,6 +145,11 @@ def _within_limits(
         unfit.append(UnfitRows.too_large(large, row_bytes=table.row_bytes, columns=names))
     deferred = np.setdiff1d(cut, [key for each in unfit for key in each.ordinals])
     return replace(sent, unfit=unfit, deferred=deferred.astype(np.int32))
+
+
+def _counted(name: str, reading: ColumnReading) -> str:
+    is_nested = types.is_nested(reading.type)
+    return f"{name} (its bytes count {COMPOSITE_FACTOR} times)" if is_nested else name
 
 
 def _faults(columns: Sequence[DecodedColumn], table: PostgresTable) -> list[str]:
