@@ -9,7 +9,7 @@ import pytest
 
 from lookup_core.answer import Answer, Outcome, rowless_answer
 from lookup_core.errors import ErrorCode
-from lookup_core.row_bytes import most_row_bytes, row_bytes
+from lookup_core.row_bytes import largest_column, most_row_bytes, row_bytes
 
 
 def positions(*numbers: int) -> npt.NDArray[np.int32]:
@@ -162,4 +162,5 @@ def test_row_bytes_of_records_have_any_type() -> None:
     )
 
     assert row_bytes(records).tolist() == [13, 0, 18]
+    assert largest_column(records) == "map"
     assert row_bytes(records.slice(1)).tolist() == [0, 18]
