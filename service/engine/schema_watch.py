@@ -54,7 +54,7 @@ class SchemaWatch:
         self._fault = BackendError(
             ErrorCode.BACKEND_UNAVAILABLE, "the backend has not responded yet"
         )
-        self._was_known = asyncio.Event()
+        self._is_settled = asyncio.Event()  # by a schema, or a permanent fault
         self._checks: list[asyncio.Future[bool]] = []  # each waits for a later description
         self._is_requested = asyncio.Event()
         self._last_result: bool | None = None  # of checks during a pause
@@ -78,11 +78,10 @@ class SchemaWatch:
     async def wait(self, timeout_s: float) -> DimensionSchema:
         """The schema; before the first description, waits for it.
 
-        Raises BackendError after `timeout_s`, and at once if a known schema is lost.
+        Raises BackendError after `timeout_s`; at once if a known schema is lost, or after a
+        permanent fault.
         """
-        if self._was_known.is_set():
-            return self.known()
-        await pause(self._was_known, timeout_s)
+        await pause(self._is_settled, timeout_s)
         return self.known()  # or the last fault
 
     async def is_unchanged(self) -> bool:
@@ -143,7 +142,7 @@ class SchemaWatch:
 
     def _on_schema(self, schema: DimensionSchema, *, is_new: bool) -> None:
         self._schema = schema
-        self._was_known.set()
+        self._is_settled.set()
         for part in (self._away, self._unfit, self._fault_logs):
             part.on_success()
         if is_new:
@@ -151,6 +150,8 @@ class SchemaWatch:
 
     def _on_fault(self, error: BackendError) -> None:
         self._fault = error
+        if error.is_permanent:
+            self._is_settled.set()
         if self._fault_logs.is_due(str(error), self._clock()):
             log.warning(
                 "dimension.unavailable",

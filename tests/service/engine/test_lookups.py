@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import math
 import weakref
 from collections import deque
 from collections.abc import Callable
@@ -233,6 +234,17 @@ async def test_lookups_need_a_described_schema() -> None:
 
         assert await dimension.wait_until_described(PATIENCE_S) is dimension.schema
         assert await lookup(dimension, 7) == {0: "fetched Ada"}
+
+
+async def test_permanent_fault_refuses_at_once() -> None:
+    """A permanent fault of the table ends the wait for the description."""
+    backend = customers()
+    backend.describe_error = BackendError(
+        ErrorCode.TABLE_UNAVAILABLE, "no column nope", is_permanent=True
+    )
+    async with asyncio.timeout(PATIENCE_S), running(backend, described_s=0) as dimension:
+        with pytest.raises(BackendError, match="no column nope"):
+            await dimension.wait_until_described(math.inf)
 
 
 # Deadlines
