@@ -103,8 +103,7 @@ class DimensionSchema:
         """
         versions = version_columns(self.columns)
         if versions is None:
-            detail = "the dimension has no versions to look up as of a time; omit as_of"
-            raise InvalidRequest(ErrorCode.BAD_REQUEST, detail)
+            raise InvalidRequest(ErrorCode.BAD_REQUEST, "it has no versions; omit as_of")
         requested = self.select(names)
         added = [name for name in versions.names if name not in requested.names]
         return pa.schema([*requested, *(self.columns.field(name) for name in added)])
@@ -127,6 +126,12 @@ class DimensionSchema:
     def _why_unknown(self, names: Sequence[str]) -> str:
         in_key = [name for name in names if name in self.key.names]
         if in_key:
-            return f"{', '.join(in_key)}: in the key, so the records already have it"
+            what = _columns(in_key, "is in the key; remove it", "are in the key; remove them")
+            return f"{what} from columns="
         hint = nearest_name(names[0], self.columns.names)
-        return f"the dimension has no column {', '.join(names)}{hint}"
+        return f"{_columns(names, 'does', 'do')} not exist{hint}"
+
+
+def _columns(names: Sequence[str], singular: str, plural: str) -> str:
+    quoted = ", ".join(f'"{name}"' for name in names)
+    return f"column {quoted} {singular}" if len(names) == 1 else f"columns {quoted} {plural}"

@@ -92,8 +92,8 @@ def _cast_for(given: pa.DataType, field: pa.Field) -> _Cast:
             return cast
     raise InvalidRequest(
         ErrorCode.KEY_TYPE,
-        f"key {field.name!r} is {_type_name(field)}, and {given} does not convert to it exactly; "
-        "cast the records' column",
+        f'key "{field.name}" is {_type_name(field)}, the given field is {given}, which does not'
+        " convert to it exactly; cast it",
     )
 
 

@@ -16,6 +16,7 @@ from lookup_core.errors import (
     SidelookError,
     bad_frame,
     named_dimension,
+    of_dimension,
 )
 from lookup_core.keys.key_casts import check_key_types
 from lookup_core.keys.typed_keys import named_key
@@ -239,8 +240,7 @@ class StreamConnection:
             dimension = named_dimension(self._registry.dimensions, frame.dimension)
             schema = await dimension.wait_until_described(self._timeouts.describe_s)
             frame = _with_named_key(frame, schema)
-            select = schema.select_versions if frame.is_as_of else schema.select
-            opened_schema = DimensionSchema(schema.key, select(frame.columns))
+            opened_schema = _selected(frame, schema)
             needed = dimension.check_options(frame.options)
             default = _default(dimension.settings, opened_schema) if frame.wants_default else None
             admitted = self._registry.admit(
@@ -393,6 +393,17 @@ def _default(settings: DimensionSettings, schema: DimensionSchema) -> bytes | No
 def _with_named_key(frame: frames.Open, schema: DimensionSchema) -> frames.Open:
     if not len(frame.key):
         return frame  # the channel only describes the dimension
-    key = named_key(frame.key, schema)
-    check_key_types(key, schema)
+    try:
+        key = named_key(frame.key, schema)
+        check_key_types(key, schema)
+    except InvalidRequest as error:
+        raise InvalidRequest(error.code, of_dimension(frame.dimension, error.detail)) from error
     return replace(frame, key=key)
+
+
+def _selected(frame: frames.Open, schema: DimensionSchema) -> DimensionSchema:
+    select = schema.select_versions if frame.is_as_of else schema.select
+    try:
+        return DimensionSchema(schema.key, select(frame.columns))
+    except InvalidRequest as error:
+        raise InvalidRequest(error.code, of_dimension(frame.dimension, error.detail)) from error

@@ -47,13 +47,13 @@ def test_columns_come_in_requested_order(names: list[str] | None, expected: list
 @pytest.mark.parametrize(
     ("names", "code", "detail"),
     [
-        (["tear"], "unknown_column", "the dimension has no column tear; did you mean tier?"),
+        (["tear"], "unknown_column", 'column "tear" does not exist; did you mean tier?'),
         (
             ["xyz", "abc", "name", "xyz"],
             "unknown_column",
-            "the dimension has no column abc, xyz; available: name, tier, city",
+            'columns "abc", "xyz" do not exist; available: name, tier, city',
         ),
-        (["tear", "id"], "unknown_column", "id: in the key, so the records already have it"),
+        (["tear", "id"], "unknown_column", 'column "id" is in the key; remove it from columns='),
         (["name", "tier", "name"], "bad_request", "each column may be requested only once"),
     ],
 )

@@ -377,7 +377,8 @@ def test_inexact_types_are_refused(kind: pa.DataType, to: pa.DataType, name: str
     detail = refusal(pa.schema({"id": kind}), dimension(field_of(to)))
 
     assert detail == (
-        f"key 'id' is {name}, and {kind} does not convert to it exactly; cast the records' column"
+        f'key "id" is {name}, the given field is {kind}, which does not convert to it exactly;'
+        " cast it"
     )
 
 

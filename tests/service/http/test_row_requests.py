@@ -83,7 +83,7 @@ async def test_no_keys_need_no_query(service: Served) -> None:
     unknown = await service.lookup('{"keys": [1], "columns": ["nme"]}')
 
     assert empty.json == {"outcomes": [], "rows": [], "ages_ms": []}
-    assert unknown.json["detail"] == "the dimension has no column nme; did you mean name?"
+    assert unknown.json["detail"] == 'column "nme" does not exist; did you mean name?'
     assert queried(service.customers) == []
 
 

@@ -172,7 +172,7 @@ async def test_as_of_needs_versions() -> None:
         await peer.send(replace(open_frame(), is_as_of=True))
         failure = await peer.receive(frames.Failure)
 
-    detail = "the dimension has no versions to look up as of a time; omit as_of"
+    detail = 'dimension "customers": it has no versions; omit as_of'
     assert (failure.code, failure.detail) == ("bad_request", detail)
 
 

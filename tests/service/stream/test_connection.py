@@ -32,6 +32,8 @@ from tests.service.stream.streaming import (
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 KEY_TYPE = ErrorCode.KEY_TYPE
+OF = 'dimension "customers": '
+PAIR = pa.schema({"id": pa.int64(), "n": pa.int64()})
 GOING_AWAY = (aiohttp.WSCloseCode.GOING_AWAY, "draining")
 SLOW_TO_DESCRIBE = Setting(timeouts=Timeouts(describe_s=5.0))
 QUICK_CLOSE = Setting(timeouts=Timeouts(close_s=0.1))
@@ -136,24 +138,26 @@ async def test_large_default_is_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    ("opening", "code", "is_retryable"),
+    ("opening", "code", "detail"),
     [
-        (open_frame(9, "nowhere"), ErrorCode.UNKNOWN_DIMENSION, False),
-        (open_frame(9, columns=("name", "nam")), ErrorCode.UNKNOWN_COLUMN, False),
-        (open_frame(9, key=pa.schema({"id": pa.utf8()})), KEY_TYPE, False),
-        (open_frame(9, key=pa.schema({"id": pa.int64(), "n": pa.int64()})), KEY_TYPE, False),
-        (open_frame(9, "orders"), ErrorCode.BACKEND_UNAVAILABLE, True),
+        (open_frame(9, "nowhere"), ErrorCode.UNKNOWN_DIMENSION, "no dimension 'nowhere'"),
+        (open_frame(9, columns=("name", "nam")), ErrorCode.UNKNOWN_COLUMN, f'{OF}column "nam"'),
+        (open_frame(9, key=pa.schema({"id": pa.utf8()})), KEY_TYPE, f'{OF}key "id"'),
+        (open_frame(9, key=PAIR), KEY_TYPE, f"{OF}the key is (id), not (id, n)"),
+        (open_frame(9, "orders"), ErrorCode.BACKEND_UNAVAILABLE, ""),
     ],
     ids=["dimension", "column", "key type", "key fields", "backend down"],
 )
 async def test_refused_channel_leaves_the_others(
-    peer: Peer, opening: frames.Open, code: ErrorCode, *, is_retryable: bool
+    peer: Peer, opening: frames.Open, code: ErrorCode, detail: str
 ) -> None:
-    """A channel that cannot be opened gets ERROR; other channels are not affected."""
+    """ERROR names the dimension and what it lacks; other channels are not affected."""
     await peer.send(opening)
 
     failure = await peer.receive(frames.Failure)
-    assert (failure.channel, failure.code, failure.is_retryable) == (9, code, is_retryable)
+    assert (failure.channel, failure.code) == (9, code)
+    assert failure.is_retryable is (code is ErrorCode.BACKEND_UNAVAILABLE)
+    assert failure.detail.startswith(detail)
     assert await peer.answers(7) == [{0: "fetched Ada"}]
 
 
