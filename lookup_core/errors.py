@@ -178,10 +178,10 @@ def bad_frame(detail: str, offset: int | None = None) -> ProtocolViolation:
 
 
 class ConfigurationError(SidelookError):
-    """The configuration is invalid; `faults` has all faults, each with its path."""
+    """The configuration is invalid; `faults` has all faults, one a line of the text."""
 
     def __init__(self, faults: Sequence[str]) -> None:
-        super().__init__(ErrorCode.BAD_REQUEST, "; ".join(faults))
+        super().__init__(ErrorCode.BAD_REQUEST, "\n".join(faults))
         self.faults = tuple(faults)
 
 

@@ -8,6 +8,7 @@ enriched = events.transform(sidecar.lookup_join("customers", on="customer_id"))
 
 from spark_client import (
     BackendError,
+    ConfigurationError,
     InvalidRequest,
     LookupFailed,
     ProtocolViolation,
@@ -18,6 +19,7 @@ from spark_client import (
 
 __all__ = [
     "BackendError",
+    "ConfigurationError",
     "InvalidRequest",
     "LookupFailed",
     "ProtocolViolation",

@@ -8,6 +8,7 @@ enriched = events.transform(sidecar.lookup_join("customers", on="customer_id"))
 
 from lookup_core.errors import (
     BackendError,
+    ConfigurationError,
     InvalidRequest,
     LookupFailed,
     ProtocolViolation,
@@ -26,6 +27,7 @@ except ModuleNotFoundError as error:
 
 __all__ = [
     "BackendError",
+    "ConfigurationError",
     "InvalidRequest",
     "LookupFailed",
     "ProtocolViolation",

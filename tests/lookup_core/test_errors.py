@@ -39,7 +39,7 @@ CASES: list[tuple[SidelookError, str, dict[str, object]]] = [
     ),
     (
         ConfigurationError(["listen.http: no port", "limits: unknown key"]),
-        "bad_request: listen.http: no port; limits: unknown key",
+        "bad_request: listen.http: no port\nlimits: unknown key",
         {"faults": ("listen.http: no port", "limits: unknown key")},
     ),
     (LookupFailed(ErrorCode.INTERNAL, "three keys"), "internal: three keys", {}),

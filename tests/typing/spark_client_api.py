@@ -9,6 +9,7 @@ from pyspark.sql.types import StringType, StructField, StructType
 
 from spark_client import (
     BackendError,
+    ConfigurationError,
     InvalidRequest,
     LookupFailed,
     ProtocolViolation,
@@ -104,6 +105,7 @@ def wrong(sidecar: Sidecar) -> None:
 
 ERRORS: tuple[type[SidelookError], ...] = (
     BackendError,
+    ConfigurationError,
     InvalidRequest,
     LookupFailed,
     ProtocolViolation,
