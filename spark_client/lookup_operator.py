@@ -366,16 +366,23 @@ class LookupOperator:
         is_timeout = failed.outcome is Outcome.TIMEOUT
         policy = plan.settings.policy(failed.outcome)
         if policy is FailurePolicy.FAIL and failed.records:
-            option, how = ("on_timeout", "timed out") if is_timeout else ("on_error", "failed")
-            run = self._in_flight.failed_rows(failed, most=_KEYS_SHOWN + 1)
-            raise LookupFailed(
-                failed.codes[0] if failed.codes else ErrorCode.INTERNAL,
-                f"{failed.records} lookups of {plan.dimension!r} {how}"
-                f" ({_reasons(failed.codes)}){plan.shown_keys(run)}; {option} is 'fail':"
-                f' {option}="null" keeps these records, with nulls, and "default" with the'
-                " default row of the dimension, if it has one; with lookup_join, status_column"
-                " adds the reason to each record",
-            )
+            shown = plan.shown_keys(self._in_flight.failed_rows(failed, most=_KEYS_SHOWN + 1))
+            lookups = "1 lookup" if failed.records == 1 else f"{failed.records} lookups"
+            what = f'{lookups} of dimension "{plan.dimension}"'
+            if is_timeout:
+                detail = (
+                    f"{what} had no answer within {self._settings.timeout_s:g} s{shown};"
+                    ' raise timeout=, or set on_timeout="null" or "default"'
+                )
+            else:
+                detail = (
+                    f"{what} failed ({_reasons(failed.codes)}){shown}; on_error is 'fail':"
+                    ' on_error="null" keeps these records, with nulls, and "default" with the'
+                    " default row of the dimension, if it has one; with lookup_join,"
+                    " status_column adds the reason to each record"
+                )
+            code = failed.codes[0] if failed.codes else ErrorCode.INTERNAL
+            raise LookupFailed(code, detail)
 
 
 @dataclass(frozen=True, slots=True)

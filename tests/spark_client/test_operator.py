@@ -91,12 +91,20 @@ def test_capacity_bounds_records_in_flight(mode: OutputMode) -> None:
     assert max(sizes) <= 4
 
 
-def test_timeouts_fail_the_task() -> None:
-    """The error has the count and the dimension; the channel is cancelled and closed."""
+@pytest.mark.parametrize(
+    ("keys", "count", "shown"),
+    [((1, 2, 2), "3 lookups", "keys 1, 2"), ((7,), "1 lookup", "key 7")],
+)
+def test_timeouts_fail_the_task(keys: tuple[int, ...], count: str, shown: str) -> None:
+    """The error has count, timeout, keys and remedy; the channel is cancelled and closed."""
     sidecar = FakeSidecar(DIMENSIONS, Behaviour(is_silent=True))
+    detail = (
+        f'{count} of dimension "customers" had no answer within 0.02 s: {shown};'
+        ' raise timeout=, or set on_timeout="null" or "default"'
+    )
 
-    with pytest.raises(LookupFailed, match="3 lookups of 'customers' timed out") as caught:
-        Partition(sidecar, PassSettings(timeout_s=0.02)).rows(batch(1, 2, 2))
+    with pytest.raises(LookupFailed, match=detail) as caught:
+        Partition(sidecar, PassSettings(timeout_s=0.02)).rows(batch(*keys))
 
     assert caught.value.code is ErrorCode.TIMEOUT
     assert isinstance(sidecar.memory.received[-2], frames.Cancel)
@@ -110,7 +118,7 @@ def test_errors_fail_the_task() -> None:
 
     assert caught.value.code is ErrorCode.BACKEND_UNAVAILABLE
     assert caught.value.detail == (
-        "2 lookups of 'customers' failed"
+        '2 lookups of dimension "customers" failed'
         " (backend_unavailable: the database cannot be reached): key 3; on_error is 'fail':"
         ' on_error="null" keeps these records, with nulls, and "default" with the default row of'
         " the dimension, if it has one; with lookup_join, status_column adds the reason to each"
@@ -285,7 +293,7 @@ def test_known_keys_that_were_not_sent_are_shown() -> None:
     }
     silent = FakeSidecar(dimensions, Behaviour(is_silent=True))
     lookups = (Lookup(settings=BY_DEFAULT), Lookup("pairs", ("x",), ("id", "tier")))
-    keys = r"4 lookups of 'pairs' timed out \(.*\): keys \(1, 9\), \(2, 9\), \(3, 9\), …; on_time"
+    keys = r"4 lookups .*\"pairs\" had no answer .*: keys \(1, 9\), \(2, 9\), \(3, 9\), …; raise"
 
     with pytest.raises(LookupFailed, match=keys):
         Partition(silent, PassSettings(timeout_s=0.02), lookups).rows(batch(1, 2, 3, None, 4))
