@@ -7,13 +7,14 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from typing import Any, TypeAlias
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame
 from pyspark.sql.types import DataType, StructField, StructType
 
-from lookup_core.errors import ErrorCode, InvalidRequest
+from lookup_core.errors import ErrorCode, InvalidRequest, nearest_name, similar_name
 from spark_client.lookup_settings import JoinKeys
 
 KeySource: TypeAlias = str | Column  # a column's name, the path of a field, or an expression
@@ -114,7 +115,7 @@ class InputColumns:
         """
         path = self.names.path(self._fields, name)
         if path is None:
-            raise self.names.unknown(name, *added)
+            raise self.names.unknown_field(self._fields, name) or self.names.unknown(name, *added)
         column = self.records[".".join(quoted(field.name) for field in path)]
         if len(path) == 1:
             position = self._fields.index(path[0])
@@ -180,13 +181,27 @@ class ColumnNames:
         """Raises InvalidRequest if Spark cannot distinguish two of the names."""
         self._names = tuple(names)
         self._is_case_sensitive = is_case_sensitive
-        self._check_distinct(self._names, "rename one of them before the lookup")
+        self._check_distinct(self._names, (), "rename one of them before the lookup")
 
     def unknown(self, name: str, *added: str) -> InvalidRequest:
         """The error for a name that no column has; it lists them and the added ones."""
-        columns = ", ".join([*self._names, *added])
-        detail = f"the records have no column {name!r}; they have {columns}"
+        names = [*self._names, *added]
+        close = similar_name(name, names)
+        hint = f"did you mean {close}? " if close else ""
+        detail = f"the records have no column {name!r}; {hint}they have {', '.join(names)}"
         return InvalidRequest(ErrorCode.UNKNOWN_COLUMN, detail)
+
+    def unknown_field(self, fields: Sequence[StructField], name: str) -> InvalidRequest | None:
+        """The error for a path whose last struct lacks the field; None if it begins with none."""
+        for field in fields:
+            kind, rest = field.dataType, name[len(field.name) :]
+            is_start = rest.startswith(".") and self.are_same(field.name + rest, name)
+            if is_start and isinstance(kind, StructType):
+                hint = nearest_name(rest[1:], kind.names)
+                detail = f"struct {field.name!r} has no field {rest[1:]!r}{hint}"
+                deeper = self.unknown_field(kind.fields, rest[1:])
+                return deeper or InvalidRequest(ErrorCode.UNKNOWN_COLUMN, detail)
+        return None
 
     def are_same(self, name: str, other: str) -> bool:
         """Whether Spark sees one name in these."""
@@ -210,13 +225,25 @@ class ColumnNames:
                     return [field, *path]
         return None
 
-    def check_with(self, added: Sequence[str]) -> None:
-        """Raise InvalidRequest if an added name exists already, or is added twice."""
-        self._check_distinct((*self._names, *added), "choose another prefix or status_column")
+    def check_with(self, added: Sequence[str], dimensions: Sequence[str]) -> None:
+        """Raise InvalidRequest if an added name exists already, or is added twice.
 
-    def _check_distinct(self, names: Sequence[str], remedy: str) -> None:
+        `dimensions` has the dimension whose lookup adds it, for each of the added names.
+        """
+        origins = [
+            *("of the records" for _ in self._names),
+            *(f'of dimension "{dimension}"' for dimension in dimensions),
+        ]
+        remedy = "set another prefix= or status_column="
+        self._check_distinct((*self._names, *added), origins, remedy)
+
+    def _check_distinct(self, names: Sequence[str], origins: Sequence[str], remedy: str) -> None:
         counts = Counter(self._folded(name) for name in names)
-        clashing = sorted({name for name in names if counts[self._folded(name)] > 1})
+        clashing = sorted(
+            f"{name} {origin}".rstrip()
+            for name, origin in zip_longest(names, origins, fillvalue="")
+            if counts[self._folded(name)] > 1
+        )
         if clashing:
             detail = f"columns of the same name: {', '.join(clashing)}; {remedy}"
             raise InvalidRequest(ErrorCode.BAD_REQUEST, detail)

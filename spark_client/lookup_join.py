@@ -157,6 +157,8 @@ class LookupJoins:
 
     def __post_init__(self) -> None:
         self.options.check()
+        if self.options.timeout is not None:
+            self._check_timeout(self.options.timeout)
         if self.options.via is Via.UDF and any(each.added.expands for each in self.lookups):
             raise ValueError("via='udf' gives one record for each; use via='batch' with expand")
         most = max(Counter(each.address for each in self.lookups).values())
@@ -169,12 +171,14 @@ class LookupJoins:
     def __call__(self, records: DataFrame) -> DataFrame:
         """The enriched DataFrame. Without `schema` the driver reads the dimensions' columns.
 
-        Raises InvalidRequest for names and types that do not fit, SidecarUnreachable if the
-        driver has no sidecar and no `schema` was given.
+        Raises InvalidRequest for names and types that do not fit, ValueError for a retry after
+        the default timeout, SidecarUnreachable if the driver has neither a sidecar nor `schema`.
         """
+        self._check_timeout(self.options.settings(None).timeout_s)
         inputs = InputColumns(records)
         columns = _Columns(inputs, self.lookups)
         targets, added = [], []
+        origins: list[str] = []  # of the added columns: dimensions
         for number, lookup in enumerate(self.lookups):
             keys = columns.keys_of(number)
             join_keys = lookup.keys
@@ -192,10 +196,12 @@ class LookupJoins:
                     part=lookup.added.part(described),
                 )
             )
-            added += lookup.added.fields(described)
+            fields = lookup.added.fields(described)
+            added += fields
+            origins += [lookup.dimension] * len(fields)
             if lookup.added.how.has_columns:
                 columns.add(number, described, lookup.added)
-        inputs.names.check_with([each.name for each in added])
+        inputs.names.check_with([each.name for each in added], origins)
         options = self.options
         event_time = _time_position(inputs, "event_time", column=options.event_time)
         lookups = LookupPass(targets, options.settings(event_time))
@@ -208,6 +214,10 @@ class LookupJoins:
         schema = StructType([*kept.schema, *added])
         enriched = addressable(inputs.projected()).mapInArrow(task, schema)
         return enriched if records.columns else enriched.select([quoted(f.name) for f in added])
+
+    def _check_timeout(self, timeout_s: float) -> None:
+        for lookup in self.lookups:
+            lookup.settings.check_timeout(timeout_s)
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,11 +256,11 @@ class _Columns:
         return [
             _input_column(self._computed[lookup, position])
             if (lookup, position) in self._computed
-            else self._named(name)
+            else self._named(lookup, name)
             for position, name in enumerate(self._lookups[lookup].keys.columns)
         ]
 
-    def _named(self, name: str) -> _Column:
+    def _named(self, lookup: int, name: str) -> _Column:
         for known, column in self._added.items():
             if self._inputs.names.are_same(name, known):
                 if known in self._multiplied:
@@ -261,7 +271,28 @@ class _Columns:
                         " records.transform(first).transform(second)",
                     )
                 return replace(column, name=name)
-        return _input_column(self._inputs.named(name, *self._added))
+        try:
+            return _input_column(self._inputs.named(name, *self._added))
+        except InvalidRequest as error:
+            self._check_order(lookup, name)
+            if "(" not in name:
+                raise
+            detail = f"{error.detail}; for an expression write on=F.expr({name!r})"
+            raise InvalidRequest(error.code, detail) from error
+
+    def _check_order(self, lookup: int, name: str) -> None:
+        """Raise InvalidRequest if a later lookup adds the column."""
+        for later in self._lookups[lookup + 1 :]:
+            if not later.added.how.has_columns:
+                continue
+            names = later.described(JoinKeys((), ()), []).names
+            added = (later.added.prefix + each for each in names)
+            if any(self._inputs.names.are_same(each, name) for each in added):
+                detail = (
+                    f"key column {name!r} comes from dimension {later.dimension!r}, which is later"
+                    f" in the list; move that lookup before {self._lookups[lookup].dimension!r}"
+                )
+                raise InvalidRequest(ErrorCode.UNKNOWN_COLUMN, detail)
 
 
 def _input_column(column: InputColumn) -> _Column:
@@ -298,8 +329,9 @@ class LookupFunctions:
     @classmethod
     def of(cls, address: Address, values: Mapping[str, Any]) -> "LookupFunctions":
         """The functions with these parsed options; ValueError if they contradict each other."""
-        settings = pass_options(values).settings(None)
-        return cls(address, lookup_settings(values), settings, values["deterministic"])
+        settings, lookup = pass_options(values).settings(None), lookup_settings(values)
+        lookup.check_timeout(settings.timeout_s)
+        return cls(address, lookup, settings, values["deterministic"])
 
     def declared(
         self, dimension: str, names: Sequence[str] | None, schema: str | StructType | None

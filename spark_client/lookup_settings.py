@@ -83,6 +83,15 @@ class LookupSettings:
         """Whether failed lookups get the default row."""
         return FailurePolicy.DEFAULT in {self.on_timeout, self.on_error}
 
+    def check_timeout(self, timeout_s: float) -> None:
+        """Raise ValueError if the first retry of a missing key is later than the timeout."""
+        delay_s = (self.options.retry_delay_ms or 0) / 1000
+        if self.options.max_retries and delay_s >= timeout_s:
+            raise ValueError(
+                f"retry_missing.delay is {delay_s:g} s, and timeout is {timeout_s:g} s, so no retry"
+                " can run; shorten the delay or raise timeout="
+            )
+
     def needs(self, *, is_as_of: bool = False, expands: bool = False) -> Needs:
         """What the lookup needs of its dimension."""
         return Needs(is_as_of, expands, self.wants_default, self.options)

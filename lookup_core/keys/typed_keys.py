@@ -65,7 +65,9 @@ def named_key(given: pa.Schema, schema: DimensionSchema) -> pa.Schema:
         return given
     if given.metadata == EXACT_NAMES:
         wrong = next((name for name in given.names if name not in names), None)
-        raise _other_key(given, names, "" if wrong is None else nearest_name(wrong, names))
+        lacking = ", ".join(name for name in names if name not in given.names)
+        hint = f"; on= lacks {lacking}" if wrong is None else nearest_name(wrong, names)
+        raise _other_key(given, names, hint)
     is_ambiguous = any(
         name in names and name != own for name, own in zip(given.names, names, strict=False)
     )

@@ -127,8 +127,10 @@ def test_driver_refuses_impossible_joins(sidecar: Sidecar, records: DataFrame) -
     refusals = {
         "they have id, n": refusal(sidecar, records, on="customer"),
         "no column nope": refusal(sidecar, records, columns=["nope"]),
-        "choose another prefix": refusal(sidecar, records, status_column="N"),
-        "Name, name": refusal(sidecar, records.withColumnRenamed("n", "Name")),
+        "set another prefix": refusal(sidecar, records, status_column="N"),
+        'Name of the records, name of dimension "customers"': refusal(
+            sidecar, records.withColumnRenamed("n", "Name")
+        ),
         "rename one of them": refusal(sidecar, dated.toDF("id", "n", "ID")),
         "no key type": refusal(sidecar, records.withColumn("id", F.array("id"))),
         "event_time 'n' is string; it must be a timestamp, or whole milliseconds": refusal(
@@ -199,10 +201,11 @@ def test_pass_refuses_unclear_columns(sidecar: Sidecar, records: DataFrame) -> N
     later = sidecar.lookup_join("customers", on={"tier": "id"}, prefix="l_")
 
     for lookups, text in [
-        ([customers, customers], "same name: name, tier; choose another prefix"),
-        ([later, customers], "no column 'tier'; they have id, n$"),
+        ([customers, customers], '"customers", tier of dimension "customers"; set another prefix'),
+        ([later, customers], "later in the list; move that lookup before 'customers'$"),
         ([semi, later], "no column 'tier'; they have id, n$"),
         ([customers, sidecar.lookup_join("customers", on="no")], "they have id, n, name, tier$"),
+        ([sidecar.lookup_join("customers", on="abs(id)")], r"write on=F.expr\('abs\(id\)'\)$"),
     ]:
         with pytest.raises(InvalidRequest, match=text):
             records.transform(sidecar.lookup_joins(lookups))

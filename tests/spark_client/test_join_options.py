@@ -15,7 +15,7 @@ from lookup_core.keys.typed_keys import EXACT_NAMES
 from lookup_core.lookup_options import LookupOptions
 from lookup_core.protocol.frames import MAX_CHANNELS, TraceParent
 from spark_client import Sidecar
-from spark_client.call_options import PassOptions
+from spark_client.call_options import PassOptions, RetryMissing
 from spark_client.input_columns import ColumnNames
 from spark_client.lookup_join import AddedColumns, LookupJoin
 from spark_client.lookup_settings import (
@@ -69,7 +69,7 @@ def test_options_are_carried_over() -> None:
         on_timeout="null",
         on_error="null",
         max_age="1 minute",
-        retry_missing={"max_retries": 3, "delay": 0.5},
+        retry_missing={"max_retries": 3, "delay": 0.25},
         retry_if="x",
         event_time="ts",
         as_of="at",
@@ -94,7 +94,7 @@ def test_options_are_carried_over() -> None:
             on_error=FailurePolicy.NULL,
             trace=TraceParent(TRACEPARENT),
             show_keys=False,
-            options=LookupOptions(60_000, 3, 500, "x"),
+            options=LookupOptions(60_000, 3, 250, "x"),
         ),
         options=PassOptions(OutputMode.UNORDERED, 7, 0.5, "ts", 10_000, 60_000, Via.BATCH),
     )
@@ -209,6 +209,10 @@ def test_pass_needs_lookups(lookups: Any) -> None:  # noqa: ANN401 -- also wrong
         ({"retry_missing": {"max_retries": 1.5, "delay": 1}}, "is a whole number, not 1.5"),
         ({"retry_missing": {"max_retries": 101, "delay": 1}}, "it must be 0 to 100"),
         ({"retry_missing": {"max_retries": 1, "delay": 0}}, "it must be 1 ms to 1 h"),
+        (
+            {"retry_missing": {"max_retries": 1, "delay": 2}, "timeout": 2},
+            "delay is 2 s, and timeout is 2 s, so no retry can run; shorten the delay or raise",
+        ),
         ({"retry_if": "name"}, "there are no retries; set retry_missing"),
         ({"retry_if": ""}, "retry_if is the name of a dimension's column, not ''"),
         ({"columns": "name"}, r"write \['name'\]"),
@@ -310,6 +314,18 @@ def test_other_calls_refuse_wrong_options(call: str, options: dict[str, Any], te
         getattr(Sidecar(URL), call)(**{**dimension, **options})
 
 
+def test_retries_begin_before_the_timeout() -> None:
+    """The timeout of the pass bounds the delay; a function has the default timeout."""
+    slow: RetryMissing = {"max_retries": 1, "delay": "10 s"}
+    join = Sidecar(URL).lookup_join("customers", on="id", retry_missing=slow)
+
+    assert Sidecar(URL).lookup_joins([join], timeout=11).lookups == (join,)
+    with pytest.raises(ValueError, match=r"delay is 10 s, and timeout is 9 s"):
+        Sidecar(URL).lookup_joins([join], timeout=9)
+    with pytest.raises(ValueError, match=r"delay is 10 s, and timeout is 5 s"):
+        Sidecar(URL).lookup_udf("customers", retry_missing=slow, schema="x string")
+
+
 def test_lookups_of_a_pass_are_bounded() -> None:
     """A pass has at most as many lookups of one sidecar as a connection has channels."""
     other = Sidecar("http://h:1").lookup_join("customers", on="id")
@@ -386,7 +402,9 @@ def test_session_decides_about_case() -> None:
 
     assert [folding.path(fields, name) for name in ("id", "NAME")] == [fields[:1], fields[1:]]
     assert [exact.path(fields, name) for name in ("id", "Id")] == [None, fields[:1]]
-    assert exact.unknown("id").detail == "the records have no column 'id'; they have Id, name"
+    assert exact.unknown("id").detail == (
+        "the records have no column 'id'; did you mean Id? they have Id, name"
+    )
 
 
 @pytest.mark.parametrize(
@@ -423,13 +441,13 @@ def test_clashing_names_are_refused() -> None:
     """Two records' columns, an added name that exists, and one added twice clash."""
     names = ColumnNames(["id", "name"], is_case_sensitive=False)
 
-    names.check_with(["tier"])
+    names.check_with(["tier"], ["d"])
     with pytest.raises(InvalidRequest, match="A, a; rename"):
         ColumnNames(["a", "b", "A"], is_case_sensitive=False)
-    with pytest.raises(InvalidRequest, match="Name, name; choose another prefix"):
-        names.check_with(["Name"])
-    with pytest.raises(InvalidRequest, match="same name: x; choose"):
-        names.check_with(["x", "x"])
+    with pytest.raises(InvalidRequest, match='Name of dimension "d", name of the records; set an'):
+        names.check_with(["Name"], ["d"])
+    with pytest.raises(InvalidRequest, match='x of dimension "d", x of dimension "e"; set'):
+        names.check_with(["x", "x"], ["d", "e"])
 
 
 @pytest.mark.full

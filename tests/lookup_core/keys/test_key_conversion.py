@@ -464,7 +464,8 @@ def test_fields_count_by_name_or_position(
         ),
         (("origan", "time_hour"), True, "; did you mean origin?"),
         (("a", "b"), True, "; available: origin, time_hour"),
-        (("origin", "origin"), True, ""),
+        (("origin", "origin"), True, "; on= lacks time_hour"),
+        (("origin",), True, "; on= lacks time_hour"),
     ],
 )
 def test_ambiguous_fields_are_refused(names: tuple[str, ...], is_exact: bool, hint: str) -> None:  # noqa: FBT001
