@@ -1,6 +1,8 @@
 """Names of a sidecar's dimensions, by HTTP at the endpoint of its streams."""
 
 import json
+import logging
+import math
 import time
 from contextlib import closing
 from dataclasses import dataclass
@@ -16,6 +18,8 @@ from spark_client.transport.endpoint import Endpoint, endpoint_of, limit_wait
 from spark_client.transport.handshake import refusal_of, with_remedy
 from spark_client.transport.web_socket import RECEIVE_BYTES
 
+_log = logging.getLogger(__name__)
+
 _PATH = "/v1/dimensions"
 _MAX_BYTES = 16 * 1024 * 1024  # of the answer
 WAITING = Timing()
@@ -24,16 +28,24 @@ WAITING = Timing()
 def dimension_names(address: Address, timing: Timing = WAITING) -> tuple[str, ...]:
     """Read the names of all dimensions, sorted; retries for about the address's connect timeout.
 
-    Raises SidecarUnreachable, or InvalidRequest if the token is refused or no sidecar responds.
+    Logs a warning if that takes long. Raises SidecarUnreachable, or InvalidRequest if the token is
+    refused or no sidecar responds.
     """
-    backoff = Backoff(initial_s=0.05, max_s=2.0, give_up_after_s=address.connect_timeout_s)
+    url, timeout_s = address.url, address.connect_timeout_s
+    backoff = Backoff(initial_s=0.05, max_s=2.0, give_up_after_s=timeout_s)
+    warn_at_s = timing.clock() + timing.warn_after_s
     while True:
         try:
             return _names(address)
-        except SidecarUnreachable:
-            delay_s = backoff.on_failure(timing.jitter(), now=timing.clock())
+        except SidecarUnreachable as error:
+            now_s = timing.clock()
+            delay_s = backoff.on_failure(timing.jitter(), now=now_s)
             if delay_s == NEVER:
-                raise
+                tried = f"tried for {timeout_s:g} s; see connect_timeout"
+                raise SidecarUnreachable(url, f"{error.reason}; {tried}") from error
+            if now_s >= warn_at_s:
+                warn_at_s = math.inf
+                _log.warning("waiting up to %g s for %s: %s", timeout_s, url, error.reason)
             timing.pause(delay_s)
 
 

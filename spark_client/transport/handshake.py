@@ -108,6 +108,8 @@ def refusal_of(status: int, url: str, *, has_token: bool) -> SidelookError:
     reason = f"{url} is no sidecar: HTTP {status}"
     if status == HTTPStatus.BAD_REQUEST:  # the answer of many TLS servers to plain HTTP
         reason = with_remedy(reason, url)
+    if status == HTTPStatus.NOT_FOUND:
+        reason += "; the health listener serves no lookups: use the address of listen.http"
     return InvalidRequest(ErrorCode.BAD_REQUEST, reason)
 
 

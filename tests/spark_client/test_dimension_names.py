@@ -86,6 +86,20 @@ def test_status_is_the_reason(
     assert reason in error.detail
 
 
+def test_wait_is_logged_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """A wait has one log line; its error has the reason, and the option that bounds it."""
+    times_s = count(step=5)
+    timing = Timing(clock=lambda: next(times_s), pause=lambda _: None)
+    url = f"unix://{tmp_path}/s.sock"
+
+    with pytest.raises(SidecarUnreachable) as caught:
+        dimension_names(Address(url, connect_timeout_s=30), timing)
+
+    reason = "no such socket; is the sidecar running, and its volume mounted here?"
+    assert caplog.messages == [f"waiting up to 30 s for {url}: {reason}"]
+    assert caught.value.reason == f"{reason}; tried for 30 s; see connect_timeout"
+
+
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s"
 
 

@@ -144,7 +144,10 @@ def test_handshake_sends_token_and_protocol(server: FakeServer, tmp_path: Path) 
 
 WANTED = "{url} wants a token (HTTP 401); name its file: Sidecar({url!r}, token_file=…)"
 REFUSED = "{url} refused the token (HTTP {status}); see token_file"
-NO_SIDECAR = "{url} is no sidecar: HTTP {status}"
+NO_SIDECAR = (
+    "{url} is no sidecar: HTTP {status};"
+    " the health listener serves no lookups: use the address of listen.http"
+)
 
 
 @pytest.mark.parametrize(
