@@ -160,7 +160,7 @@ class LookupJoins:
         if self.options.timeout is not None:
             self._check_timeout(self.options.timeout)
         if self.options.via is Via.UDF and any(each.added.expands for each in self.lookups):
-            raise ValueError("via='udf' gives one record for each; use via='batch' with expand")
+            raise ValueError("via='udf' cannot multiply records; with expand use via='batch'")
         most = max(Counter(each.address for each in self.lookups).values())
         if most > MAX_CHANNELS:
             raise ValueError(
@@ -177,8 +177,7 @@ class LookupJoins:
         self._check_timeout(self.options.settings(None).timeout_s)
         inputs = InputColumns(records)
         columns = _Columns(inputs, self.lookups)
-        targets, added = [], []
-        origins: list[str] = []  # of the added columns: dimensions
+        targets, added, origins = [], [], []  # an origin is the dimension of an added column
         for number, lookup in enumerate(self.lookups):
             keys = columns.keys_of(number)
             join_keys = lookup.keys

@@ -200,7 +200,7 @@ _COLUMN = _accepting(
 _FLAG = _accepting("True or False", lambda value: isinstance(value, bool))
 _PATH = _accepting("the path of a file", _is_path)
 _SECONDS = _accepting(
-    f"seconds, more than 0 and at most {_MOST_S}",
+    f"a number of seconds, more than 0 and at most {_MOST_S}",
     lambda value: _is_number(value) and 0 < value <= _MOST_S,
 )
 _PARSERS: Mapping[str, Parser] = {
@@ -223,7 +223,9 @@ _PARSERS: Mapping[str, Parser] = {
     "expand": _FLAG,
     "mode": _optional(_choice(OutputMode)),
     "capacity": _optional(
-        _accepting("whole records, at least 1", lambda value: _is_whole(value) and value >= 1)
+        _accepting(
+            "a whole number of records, at least 1", lambda value: _is_whole(value) and value >= 1
+        )
     ),
     "timeout": _optional(_SECONDS),
     "on_timeout": _choice(FailurePolicy),
