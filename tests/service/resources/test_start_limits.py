@@ -21,11 +21,11 @@ def _no_thread_starts() -> Iterator[None]:
 
 def test_possible_threads_are_accepted() -> None:
     """The check starts the needed threads and ends them."""
-    before = threading.active_count()
+    before = set(threading.enumerate())  # those of other tests may end meanwhile
 
     check_thread_limit(20)
 
-    assert threading.active_count() == before
+    assert before >= set(threading.enumerate())
     assert needed_threads() > 3 * (os.cpu_count() or 1)
 
 
