@@ -268,13 +268,7 @@ def cold_section(cold: Cold, *, remarks: Sequence[str] = (), faults: Sequence[st
 
 def _rate_table(cold: Cold) -> FigureTable:
     rows = [
-        [
-            timing.name,
-            f"{cold.keys / timing.median_s:,.0f}",
-            f"{_to_raw(cold, timing):.3f}",
-            " ".join(f"{seconds:.2f}" for seconds in timing.seconds),
-        ]
-        for timing in (*cold.sidelook, *cold.raw)
+        timing.cells(cold.keys, _to_raw(cold, timing)) for timing in (*cold.sidelook, *cold.raw)
     ]
     headings = ["contender", "keys/s", "to the best asyncpg loop", "seconds, each round"]
     return FigureTable(f"cold, each of {cold.keys:,} keys once, in random order", headings, rows)

@@ -257,13 +257,10 @@ def _run_table(runs: Mapping[str, Rate]) -> FigureTable:
     reference = runs["widen"]
     rows = [
         [
-            name,
-            f"{run.per_second:,.0f}",
-            f"{run.per_second / reference.per_second:.3f}",
-            " ".join(f"{seconds:.2f}" for seconds in run.timing.seconds),
+            *run.timing.cells(run.events, run.per_second / reference.per_second),
             *(f"{run.cpu_s(kind):.2f}" for kind in KINDS),
         ]
-        for name, run in runs.items()
+        for run in runs.values()
     ]
     cpu = [f"{kind}, CPU s" for kind in KINDS]
     headings = ["contender", "events/s", "to widen", "seconds, each round", *cpu]

@@ -226,12 +226,7 @@ def speed_section(
 
 def _rate_table(keys: str, rates: Mapping[str, Rate]) -> FigureTable:
     rows = [
-        [
-            name,
-            f"{rate.per_second:,.0f}",
-            f"{_ratio(rates, name, REFERENCE):.3f}",
-            " ".join(f"{seconds:.2f}" for seconds in rate.timing.seconds),
-        ]
+        rate.timing.cells(rate.events, _ratio(rates, name, REFERENCE))
         for name, rate in rates.items()
     ]
     headings = ["contender", "records/s", "to widen", "seconds, each round"]

@@ -25,6 +25,11 @@ class Timing:
         """Median in seconds."""
         return statistics.median(self.seconds)
 
+    def cells(self, items: int, ratio: float) -> list[str]:
+        """For a table: the name, the rate of so many items a round, a ratio, and each round."""
+        seconds = " ".join(f"{each:.2f}" for each in self.seconds)
+        return [self.name, f"{items / self.median_s:,.0f}", f"{ratio:.3f}", seconds]
+
 
 def time_in_turn(
     runs: Mapping[str, Callable[[], object]],

@@ -235,15 +235,7 @@ def wide_section(
 
 
 def _table(rates: WideRates) -> FigureTable:
-    rows = [
-        [
-            each.name,
-            f"{rates.per_second(each.name):,.0f}",
-            f"{rates.ratio(each.name):.3f}",
-            " ".join(f"{seconds:.2f}" for seconds in each.seconds),
-        ]
-        for each in rates.timings
-    ]
+    rows = [each.cells(rates.events, rates.ratio(each.name)) for each in rates.timings]
     used = "all used" if rates.keeps_all else "two used"
     reference = WIDEN if rates.keeps_all else SELECT
     headings = ["contender", "records/s", f"to {reference}", "seconds, each round"]

@@ -372,6 +372,9 @@ def _with_arguments(function: LookupFunction, name: str) -> LookupFunction:
     return checked
 
 
+SCHEMA_FORMS = "DDL as 'name string, tier int', or a StructType"
+
+
 def as_struct(option: str, schema: str | StructType) -> StructType:
     """A schema given as DDL, which needs a Spark session, or as it is; or ValueError."""
     if isinstance(schema, StructType):
@@ -383,6 +386,5 @@ def as_struct(option: str, schema: str | StructType) -> StructType:
     except ParseException as error:
         parsed, cause = None, error
     if not isinstance(parsed, StructType):
-        accepted = "DDL as 'name string, tier int', or a StructType"
-        raise ValueError(f"{option} is {accepted}, not {schema!r}") from cause  # noqa: TRY004 -- as documented
+        raise ValueError(f"{option} is {SCHEMA_FORMS}, not {schema!r}") from cause  # noqa: TRY004 -- as documented
     return parsed

@@ -14,10 +14,10 @@ from pyarrow import types
 
 from lookup_core.answer import Outcome
 from lookup_core.errors import ErrorCode, LookupFailed
-from lookup_core.keys.canonical_keys import key_hashes
+from lookup_core.keys.canonical_keys import key_hashes, rows_with_null
 from lookup_core.operator.batch_intake import BatchIntake, BatchPool, ByteBudget, Run
 from lookup_core.operator.element_queue import OrderedQueue
-from lookup_core.operator.encoded_keys import EncodedKeys, encoded_keys, rows_with_null
+from lookup_core.operator.encoded_keys import EncodedKeys, encoded_keys
 from lookup_core.operator.event_time_watermarks import (
     MAX_WATERMARK_MS,
     MIN_EVENT_TIME_MS,

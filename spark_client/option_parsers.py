@@ -18,7 +18,7 @@ from lookup_core.lookup_options import LookupOptions
 from lookup_core.protocol.client_channel import MAX_TIMEOUT_MS
 from lookup_core.protocol.frames import TraceParent
 from spark_client.input_columns import parsed_on
-from spark_client.lookup_join import LookupJoin
+from spark_client.lookup_join import SCHEMA_FORMS, LookupJoin
 from spark_client.lookup_settings import FailurePolicy, JoinType, OutputMode, Via
 
 Parser: TypeAlias = Callable[[str, Any], Any]  # of an option's name and its given value
@@ -117,7 +117,7 @@ def _some_names(option: str, value: object) -> tuple[str, ...]:
 def _schema(option: str, value: object) -> object:
     is_ddl = isinstance(value, str) and value.strip() != ""
     if not is_ddl and not isinstance(value, StructType):
-        raise _refused(option, "DDL as 'name string, tier int', or a StructType", value)
+        raise _refused(option, SCHEMA_FORMS, value)
     return value
 
 

@@ -3,7 +3,6 @@
 Equal keys have equal bytes and hashes in client and service.
 """
 
-import functools
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -223,12 +222,18 @@ NULL_HASH = 0  # of every key with a NULL part
 
 def key_hashes(keys: pa.RecordBatch) -> npt.NDArray[np.uint64]:
     """The unseeded hashes of n keys; equal integers of different widths have equal hashes."""
-    if not any(column.null_count for column in keys.columns):
+    has_null = rows_with_null(keys.columns)
+    if has_null is None:
         return canonical_keys(keys).hashes
-    is_whole = functools.reduce(pc.and_, [column.is_valid() for column in keys.columns])
     hashes = np.full(keys.num_rows, NULL_HASH, np.uint64)
-    hashes[is_whole.to_numpy(zero_copy_only=False)] = canonical_keys(keys.filter(is_whole)).hashes
+    hashes[~has_null] = canonical_keys(keys.filter(pa.array(~has_null))).hashes
     return hashes
+
+
+def rows_with_null(columns: Sequence[pa.Array]) -> npt.NDArray[np.bool_] | None:
+    """Which rows have a NULL in one of the key columns, so that no row matches; None if none."""
+    nulls = [each.is_null().to_numpy(zero_copy_only=False) for each in columns if each.null_count]
+    return np.logical_or.reduce(nulls) if nulls else None
 
 
 def is_among(hashes: Hashes, others: Hashes) -> npt.NDArray[np.bool_]:

@@ -79,12 +79,6 @@ def encoded_keys(columns: Sequence[pa.Array], schema: pa.Schema) -> EncodedKeys:
     )
 
 
-def rows_with_null(columns: Sequence[pa.Array]) -> npt.NDArray[np.bool_] | None:
-    """Which rows have a NULL in one of the key columns, so that no row matches; None if none."""
-    nulls = [each.is_null().to_numpy(zero_copy_only=False) for each in columns if each.null_count]
-    return np.logical_or.reduce(nulls) if nulls else None
-
-
 def _factorized(column: pa.Array) -> tuple[Codes, pa.Array]:
     if len(column) >= _MANY and types.is_int64(column.type) and not column.null_count:
         return _factorized_numbers(column)

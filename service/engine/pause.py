@@ -6,6 +6,8 @@ import random
 
 async def pause(wake: asyncio.Event, seconds: float | None) -> None:
     """Return when the event is set, or after this many seconds; None: no timeout."""
+    if wake.is_set():
+        return  # a timeout would cost each HTTP lookup microseconds
     try:
         async with asyncio.timeout(seconds):
             await wake.wait()

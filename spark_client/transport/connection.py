@@ -156,8 +156,7 @@ class Connection:
                 self._outage = error
             delay_s = self._backoff.on_failure(self._timing.jitter(), now=self._timing.clock())
             if delay_s == NEVER:
-                tried = f"tried for {self._timing.connect_timeout_s:g} s; see connect_timeout"
-                raise SidecarUnreachable(self._url, f"{error.reason}; {tried}") from error
+                raise given_up(self._url, error, self._timing.connect_timeout_s) from error
             if self._is_needed(is_connected=False):
                 self._timing.pause(delay_s)
 
@@ -283,6 +282,12 @@ class Connection:
                 session.fail(own)
             self._sessions.clear()
             self._thread = None
+
+
+def given_up(url: str, last: SidecarUnreachable, timeout_s: float) -> SidecarUnreachable:
+    """The error after tries for this time, of which the last one failed so."""
+    tried = f"tried for {timeout_s:g} s; see connect_timeout"
+    return SidecarUnreachable(url, f"{last.reason}; {tried}")
 
 
 def _check_welcome(frame: Frame) -> None:

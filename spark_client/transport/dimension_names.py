@@ -12,7 +12,7 @@ from io import BytesIO
 
 from lookup_core.backoff import NEVER, Backoff
 from lookup_core.errors import ErrorCode, InvalidRequest, SidecarUnreachable
-from spark_client.transport.connection import Timing
+from spark_client.transport.connection import Timing, given_up
 from spark_client.transport.connections import Address
 from spark_client.transport.endpoint import Endpoint, endpoint_of, limit_wait
 from spark_client.transport.handshake import refusal_of, with_remedy
@@ -41,8 +41,7 @@ def dimension_names(address: Address, timing: Timing = WAITING) -> tuple[str, ..
             now_s = timing.clock()
             delay_s = backoff.on_failure(timing.jitter(), now=now_s)
             if delay_s == NEVER:
-                tried = f"tried for {timeout_s:g} s; see connect_timeout"
-                raise SidecarUnreachable(url, f"{error.reason}; {tried}") from error
+                raise given_up(url, error, timeout_s) from error
             if now_s >= warn_at_s:
                 warn_at_s = math.inf
                 _log.warning("waiting up to %g s for %s: %s", timeout_s, url, error.reason)
