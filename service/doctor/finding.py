@@ -102,7 +102,9 @@ def _skipped_if_repeated(finding: Finding, roots: Sequence[Finding]) -> Finding:
         return finding
     for root in roots:
         is_its_own = root.check == "database" or root.subject.partition(": ")[0] == finding.subject
-        if is_its_own and root.message in finding.message:
+        # A sidecar words the fault of an unusable table in its own way, or names another one.
+        is_unusable = root.check == "table" and root.severity is finding.severity is Severity.ERROR
+        if is_its_own and (is_unusable or root.message in finding.message):
             reason = f"was not checked further, because of the fault of the {root.place}"
             return Subject(finding.check, finding.subject).skipped(reason, "see its finding")
     return finding

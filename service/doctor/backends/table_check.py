@@ -12,13 +12,14 @@ import pyarrow as pa
 
 from lookup_core.dimension.default_row import default_row
 from lookup_core.errors import BackendError, ErrorCode
-from lookup_core.settings import CacheMode
+from lookup_core.settings import CacheMode, Match
 from service.config.cache import Cache
 from service.config.dimension import DimensionConfig
 from service.config.quantity import size_text
 from service.config.source import ParquetSource, PostgresSource
 from service.connector_settings import notifications_settings, postgres_settings, trigger_script
 from service.connectors.parquet.file import parquet_schema
+from service.connectors.ports.several_rows import list_columns
 from service.connectors.postgres.catalog import read_table
 from service.connectors.postgres.connections import PostgresConnections, Records
 from service.connectors.postgres.notifications_session import (
@@ -128,7 +129,10 @@ class TableCheck:
         for finding in size_findings(subject, facts, config.cache, scale=self.cache_scale):
             yield finding
         if config.default is not None:
-            default_row(config.default, table.schema.columns)
+            columns = table.schema.columns
+            default_row(
+                config.default, list_columns(columns) if config.match is Match.ALL else columns
+            )
         if config.refresh.listen is not None:
             assert isinstance(config.source, PostgresSource)  # ensured by the plan
             script = trigger_script(name, self.file)

@@ -169,8 +169,9 @@ async def test_trouble_is_mended_by_its_remedy(shop: Database, name: str) -> Non
             *("table", "remove FOR UPDATE"),
         ),
         ("SELECT", {"default": {"nam": "unknown"}}, "table", "name"),
+        ("SELECT", {"default": {"name": "unknown"}, "match": "all"}, "table", "a list"),
     ],
-    ids=["table", "required_index", "view", "where", "writing", "default"],
+    ids=["table", "required_index", "view", "where", "writing", "default", "default_of_all"],
 )
 async def test_unfit_configuration_is_an_error(
     shop: Database, statement: str, options: dict[str, Any], check: str, remedy: str

@@ -134,14 +134,15 @@ def test_groups_do_not_hold_each_other_up() -> None:
         (Subject("table", "a").error("t: no such table", "create it"), True),
         (Subject("database", "h").error("no such table", "create it"), True),
         (Subject("kafka", "a: topic").warning("no such table", "create it"), True),
-        (Subject("table", "a").error("t: no column id", "correct it"), False),
+        (Subject("table", "a").error("t: no column id", "correct it"), True),
+        (Subject("table", "a").warning("t: has bloat", "vacuum it"), False),
         (Subject("table", "b").error("t: no such table", "create it"), False),
         (Subject("table", "a").ok("t: no such table"), False),
         (Subject("secrets", "a").error("t: no such table", "create it"), False),
     ],
 )
 def test_repeated_fault_is_reported_once(root: Finding, *, is_repeated: bool) -> None:
-    """A sidecar's finding is skipped if its dimension has the same fault in another check."""
+    """A sidecar's finding is skipped if the same fault is reported, or the table is unusable."""
     repeated = Subject("sidecar", "a").error("table_unavailable: t: no such table", "look")
     skipped = Subject("sidecar", "a").skipped(
         f"was not checked further, because of the fault of the {root.place}", "see its finding"
