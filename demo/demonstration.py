@@ -66,6 +66,7 @@ class Demonstration:
                 self._stay_up(flights, sidecar)
             else:
                 self.console.print("The sidecar ends now; make demo SERVE=1 keeps it running.")
+                self.console.print("The program of the stream is demo/stream.py.")
         return faults
 
     def _start_changelog(self, postgres: Postgres, stack: ExitStack) -> Settings:
