@@ -6,6 +6,7 @@ from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from itertools import chain
 
+import numpy as np
 import pyarrow as pa
 from pyarrow import types
 from pyspark import TaskContext
@@ -31,7 +32,7 @@ from spark_client.output_columns import (
     column_casts,
     joined_output,
 )
-from spark_client.schemas import check_types
+from spark_client.schemas import ANY_KEY, check_types
 from spark_client.transport.connections import Address, connections
 from spark_client.transport.interface import LookupChannel
 
@@ -204,22 +205,25 @@ class LookupFunctionTask:
         first = next(batches, None)
         if first is None:
             return
+        target = self._target(first.schema.names)
         if any(types.is_null(kind) for kind in first.schema.types):  # as of `lookup_x(NULL)`
-            structs = pa.struct(list(self.columns))
-            yield from (pa.nulls(keys.num_rows, structs) for keys in chain([first], batches))
+            row = _row_of_nulls(target)
+            for keys in chain([first], batches):
+                yield row.take(pa.array(np.zeros(keys.num_rows, np.int32)))
             return
-        names = tuple(first.schema.names)
-        target = LookupTarget(
+        lookups, output = LookupPass([target], self.settings), StructOutput(self.columns)
+        with closing(lookups.enriched(chain([first], batches), lambda _: output)) as structs:
+            yield from in_sizes(structs, sizes)
+
+    def _target(self, names: Sequence[str]) -> LookupTarget:
+        return LookupTarget(
             address=self.address,
             dimension=self.dimension,
-            keys=JoinKeys(names, names),
+            keys=JoinKeys(tuple(names), tuple(names)),
             key_columns=tuple(KeyColumn(position) for position in range(len(names))),
             settings=self.lookup,
             part=AddedPart(self.columns),
         )
-        lookups, output = LookupPass([target], self.settings), StructOutput(self.columns)
-        with closing(lookups.enriched(chain([first], batches), lambda _: output)) as structs:
-            yield from in_sizes(structs, sizes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,6 +261,17 @@ def task_trace(given: TraceParent | None) -> TraceParent | None:
     if traceparent is None:
         return None
     return TraceParent(traceparent, context.getLocalProperty("tracestate") or "")
+
+
+def _row_of_nulls(target: LookupTarget) -> pa.StructArray:
+    """The answer to a key with a NULL, which has no type: the default row, or NULL."""
+    request = replace(target.request(ANY_KEY), wants_default=True)
+    with closing(connections.to(target.address).open(request)) as channel:
+        default = target.plan(ANY_KEY, channel).default
+    columns = target.part.columns
+    if default is None:
+        return pa.nulls(1, pa.struct(list(columns)))
+    return pa.StructArray.from_arrays(default.columns, fields=list(columns))
 
 
 def _key_columns(parts: pa.Array | tuple[pa.Array, ...]) -> pa.RecordBatch:

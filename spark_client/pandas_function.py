@@ -87,10 +87,9 @@ class PandasLookup:
         columns = KeySeries()
         batches = map(columns.arrays, series)
         for keys in batches:
-            if any(types.is_null(key.type) for key in keys):  # only NULLs until here
-                yield self._frame(pa.nulls(len(keys[0]), pa.struct(list(self.task.columns))))
-                continue
-            for structs in self.task(chain([keys], batches)):
+            # A key of NULLs only has no type until here: such a batch is a lookup of its own.
+            is_typed = not any(types.is_null(key.type) for key in keys)
+            for structs in self.task(chain([keys], batches if is_typed else ())):
                 yield self._frame(structs)
 
     def _frame(self, structs: pa.StructArray) -> Frame:

@@ -55,15 +55,15 @@ EXACT_NAMES = {b"sidelook.names": b"exact"}
 
 
 def named_key(given: pa.Schema, schema: DimensionSchema) -> pa.Schema:
-    """The fields by name if they have the names of the key, otherwise by position.
+    """The fields by exact names, otherwise by position.
 
     Raises InvalidRequest (`key_type`) for another number of fields, for an unknown exact name, and
     for a name of the key at another position, which is ambiguous.
     """
     names = schema.key.names
-    if sorted(given.names) == sorted(names):
-        return given
     if given.metadata == EXACT_NAMES:
+        if sorted(given.names) == sorted(names):
+            return given
         wrong = next((name for name in given.names if name not in names), None)
         lacking = ", ".join(name for name in names if name not in given.names)
         hint = f"; on= lacks {lacking}" if wrong is None else nearest_name(wrong, names)

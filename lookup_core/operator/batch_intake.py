@@ -106,6 +106,10 @@ class BatchPool:
         return batches[0] if len(batches) == 1 else concat_batches(batches)
 
 
+_FIRST_ROWS = 1_000  # while the size of an answer is not known
+_MEAN_ROWS = 2_000  # about: the last answers, which give the expected size of the next ones
+
+
 class ByteBudget:
     """Byte budget of rows in flight: their input, and the answers expected for them."""
 
@@ -113,15 +117,18 @@ class ByteBudget:
         self._max_bytes = max_bytes
         self._rows = 0  # in flight
         self._input_bytes = 0
-        self._answered_rows = 0  # since the start, for the mean size of an answer
-        self._answer_bytes = 0
+        self._answered_rows = 0.0  # for the mean size of an answer; older ones count less
+        self._answer_bytes = 0.0
 
     def rows_that_fit(self, row_bytes: int) -> int:
         """How many more rows of this size fit; at least one while no row is in flight."""
-        answer_bytes = self._mean_answer_bytes
+        is_known = self._answered_rows > 0
+        answer_bytes = self._answer_bytes / self._answered_rows if is_known else 0
         left = self._max_bytes - self._input_bytes - self._rows * answer_bytes
-        fitting = max(left // max(row_bytes + answer_bytes, 1), 0)
-        return fitting if self._rows else max(fitting, 1)
+        fitting = int(left // max(row_bytes + answer_bytes, 1))
+        if not is_known:
+            fitting = min(fitting, _FIRST_ROWS - self._rows)
+        return max(fitting, 0 if self._rows else 1)
 
     def add(self, rows: int, *, row_bytes: int) -> None:
         """Count rows of this size as in flight."""
@@ -133,17 +140,14 @@ class ByteBudget:
         self._rows -= rows
         self._input_bytes -= rows * row_bytes
 
-    def on_answered(self, rows: int, *, answer_bytes: int) -> None:
-        """Learn the size of answers from the rows of one lookup."""
-        self._answered_rows += rows
-        self._answer_bytes += answer_bytes
+    def on_answered(self, rows: float, *, answer_bytes: int) -> None:
+        """Learn the size of the answers to these rows."""
+        share = min(_MEAN_ROWS / max(self._answered_rows, 1), 1)
+        self._answered_rows = share * self._answered_rows + rows
+        self._answer_bytes = share * self._answer_bytes + answer_bytes
 
     def check_invariants(self) -> None:
         """For tests: counts are not negative, and no bytes remain without rows."""
         assert self._rows >= 0
         assert self._input_bytes >= 0
         assert self._rows or not self._input_bytes
-
-    @property
-    def _mean_answer_bytes(self) -> int:
-        return self._answer_bytes // self._answered_rows if self._answered_rows else 0

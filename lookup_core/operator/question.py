@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -18,32 +19,26 @@ from lookup_core.row_bytes import most_row_bytes, row_bytes, value_bytes
 
 Askers = npt.NDArray[np.integer]  # the keys of a question, or its rows
 _NO_ROW = -1
-
+JOINED_BYTES = 64 * 1024 * 1024  # of all answers, up to which they are joined
 
 _Sizes = npt.NDArray[np.int64] | int  # of each value, or of any
 
 
-@dataclass(frozen=True, slots=True)
-class _ElementSizes:
-    part: pa.RecordBatch
-    sizes: Sequence[_Sizes]  # of the values in the lists of each column
-
-
 class AnsweredRows:
-    """Rows of the dimension for some of `count` askers; `columns` is their schema."""
+    """Rows of the dimension for some of `count` askers; `columns` is their schema.
 
-    def __init__(self, count: int, columns: pa.Schema) -> None:
+    Parts of more than `joined_bytes` are never joined, because a text column of Arrow holds 2 GiB.
+    """
+
+    def __init__(self, count: int, columns: pa.Schema, *, joined_bytes: int) -> None:
+        self._joined_bytes = joined_bytes
         self._columns = columns
         self._row_of = np.full(count, _NO_ROW, np.int64)  # position over all parts
         self._parts: list[pa.RecordBatch] = []
         self._starts = [0]  # the first row of each part, then the number of rows
+        self.nbytes = 0  # of the rows
         self.max_row_bytes = 0  # an upper bound
-        self._element_sizes: _ElementSizes | None = None  # of the part that was read last
-
-    @property
-    def nbytes(self) -> int:
-        """The memory of the rows."""
-        return sum(part.nbytes for part in self._parts)
+        self._element_sizes: dict[int, Sequence[_Sizes]] = {}  # of the lists of each part
 
     def add_askers(self, count: int) -> None:
         """Add askers without a row behind the others."""
@@ -62,6 +57,7 @@ class AnsweredRows:
         self._row_of[askers] = np.where(places < 0, _NO_ROW, places + start)
         self.max_row_bytes = max(self.max_row_bytes, most_row_bytes(rows))
         self._parts.append(rows)
+        self.nbytes += rows.nbytes
         # A batch without columns has no row count.
         count = max(rows.num_rows, int(places.max(initial=_NO_ROW)) + 1)
         self._starts.append(start + count)
@@ -73,35 +69,28 @@ class AnsweredRows:
     def take(self, askers: Askers, columns: Sequence[int] | None = None) -> list[pa.Array]:
         """The columns, all by default, for these askers, in this order; null without a row."""
         columns = range(len(self._columns)) if columns is None else columns
-        wanted = self._row_of[askers]
-        start, part = self._part_with(wanted)
-        if part is None:
+        found = self._found(askers, columns)
+        if found is None:
             return [pa.nulls(len(askers), self._columns.field(each).type) for each in columns]
-        mask = wanted == _NO_ROW if int(wanted.min()) == _NO_ROW else None
-        indices = pa.array(wanted - start, pa.int64(), mask=mask)
-        return [part.column(each).take(indices) for each in columns]
+        indices = found.indices
+        return [found.part.column(each).take(indices) for each in found.columns]
 
     def counts(self, askers: Askers) -> Counts:
         """The length of the lists of each asker's row, 0 without one."""
-        wanted = self._row_of[askers]
-        start, part = self._part_with(wanted)
-        if part is None:
-            return np.zeros(len(askers), np.int64)
-        lengths = np.diff(part.column(0).offsets.to_numpy())
-        lengths = np.append(lengths, 0).astype(np.int64)  # of _NO_ROW
-        return lengths[np.where(wanted == _NO_ROW, -1, wanted - start)]
+        lengths = [np.diff(part.column(0).offsets.to_numpy()) for part in self._parts]
+        of_rows = np.concatenate([*lengths, np.zeros(1, np.int64)])
+        return of_rows[self._row_of[askers]]  # _NO_ROW is the last, 0
 
     def take_elements(self, askers: Askers, elements: Elements) -> list[pa.Array]:
         """One element of the lists of each asker's row, null for NO_ELEMENT."""
-        wanted = self._row_of[askers]
-        start, part = self._part_with(wanted)
-        if part is None:
+        found = self._found(askers, range(len(self._columns)))
+        if found is None:
             kinds = [field.type.value_type for field in self._columns]
             return [pa.nulls(len(askers), kind) for kind in kinds]
         mask = elements < 0
         taken = []
-        for column in part.columns:
-            begins = column.offsets.to_numpy()[np.where(mask, 0, wanted - start)]
+        for column in found.part.columns:
+            begins = column.offsets.to_numpy()[np.where(mask, 0, found.places)]
             places = pa.array(begins + elements, pa.int64(), mask=mask)
             taken.append(column.values.take(places))
         return taken
@@ -109,17 +98,18 @@ class AnsweredRows:
     def element_bytes(self, askers: Askers, elements: Elements) -> npt.NDArray[np.int64]:
         """The bytes of what `take_elements` gives for each asker."""
         wanted = self._row_of[askers]
-        start, part = self._part_with(wanted)
         total = np.zeros(len(askers), np.int64)
-        if part is None:
-            return total
-        has_element = elements >= 0
-        rows, elements = wanted[has_element] - start, elements[has_element]
-        for column, sizes in zip(part.columns, self._element_sizes_of(part), strict=True):
-            if isinstance(sizes, int):
-                total[has_element] += sizes
-            else:
-                total[has_element] += sizes[column.offsets.to_numpy()[rows] + elements]
+        for number, part in enumerate(self._parts):
+            start, stop = self._starts[number : number + 2]
+            which = np.flatnonzero((wanted >= start) & (wanted < stop) & (elements >= 0))
+            if not len(which):
+                continue
+            rows = wanted[which] - start
+            for column, sizes in zip(part.columns, self._element_sizes_of(number), strict=True):
+                if isinstance(sizes, int):
+                    total[which] += sizes
+                else:
+                    total[which] += sizes[column.offsets.to_numpy()[rows] + elements[which]]
         return total
 
     def bytes_of(self, askers: Askers) -> npt.NDArray[np.int64]:
@@ -134,25 +124,58 @@ class AnsweredRows:
         assert ((self._row_of >= _NO_ROW) & (self._row_of < self._starts[-1])).all()
         assert len(self._starts) == len(self._parts) + 1
 
-    def _element_sizes_of(self, part: pa.RecordBatch) -> Sequence[_Sizes]:
-        if self._element_sizes is None or self._element_sizes.part is not part:
-            sizes = [value_bytes(column.values) for column in part.columns]
-            self._element_sizes = _ElementSizes(part, sizes)
-        return self._element_sizes.sizes
+    def _element_sizes_of(self, number: int) -> Sequence[_Sizes]:
+        part = self._parts[number]
+        if number not in self._element_sizes:
+            self._element_sizes[number] = [value_bytes(column.values) for column in part.columns]
+        return self._element_sizes[number]
 
-    def _part_with(self, rows: npt.NDArray[np.int64]) -> tuple[int, pa.RecordBatch | None]:
-        """A batch with these rows, and the position of its first; no batch if none is stored."""
-        last = int(rows.max(initial=_NO_ROW))
+    def _found(self, askers: Askers, columns: Sequence[int]) -> "_FoundRows | None":
+        """A batch with these columns of the askers' rows; None if no row is stored."""
+        wanted = self._row_of[askers]
+        last = int(wanted.max(initial=_NO_ROW))
         if last == _NO_ROW:
-            return 0, None
+            return None
         # Emitted rows are usually in one part, even with many partial answers.
-        lowest = int(rows.view(np.uint64).min())  # _NO_ROW is the largest number
+        lowest = int(wanted.view(np.uint64).min())  # _NO_ROW is the largest number
         index = int(np.searchsorted(self._starts, lowest, side="right")) - 1
-        if last < self._starts[index + 1]:
-            return self._starts[index], self._parts[index]
-        self._parts = [concat_batches(self._parts)]
-        self._starts = [0, self._starts[-1]]
-        return 0, self._parts[0]
+        if last >= self._starts[index + 1]:
+            if self.nbytes > self._joined_bytes:
+                return self._gathered(wanted, columns)
+            self._parts = [concat_batches(self._parts)]
+            self._starts = [0, self._starts[-1]]
+            self._element_sizes = {}
+            index = 0
+        mask = wanted == _NO_ROW if int(wanted.min()) == _NO_ROW else None
+        return _FoundRows(self._parts[index], columns, wanted - self._starts[index], mask)
+
+    def _gathered(self, wanted: npt.NDArray[np.int64], columns: Sequence[int]) -> "_FoundRows":
+        """A copy of the wanted rows only."""
+        mask = wanted == _NO_ROW
+        kept = np.unique(wanted[~mask])
+        bounds = kept.searchsorted(self._starts).tolist()
+        rows = [
+            part.select(columns).take(pa.array(kept[begin:end] - start))
+            for part, start, (begin, end) in zip(
+                self._parts, self._starts[:-1], pairwise(bounds), strict=True
+            )
+            if begin < end
+        ]
+        places = kept.searchsorted(wanted)
+        return _FoundRows(concat_batches(rows), range(len(columns)), places, mask)
+
+
+@dataclass(frozen=True, slots=True)
+class _FoundRows:
+    part: pa.RecordBatch
+    columns: Sequence[int]  # of the part, the wanted ones
+    places: npt.NDArray[np.int64]  # [askers] the row of each
+    mask: RowMask | None  # [askers] without a row; None if each has one
+
+    @property
+    def indices(self) -> pa.Array:
+        """The places, null without a row."""
+        return pa.array(self.places, pa.int64(), mask=self.mask)
 
 
 STATUS_FIELDS: list[pa.Field] = [
@@ -180,6 +203,7 @@ class Question:
         *,
         as_of: AsOf | None = None,
         defaults: Mapping[Outcome, pa.RecordBatch] = NO_DEFAULTS,
+        joined_bytes: int = JOINED_BYTES,
     ) -> None:
         """`columns` is the schema of the dimension's rows.
 
@@ -197,7 +221,8 @@ class Question:
         self._ages_ms = np.zeros(0, np.int64)  # [keys]
         self._errors: dict[int, ErrorCode] = {}  # {key: code}, few
         # By key; with `as_of` by row, since each row has its own version.
-        self._rows = AnsweredRows(0 if as_of is None else row_count, columns)
+        askers = 0 if as_of is None else row_count
+        self._rows = AnsweredRows(askers, columns, joined_bytes=joined_bytes)
 
     def ask(self, rows: Positions, codes: Codes, key_count: int) -> int:
         """Add the keys of rows that were not asked before.
@@ -223,10 +248,10 @@ class Question:
         """The latest of the times at which rows need their versions, in milliseconds."""
         return None if self._as_of is None else self._as_of.event_time_ms
 
-    @property
-    def is_answered(self) -> bool:
-        """Whether each row was asked and has an answer."""
-        return not self.open_keys and not self._rows_to_ask
+    def unanswered_rows(self) -> RowMask:
+        """The rows without an answer, asked or not."""
+        is_open = np.append(self._outcomes == _UNANSWERED, True)  # the last one: not asked
+        return is_open[self._codes]
 
     @property
     def answer_bytes(self) -> int:

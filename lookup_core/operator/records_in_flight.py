@@ -180,9 +180,14 @@ class RecordsInFlight:
         A late answer is ignored.
         """
         pending = self._pending.get(question_id)
-        rows = None if pending is None else pending.questions[lookup].answer(answer)
-        if pending is None or rows is None:
+        if pending is None:
             return Progress()
+        question = pending.questions[lookup]
+        known_bytes = question.answer_bytes
+        rows = question.answer(answer)
+        if rows is None:
+            return Progress()
+        self._learn_size(pending, rows, answer_bytes=question.answer_bytes - known_bytes)
         self._on_answered(pending, rows)
         failures = [outcome for outcome in _FAILURES if (answer.outcomes == outcome).any()]
         failed: list[Failed] = []
@@ -214,7 +219,8 @@ class RecordsInFlight:
         for question_id in expired:
             pending = self._pending[question_id]
             pending.waits_for = {}  # nothing is sent any more
-            self._learn_size(pending)
+            for question in pending.questions:
+                self._learn_size(pending, question.unanswered_rows(), answer_bytes=0)
         return expired
 
     def unsent(self, question_id: QuestionId, lookup: int) -> LookupRows:
@@ -282,8 +288,6 @@ class RecordsInFlight:
         for index in np.flatnonzero(np.logical_or.reduceat(rows, starts)).tolist():
             slot, part = pending.slices[index]
             self._queue.complete(slot, rows[part.start : part.stop])
-        if all(question.is_answered for question in pending.questions):
-            self._learn_size(pending)
 
     def _failed(self, ended: LookupRows, outcome: Outcome) -> Failed:
         question = self._pending[ended.question].questions[ended.lookup]
@@ -291,9 +295,10 @@ class RecordsInFlight:
         codes = tuple(question.errors_with(outcome))
         return Failed(ended.question, ended.lookup, outcome, records, codes)
 
-    def _learn_size(self, pending: _Pending) -> None:
-        answer_bytes = sum(question.answer_bytes for question in pending.questions)
-        self._budget.on_answered(pending.records.num_rows, answer_bytes=answer_bytes)
+    def _learn_size(self, pending: _Pending, rows: RowMask, *, answer_bytes: int) -> None:
+        # A row has an answer of each lookup.
+        count = np.count_nonzero(rows) / len(pending.questions)
+        self._budget.on_answered(count, answer_bytes=answer_bytes)
 
     def _emitted(self) -> Iterator[tuple[QuestionId, Positions]]:
         while (emission := self._queue.pop_completed()) is not None:

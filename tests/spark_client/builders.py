@@ -44,7 +44,7 @@ DIMENSIONS = {"customers": FakeDimension(CUSTOMERS, ("id",))}
 ALL_DIMENSIONS = {
     **DIMENSIONS,
     "history": FakeDimension(HISTORY, ("id",), versions=VersionColumns("since")),
-    "composite": FakeDimension(COMPOSITE, ("a", "b")),
+    "composite": FakeDimension(COMPOSITE, ("a", "b"), default={"name": "unknown"}),
 }
 KEY = pa.schema({"id": pa.int64()})
 REQUEST = ChannelRequest("customers", ("name",), "a test", KEY)

@@ -271,4 +271,4 @@ def test_dimension_must_fit_expand_and_default(
     name = sidecar.lookup_udf("invoices", columns=["text"], on_error="default")
     assert wanted.select(name("id").alias("found")).count() == 3
     registered = sidecar.register(spark_session, prefix="d_", on_error="default")
-    assert registered == {"d_invoices": "invoices"}
+    assert registered == {"d_composite": "composite", "d_invoices": "invoices"}

@@ -68,14 +68,19 @@ def test_empty_partition_needs_no_sidecar() -> None:
     assert list(function_task(NOWHERE, "d")(iter([]))) == []
 
 
-def test_null_without_a_type_matches_nothing() -> None:
-    """A key column that only has NULLs of no type gives NULL for each row, without a lookup."""
-    function = function_task(NOWHERE, "d")
+@pytest.mark.parametrize(
+    ("dimension", "row"), [("customers", None), ("composite", {"name": "unknown"})]
+)
+def test_null_without_a_type_is_a_missing_key(
+    address: Address, dimension: str, row: dict[str, str] | None
+) -> None:
+    """A key column that only has NULLs of no type gives the default row, or NULL."""
+    function = function_task(address, dimension)
     keys = (pa.array([1, 2]), pa.nulls(2))
 
     found = list(function(iter([keys, keys])))
 
-    assert [each.to_pylist() for each in found] == [[None, None], [None, None]]
+    assert [each.to_pylist() for each in found] == [[row, row], [row, row]]
     assert {each.type for each in found} == {pa.struct(list(COLUMNS))}
 
 

@@ -93,7 +93,7 @@ def test_series_keep_their_first_type() -> None:
 
 
 def test_frames_have_a_row_for_each_key(address: Address) -> None:
-    """In order, with NULLs and a false mark without a row; leading NULLs need no lookup."""
+    """In order, with NULLs and a false mark without a row, also for leading NULLs."""
     columns = pa.schema([CUSTOMERS.schema.field("name")])
     task = LookupFunctionTask(address, "customers", columns, LookupSettings(), PassSettings())
 

@@ -22,7 +22,7 @@ PATIENT = {"timeout": "20s"}  # otherwise a slow query is retried, which is a se
 Stream = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 # One log entry of a lookup query; the keys are numbers, so commas separate them.
-QUERY = r"""LOG:  execute \S+: SELECT k\.ordinal.* FROM "public"\."customers" .*
+QUERY = r"""LOG:  execute \S+: SELECT [bk]\.ordinal.* FROM "public"\."customers" .*
 .*DETAIL:  Parameters: \$1 = '\{(.*)\}'"""
 
 

@@ -439,16 +439,20 @@ def named(*names: str) -> pa.Schema:
     ("names", "expected"),
     [
         (("origin", "time_hour"), ("origin", "time_hour")),
-        (("time_hour", "origin"), ("time_hour", "origin")),
         *((names, ("origin", "time_hour")) for names in [("a", "b"), ("origin", "b")]),
         *((names, ("origin", "time_hour")) for names in [("a", "time_hour"), ("a", "a")]),
     ],
 )
-def test_fields_count_by_name_or_position(
-    names: tuple[str, str], expected: tuple[str, str]
-) -> None:
-    """Fields with the key's names count by name; others count by position, with their types."""
+def test_fields_count_by_position(names: tuple[str, str], expected: tuple[str, str]) -> None:
+    """Fields without exact names count by position, with their types."""
     assert named_key(named(*names), WEATHER) == named(*expected)
+
+
+def test_exact_fields_count_by_name() -> None:
+    """Fields with exact names may be in any order."""
+    fields = named("time_hour", "origin").with_metadata(EXACT_NAMES)
+
+    assert named_key(fields, WEATHER) == fields
 
 
 @pytest.mark.parametrize(
@@ -460,7 +464,7 @@ def test_fields_count_by_name_or_position(
         ),
         *(
             (names, False, "; the order is unclear: name the key column of each in on=")
-            for names in [("time_hour", "b"), ("a", "origin")]
+            for names in [("time_hour", "b"), ("a", "origin"), ("time_hour", "origin")]
         ),
         (("origan", "time_hour"), True, "; did you mean origin?"),
         (("a", "b"), True, "; available: origin, time_hour"),

@@ -15,16 +15,21 @@ from lookup_core.errors import ErrorCode, ProtocolViolation
 from lookup_core.keys.canonical_keys import rows_with_null
 from lookup_core.operator.as_of import NEVER_US, AsOf, VersionPick
 from lookup_core.operator.encoded_keys import encoded_keys
-from lookup_core.operator.question import Question, pieces
+from lookup_core.operator.question import JOINED_BYTES, Question, pieces
 from tests.lookup_core.hypothesis_runs import few_examples
 from tests.lookup_core.operator.operator_answers import COLUMNS, failed, hits, missing, with_rows
 
 ROWS = np.arange(6)
 
 
-def asked(columns: pa.Schema, *codes: int, as_of: AsOf | None = None) -> Question:
+def asked(
+    columns: pa.Schema,
+    *codes: int,
+    as_of: AsOf | None = None,
+    joined_bytes: int = JOINED_BYTES,
+) -> Question:
     """A question of which all rows are asked at once."""
-    question = Question(len(codes), columns, as_of=as_of)
+    question = Question(len(codes), columns, as_of=as_of, joined_bytes=joined_bytes)
     assert question.ask(np.arange(len(codes)), np.array(codes), max(codes) + 1) == 0
     return question
 
@@ -96,7 +101,7 @@ def test_rows_may_be_asked_in_parts() -> None:
     assert (first, later) == (0, 1)
     assert ended(question, with_rows([1], hits(5).rows)) == [0]
     assert question.give_up(Outcome.TIMEOUT, ErrorCode.TIMEOUT) is None
-    assert not question.is_answered
+    assert np.flatnonzero(question.unanswered_rows()).tolist() == [2]
     assert question.rows_to_ask().tolist() == [2]
     question.ask(np.array([2]), np.array([0]), 1)
     assert ended(question, question.without_row(2)) == [2]
@@ -148,18 +153,21 @@ def test_pieces_are_bounded_in_bytes(question: Question, max_bytes: int, sizes: 
     st.sets(st.integers(1, 11), max_size=4),
     st.sets(st.integers(0, 11), max_size=6),
     st.lists(st.integers(0, 11), max_size=11),
+    st.sampled_from([0, JOINED_BYTES]),
 )
 def test_any_partition_into_answers_is_the_same(
-    order: list[int], cuts: set[int], gone: set[int], wanted: list[int]
+    order: list[int], cuts: set[int], gone: set[int], wanted: list[int], joined_bytes: int
 ) -> None:
-    """In any order of answers, a row has the columns of its key, and null without a row."""
-    question = asked(COLUMNS, *range(12))
+    """In any order of answers of any size, a row has the columns of its key, else null."""
+    question = asked(COLUMNS, *range(12), joined_bytes=joined_bytes)
     for keys in np.split(np.array(order), sorted(cuts)):
         question.answer(hits(*(key for key in keys.tolist() if key not in gone)))
         question.answer(missing(*(key for key in keys.tolist() if key in gone)))
         question.check_invariants()
 
-    assert columns_at(question, *wanted)[1] == [None if key in gone else key for key in wanted]
+    sizes = [None if key in gone else key for key in wanted]
+    assert columns_at(question, *wanted)[1] == sizes
+    assert question.column_at(np.array(wanted, np.intp), 1).to_pylist() == sizes
 
 
 def test_lookup_may_have_no_columns() -> None:

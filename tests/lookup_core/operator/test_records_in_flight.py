@@ -218,6 +218,28 @@ def test_record_beyond_bytes_goes_alone() -> None:
     assert [*found, let_in(flight, BatchIntake(1, []), 13)] == [1, None, 1]
 
 
+def test_first_run_is_short() -> None:
+    """Until the first answer, a thousand rows may be in flight; their size is not known."""
+    flight = in_flight(20_000, max_bytes=2**30)
+    intake = BatchIntake(20_000, [])
+
+    question = put(flight, records(*range(20_000)), intake)
+    waiting = let_in(flight, intake)
+    flight.answer(question, 0, hits(0))
+
+    assert (waiting, let_in(flight, intake)) == (None, 19_000)
+
+
+def test_growing_answers_are_noticed() -> None:
+    """The last answers count most: many small ones before do not hide that they grow."""
+    budget = ByteBudget(1_000_000)
+    budget.on_answered(1_000_000, answer_bytes=100_000_000)
+
+    budget.on_answered(10_000, answer_bytes=1_000_000_000)
+
+    assert 10 <= budget.rows_that_fit(0) <= 12
+
+
 @pytest.mark.parametrize(("answer", "rows", "rest"), [(large(0, 1), 9, 5), (large(0), 19, 15)])
 def test_answer_sizes_are_learnt(answer: Answer, rows: int, rest: int) -> None:
     """The mean size of answers, of those that timed out too, bounds the rows in flight."""

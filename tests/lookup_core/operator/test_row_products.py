@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from lookup_core.answer import Answer, Outcome, rowless_answer
 from lookup_core.errors import ErrorCode, InvalidRequest
-from lookup_core.operator.question import Question
+from lookup_core.operator.question import JOINED_BYTES, Question
 from lookup_core.operator.row_products import RowProducts, TooManyRows, even_lists
 
 LISTS = pa.schema({"a": pa.list_(pa.int64()), "b": pa.list_(pa.utf8())})
@@ -97,9 +97,9 @@ def test_uneven_lists_are_refused() -> None:
     assert caught.value.code is ErrorCode.BAD_REQUEST
 
 
-def lists_of(*answered: int) -> Question:
+def lists_of(*answered: int, joined_bytes: int = 0) -> Question:
     """Three keys with lists of 1, 0 and 2 rows, of which some are answered."""
-    question = Question(3, LISTS)
+    question = Question(3, LISTS, joined_bytes=joined_bytes)
     question.ask(np.arange(3), np.arange(3), 3)
     rows = pa.record_batch([[[1], [], [2, 3]], [["é"], [], [None, "xyz"]]], schema=LISTS)
     for key in answered:
@@ -108,10 +108,11 @@ def lists_of(*answered: int) -> Question:
     return question
 
 
+@pytest.mark.parametrize("joined_bytes", [0, JOINED_BYTES])
 @pytest.mark.parametrize("answered", [(0, 1, 2), (2, 0, 1)])
-def test_elements_are_taken_from_lists(answered: tuple[int, ...]) -> None:
+def test_elements_are_taken_from_lists(answered: tuple[int, ...], joined_bytes: int) -> None:
     """Elements in any order and number, with their bytes; no element gives NULL."""
-    question = lists_of(*answered)
+    question = lists_of(*answered, joined_bytes=joined_bytes)
     rows, elements = np.array([2, 0, 1, 2, 2]), np.array([1, 0, -1, 0, 1])
 
     taken = question.elements_at(rows, elements)
