@@ -234,7 +234,7 @@ class ColumnNames:
             *("of the records" for _ in self._names),
             *(f'of dimension "{dimension}"' for dimension in dimensions),
         ]
-        remedy = "set another prefix= or status_column="
+        remedy = "set another prefix= or status_column=, or choose one of them with columns="
         self._check_distinct((*self._names, *added), origins, remedy)
 
     def _check_distinct(self, names: Sequence[str], origins: Sequence[str], remedy: str) -> None:

@@ -11,9 +11,10 @@ import pyarrow as pa
 from pyarrow import types
 from pyspark import TaskContext
 
-from lookup_core.errors import ErrorCode, InvalidRequest
+from lookup_core.errors import ErrorCode, InvalidRequest, of_dimension
 from lookup_core.protocol.client_channel import ChannelRequest
 from lookup_core.protocol.frames import TraceParent
+from lookup_core.type_texts import type_text
 from spark_client.as_of import (
     AsOfPlan,
     list_columns,
@@ -201,7 +202,7 @@ class LookupFunctionTask:
     def __call__(self, arrays: Iterator[pa.Array | tuple[pa.Array, ...]]) -> Iterator[pa.Array]:
         """A struct for each input row, in the same order; NULL for a key that is NULL."""
         sizes: deque[int] = deque()
-        batches = counted(map(_key_columns, arrays), sizes)
+        batches = counted(map(self._key_columns, arrays), sizes)
         first = next(batches, None)
         if first is None:
             return
@@ -214,6 +215,19 @@ class LookupFunctionTask:
         lookups, output = LookupPass([target], self.settings), StructOutput(self.columns)
         with closing(lookups.enriched(chain([first], batches), lambda _: output)) as structs:
             yield from in_sizes(structs, sizes)
+
+    def _key_columns(self, parts: pa.Array | tuple[pa.Array, ...]) -> pa.RecordBatch:
+        arguments = _arguments(parts)
+        details = [
+            f"{field.name} is {type_text(field.type)}, which is no key type; pass its fields"
+            for field in arguments.schema
+            if types.is_nested(field.type)
+        ]
+        if not arguments.num_columns:  # as of `lookup_x()` in SQL
+            details = ["the lookup function has no argument; pass the columns of the key"]
+        for detail in details:
+            raise InvalidRequest(ErrorCode.KEY_TYPE, of_dimension(self.dimension, detail))
+        return arguments
 
     def _target(self, names: Sequence[str]) -> LookupTarget:
         return LookupTarget(
@@ -272,18 +286,6 @@ def _row_of_nulls(target: LookupTarget) -> pa.StructArray:
     if default is None:
         return pa.nulls(1, pa.struct(list(columns)))
     return pa.StructArray.from_arrays(default.columns, fields=list(columns))
-
-
-def _key_columns(parts: pa.Array | tuple[pa.Array, ...]) -> pa.RecordBatch:
-    arguments = _arguments(parts)
-    if not arguments.num_columns:  # as of `lookup_x()` in SQL
-        detail = "a lookup function has no argument; pass the columns of the dimension's key"
-        raise InvalidRequest(ErrorCode.KEY_TYPE, detail)
-    for field in arguments.schema:
-        if types.is_nested(field.type):
-            detail = f"{field.name} is {field.type}, which is no key type"
-            raise InvalidRequest(ErrorCode.KEY_TYPE, detail)
-    return arguments
 
 
 def _arguments(parts: pa.Array | tuple[pa.Array, ...]) -> pa.RecordBatch:

@@ -16,6 +16,7 @@ from pyarrow import types
 from lookup_core.dimension_schema import DimensionSchema
 from lookup_core.errors import BackendError, ErrorCode, InvalidRequest, nearest_name
 from lookup_core.keys.json_keys import typed_keys_from_json
+from lookup_core.type_texts import type_text
 
 _WHOLE_NUMBER = re.compile(r"[+-]?[0-9]{1,39}")  # in an environment variable
 _EXACT_DIGITS = 15  # decimal digits that a float preserves
@@ -24,7 +25,7 @@ _MAX_ERROR = 1e-6  # relative; a larger one is no rounding, but an overflow or u
 _REMEDIES: tuple[tuple[Callable[[pa.DataType], bool], str], ...] = (
     (types.is_integer, "a whole number in its range"),
     (types.is_floating, "a number in its range"),
-    (types.is_decimal, "a number of its digits, in quotes"),
+    (types.is_decimal, "a number with no more digits and decimals, in quotes"),
     (types.is_boolean, "true or false"),
     (types.is_string, "a text in quotes"),
     (types.is_binary, "base64 in quotes"),
@@ -58,7 +59,7 @@ def _array(field: pa.Field, value: object) -> pa.Array:
         remedy = next(remedies, "leave it out")
         # Without the value: it may be a misplaced secret, or very long.
         raise _unfit(
-            f"column {field.name} is {field.type}, and the value is not; {remedy}"
+            f"column {field.name} is {type_text(field.type)}, which cannot hold the value; {remedy}"
         ) from error
 
 

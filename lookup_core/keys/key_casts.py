@@ -11,6 +11,7 @@ from pyarrow import types
 from lookup_core.dimension_schema import DimensionSchema
 from lookup_core.errors import ErrorCode, InvalidRequest
 from lookup_core.keys.typed_keys import TypedKeys
+from lookup_core.type_texts import type_text
 
 UUID_FIELD = {b"sidelook.type": b"uuid"}  # metadata of a binary(16) key with a text form
 NO_NUL_FIELD = {b"sidelook.type": b"text_without_nul"}  # PostgreSQL text cannot contain U+0000
@@ -92,13 +93,13 @@ def _cast_for(given: pa.DataType, field: pa.Field) -> _Cast:
             return cast
     raise InvalidRequest(
         ErrorCode.KEY_TYPE,
-        f'key "{field.name}" is {_type_name(field)}, the given field is {given}, which does not'
-        " convert to it exactly; cast it",
+        f'key "{field.name}" is {_type_name(field)}, the given column is {type_text(given)}, which'
+        f" does not convert to it exactly; cast it to {_type_name(field)}",
     )
 
 
 def _type_name(field: pa.Field) -> str:
-    return "uuid" if field.metadata == UUID_FIELD else str(field.type)
+    return "uuid" if field.metadata == UUID_FIELD else type_text(field.type)
 
 
 def _null_mask(column: pa.Array) -> npt.NDArray[np.bool_]:

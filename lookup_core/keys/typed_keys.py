@@ -72,7 +72,7 @@ def named_key(given: pa.Schema, schema: DimensionSchema) -> pa.Schema:
         name in names and name != own for name, own in zip(given.names, names, strict=False)
     )
     if len(given) != len(names):
-        hint = f"; give {len(names)} in this order: columns in on=, or arguments of the function"
+        hint = f"; give all {len(names)} in this order, in on= or as arguments of the function"
         raise _other_key(given, names, hint)
     if is_ambiguous:
         raise _other_key(given, names, "; the order is unclear: name the key column of each in on=")

@@ -8,6 +8,7 @@ import pytest
 
 from lookup_core.dimension.default_row import default_row
 from lookup_core.errors import BackendError, ErrorCode
+from lookup_core.type_texts import type_text
 
 COLUMNS = pa.schema(
     {
@@ -95,9 +96,13 @@ def test_other_columns_are_null() -> None:
         (
             "balance",
             ["1.005", 10**9, True, float("inf"), float("nan"), 1234567890123456.0],
-            "write a number of its digits, in quotes",
+            "write a number with no more digits and decimals, in quotes",
         ),
-        ("volume", [1e15, 0.1234567890123456], "write a number of its digits, in quotes"),
+        (
+            "volume",
+            [1e15, 0.1234567890123456],
+            "write a number with no more digits and decimals, in quotes",
+        ),
         ("since", ["tomorrow", 5, EPOCH], "write a date like 2024-05-31"),
         (
             "opened_at",
@@ -120,7 +125,7 @@ def test_other_columns_are_null() -> None:
 def test_unfit_values_are_refused(name: str, unfit: list[object], remedy: str) -> None:
     """No value is rounded or guessed; the error names column, type and remedy, but no value."""
     kind = COLUMNS.field(name).type
-    expected = f"default: column {name} is {kind}, and the value is not; {remedy}"
+    expected = f"default: column {name} is {type_text(kind)}, which cannot hold the value; {remedy}"
 
     assert [refusal({name: given}) for given in unfit] == [expected] * len(unfit)
     assert refusal({"teir": 1}) == "default: no column teir; did you mean tier?"

@@ -234,7 +234,7 @@ def test_functions_need_arguments(sidecar: Sidecar, session: SparkSession) -> No
 
     with pytest.raises(ValueError, match="lookup_customers has no argument; pass the columns of"):
         function()
-    with pytest.raises(PythonException, match="a lookup function has no argument; pass the col"):
+    with pytest.raises(PythonException, match='"customers": the lookup function has no arg'):
         rows(session, "SELECT lookup_customers() FROM events")
 
 

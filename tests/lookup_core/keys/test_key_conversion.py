@@ -27,6 +27,7 @@ from lookup_core.keys.key_casts import (
     typed_keys_from_arrow,
 )
 from lookup_core.keys.typed_keys import EXACT_NAMES, TypedKeys, named_key
+from lookup_core.type_texts import type_text
 from tests.lookup_core.hypothesis_runs import few_examples
 
 PLAIN = "12345678-9abc-def0-1234-56789abcdef0"
@@ -354,20 +355,20 @@ def refusal(given_schema: pa.Schema, schema: DimensionSchema) -> str:
 @pytest.mark.parametrize(
     ("kind", "to", "name"),
     [
-        (pa.float64(), pa.int64(), "int64"),
+        (pa.float64(), pa.int64(), "bigint"),
         (pa.int64(), pa.float64(), "double"),
-        (pa.utf8(), pa.int64(), "int64"),
+        (pa.utf8(), pa.int64(), "bigint"),
         (pa.int64(), pa.utf8(), "string"),
-        (pa.bool_(), pa.int64(), "int64"),
-        (pa.int64(), pa.bool_(), "bool"),
+        (pa.bool_(), pa.int64(), "bigint"),
+        (pa.int64(), pa.bool_(), "boolean"),
         (pa.utf8(), pa.binary(), "binary"),
         (pa.binary(), pa.utf8(), "string"),
-        (pa.timestamp("us"), pa.timestamp("us", "UTC"), "timestamp[us, tz=UTC]"),
-        (pa.timestamp("us", "UTC"), pa.timestamp("us"), "timestamp[us]"),
-        (pa.timestamp("us"), pa.date32(), "date32[day]"),
-        (pa.date64(), pa.date32(), "date32[day]"),
-        (pa.int64(), pa.decimal128(20), "decimal128(20, 0)"),
-        (pa.decimal128(5), pa.int64(), "int64"),
+        (pa.timestamp("us"), pa.timestamp("us", "UTC"), "timestamp"),
+        (pa.timestamp("us", "UTC"), pa.timestamp("us"), "timestamp_ntz"),
+        (pa.timestamp("us"), pa.date32(), "date"),
+        (pa.date64(), pa.date32(), "date"),
+        (pa.int64(), pa.decimal128(20), "decimal(20,0)"),
+        (pa.decimal128(5), pa.int64(), "bigint"),
         (pa.binary(), UUID_KEY, "uuid"),
         (pa.dictionary(pa.int8(), pa.utf8()), pa.utf8(), "string"),
     ],
@@ -377,8 +378,8 @@ def test_inexact_types_are_refused(kind: pa.DataType, to: pa.DataType, name: str
     detail = refusal(pa.schema({"id": kind}), dimension(field_of(to)))
 
     assert detail == (
-        f'key "id" is {name}, the given field is {kind}, which does not convert to it exactly;'
-        " cast it"
+        f'key "id" is {name}, the given column is {type_text(kind)}, which does not convert to it'
+        f" exactly; cast it to {name}"
     )
 
 
@@ -459,7 +460,7 @@ def test_exact_fields_count_by_name() -> None:
     ("names", "is_exact", "hint"),
     [
         *(
-            (names, False, "; give 2 in this order: columns in on=, or arguments of the function")
+            (names, False, "; give all 2 in this order, in on= or as arguments of the function")
             for names in [("a",), ("origin",), ("a", "b", "c"), ()]
         ),
         *(
