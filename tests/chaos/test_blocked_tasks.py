@@ -5,6 +5,7 @@ A blocked task takes no answers, so the connection reopens its channel without i
 
 import signal
 import threading
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -23,29 +24,31 @@ from tools.processes.until import until
 
 PARTITIONS = 6
 RECORDS = 25_000  # of a partition
+FIRST_RUN = 1_000  # records that a task sends before it knows the size of an answer
 SETTINGS = PassSettings(mode=OutputMode.ORDERED, capacity=20_000, timeout_s=300.0)
 LIMITS = {"memory": "16MiB"}  # little, so that the channels need each other's credit
 
 
 class Turnstile(Progress):
-    """Blocks each task at its first emitted rows until `open`."""
+    """Blocks each task at the first rows behind its short first run, until `open`."""
 
     def __init__(self) -> None:
         super().__init__()
         self._opened = threading.Event()
-        self._blocked: set[int] = set()  # threads
+        self._emitted: Counter[int] = Counter()  # {thread: rows}
 
     def add(self, *, emitted: int = 0, running: int = 0) -> None:
         """See `Progress`; blocks a task that emits rows."""
         super().add(emitted=emitted, running=running)
-        if emitted:
-            self._blocked.add(threading.get_ident())
+        thread = threading.get_ident()
+        self._emitted[thread] += emitted
+        if self._emitted[thread] > FIRST_RUN:
             self._opened.wait()
 
     @property
     def blocked(self) -> int:
         """The number of blocked tasks."""
-        return len(self._blocked)
+        return sum(count > FIRST_RUN for count in self._emitted.values())
 
     def open(self) -> None:
         """Let all rows pass."""
