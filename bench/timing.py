@@ -26,7 +26,7 @@ class Timing:
         return statistics.median(self.seconds)
 
     def cells(self, items: int, ratio: float) -> list[str]:
-        """For a table: the name, the rate of so many items a round, a ratio, and each round."""
+        """A row of a table: name, items per second in the median round, ratio, seconds by round."""
         seconds = " ".join(f"{each:.2f}" for each in self.seconds)
         return [self.name, f"{items / self.median_s:,.0f}", f"{ratio:.3f}", seconds]
 

@@ -33,7 +33,7 @@ from spark_client.output_columns import (
     column_casts,
     joined_output,
 )
-from spark_client.schemas import ANY_KEY, check_types
+from spark_client.schemas import ANY_KEY, check_types, described_channel
 from spark_client.transport.connections import Address, connections
 from spark_client.transport.interface import LookupChannel
 
@@ -218,15 +218,9 @@ class LookupFunctionTask:
 
     def _key_columns(self, parts: pa.Array | tuple[pa.Array, ...]) -> pa.RecordBatch:
         arguments = _arguments(parts)
-        details = [
-            f"{field.name} is {type_text(field.type)}, which is no key type; pass its fields"
-            for field in arguments.schema
-            if types.is_nested(field.type)
-        ]
-        if not arguments.num_columns:  # as of `lookup_x()` in SQL
-            details = ["the lookup function has no argument; pass the columns of the key"]
-        for detail in details:
-            raise InvalidRequest(ErrorCode.KEY_TYPE, of_dimension(self.dimension, detail))
+        fault = _fault(arguments.schema)
+        if fault is not None:
+            raise InvalidRequest(ErrorCode.KEY_TYPE, of_dimension(self.dimension, fault))
         return arguments
 
     def _target(self, names: Sequence[str]) -> LookupTarget:
@@ -277,11 +271,21 @@ def task_trace(given: TraceParent | None) -> TraceParent | None:
     return TraceParent(traceparent, context.getLocalProperty("tracestate") or "")
 
 
+def _fault(arguments: pa.Schema) -> str | None:
+    if not len(arguments):  # as of `lookup_x()` in SQL
+        return "the lookup function has no argument; pass the columns of the key"
+    for field in arguments:
+        if types.is_nested(field.type):
+            kind = type_text(field.type)
+            return f"{field.name} is {kind}, which is no key type; pass its fields"
+    return None
+
+
 def _row_of_nulls(target: LookupTarget) -> pa.StructArray:
     """The answer to a key with a NULL, which has no type: the default row, or NULL."""
     request = replace(target.request(ANY_KEY), wants_default=True)
-    with closing(connections.to(target.address).open(request)) as channel:
-        default = target.plan(ANY_KEY, channel).default
+    channel = described_channel(target.address, request)
+    default = target.plan(ANY_KEY, channel).default
     columns = target.part.columns
     if default is None:
         return pa.nulls(1, pa.struct(list(columns)))

@@ -220,11 +220,18 @@ def described_key(address: Address, dimension: str) -> tuple[str, ...]:
         raise
 
 
+def described_channel(
+    address: Address, request: ChannelRequest, *, is_patient: bool = True
+) -> ChannelSession:
+    """A closed channel, which has the schema; raises as `Connection.open` does."""
+    channel = connections.to(address).open(request, is_patient=is_patient)
+    channel.close()
+    return channel
+
+
 def _opened(address: Address, request: ChannelRequest) -> ChannelSession:
     # A person waits for the driver: what a person must mend is reported at once.
-    channel = connections.to(address).open(request, is_patient=False)
-    channel.close()
-    return channel  # has the schema
+    return described_channel(address, request, is_patient=False)
 
 
 def added_fields(

@@ -106,7 +106,7 @@ class BatchPool:
         return batches[0] if len(batches) == 1 else concat_batches(batches)
 
 
-_FIRST_ROWS = 1_000  # while the size of an answer is not known
+FIRST_ROWS = 1_000  # while the size of an answer is not known
 _MEAN_ROWS = 2_000  # about: the last answers, which give the expected size of the next ones
 
 
@@ -127,7 +127,7 @@ class ByteBudget:
         left = self._max_bytes - self._input_bytes - self._rows * answer_bytes
         fitting = int(left // max(row_bytes + answer_bytes, 1))
         if not is_known:
-            fitting = min(fitting, _FIRST_ROWS - self._rows)
+            fitting = min(fitting, FIRST_ROWS - self._rows)
         return max(fitting, 0 if self._rows else 1)
 
     def add(self, rows: int, *, row_bytes: int) -> None:

@@ -68,12 +68,12 @@ class AnsweredRows:
 
     def take(self, askers: Askers, columns: Sequence[int] | None = None) -> list[pa.Array]:
         """The columns, all by default, for these askers, in this order; null without a row."""
-        columns = range(len(self._columns)) if columns is None else columns
         found = self._found(askers, columns)
         if found is None:
-            return [pa.nulls(len(askers), self._columns.field(each).type) for each in columns]
-        indices = found.indices
-        return [found.part.column(each).take(indices) for each in found.columns]
+            chosen = range(len(self._columns)) if columns is None else columns
+            return [pa.nulls(len(askers), self._columns.field(each).type) for each in chosen]
+        indices = pa.array(found.places, pa.int64(), mask=found.mask)
+        return [column.take(indices) for column in found.rows.columns]
 
     def counts(self, askers: Askers) -> Counts:
         """The length of the lists of each asker's row, 0 without one."""
@@ -83,13 +83,13 @@ class AnsweredRows:
 
     def take_elements(self, askers: Askers, elements: Elements) -> list[pa.Array]:
         """One element of the lists of each asker's row, null for NO_ELEMENT."""
-        found = self._found(askers, range(len(self._columns)))
+        found = self._found(askers)
         if found is None:
             kinds = [field.type.value_type for field in self._columns]
             return [pa.nulls(len(askers), kind) for kind in kinds]
         mask = elements < 0
         taken = []
-        for column in found.part.columns:
+        for column in found.rows.columns:
             begins = column.offsets.to_numpy()[np.where(mask, 0, found.places)]
             places = pa.array(begins + elements, pa.int64(), mask=mask)
             taken.append(column.values.take(places))
@@ -130,8 +130,8 @@ class AnsweredRows:
             self._element_sizes[number] = [value_bytes(column.values) for column in part.columns]
         return self._element_sizes[number]
 
-    def _found(self, askers: Askers, columns: Sequence[int]) -> "_FoundRows | None":
-        """A batch with these columns of the askers' rows; None if no row is stored."""
+    def _found(self, askers: Askers, columns: Sequence[int] | None = None) -> "_FoundRows | None":
+        """A batch with the columns, all by default, of the askers' rows; None if none has one."""
         wanted = self._row_of[askers]
         last = int(wanted.max(initial=_NO_ROW))
         if last == _NO_ROW:
@@ -147,35 +147,35 @@ class AnsweredRows:
             self._element_sizes = {}
             index = 0
         mask = wanted == _NO_ROW if int(wanted.min()) == _NO_ROW else None
-        return _FoundRows(self._parts[index], columns, wanted - self._starts[index], mask)
+        part = _selected(self._parts[index], columns)
+        return _FoundRows(part, wanted - self._starts[index], mask)
 
-    def _gathered(self, wanted: npt.NDArray[np.int64], columns: Sequence[int]) -> "_FoundRows":
+    def _gathered(
+        self, wanted: npt.NDArray[np.int64], columns: Sequence[int] | None
+    ) -> "_FoundRows":
         """A copy of the wanted rows only."""
         mask = wanted == _NO_ROW
         kept = np.unique(wanted[~mask])
         bounds = kept.searchsorted(self._starts).tolist()
         rows = [
-            part.select(columns).take(pa.array(kept[begin:end] - start))
+            _selected(part, columns).take(pa.array(kept[begin:end] - start))
             for part, start, (begin, end) in zip(
                 self._parts, self._starts[:-1], pairwise(bounds), strict=True
             )
             if begin < end
         ]
-        places = kept.searchsorted(wanted)
-        return _FoundRows(concat_batches(rows), range(len(columns)), places, mask)
+        return _FoundRows(concat_batches(rows), kept.searchsorted(wanted), mask)
 
 
 @dataclass(frozen=True, slots=True)
 class _FoundRows:
-    part: pa.RecordBatch
-    columns: Sequence[int]  # of the part, the wanted ones
+    rows: pa.RecordBatch  # the wanted columns
     places: npt.NDArray[np.int64]  # [askers] the row of each
     mask: RowMask | None  # [askers] without a row; None if each has one
 
-    @property
-    def indices(self) -> pa.Array:
-        """The places, null without a row."""
-        return pa.array(self.places, pa.int64(), mask=self.mask)
+
+def _selected(rows: pa.RecordBatch, columns: Sequence[int] | None) -> pa.RecordBatch:
+    return rows if columns is None else rows.select(columns)
 
 
 STATUS_FIELDS: list[pa.Field] = [

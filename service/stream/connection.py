@@ -1,6 +1,8 @@
 """One connection of the streaming protocol, from HELLO to its close code."""
 
 import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -239,8 +241,10 @@ class StreamConnection:
         try:
             dimension = named_dimension(self._registry.dimensions, frame.dimension)
             schema = await dimension.wait_until_described(self._timeouts.describe_s)
-            frame = _with_named_key(frame, schema)
-            opened_schema = _selected(frame, schema)
+            with _refusals_of(frame.dimension):
+                frame = _with_named_key(frame, schema)
+                select = schema.select_versions if frame.is_as_of else schema.select
+                opened_schema = DimensionSchema(schema.key, select(frame.columns))
             needed = dimension.check_options(frame.options)
             default = _default(dimension.settings, opened_schema) if frame.wants_default else None
             admitted = self._registry.admit(
@@ -393,17 +397,15 @@ def _default(settings: DimensionSettings, schema: DimensionSchema) -> bytes | No
 def _with_named_key(frame: frames.Open, schema: DimensionSchema) -> frames.Open:
     if not len(frame.key):
         return frame  # the channel only describes the dimension
-    try:
-        key = named_key(frame.key, schema)
-        check_key_types(key, schema)
-    except InvalidRequest as error:
-        raise InvalidRequest(error.code, of_dimension(frame.dimension, error.detail)) from error
+    key = named_key(frame.key, schema)
+    check_key_types(key, schema)
     return replace(frame, key=key)
 
 
-def _selected(frame: frames.Open, schema: DimensionSchema) -> DimensionSchema:
-    select = schema.select_versions if frame.is_as_of else schema.select
+@contextmanager
+def _refusals_of(dimension: str) -> Iterator[None]:
+    """Name the dimension in refusals."""
     try:
-        return DimensionSchema(schema.key, select(frame.columns))
+        yield
     except InvalidRequest as error:
-        raise InvalidRequest(error.code, of_dimension(frame.dimension, error.detail)) from error
+        raise InvalidRequest(error.code, of_dimension(dimension, error.detail)) from error

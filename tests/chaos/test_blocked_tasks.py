@@ -13,6 +13,7 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
+from lookup_core.operator.batch_intake import FIRST_ROWS
 from spark_client.lookup_settings import OutputMode, PassSettings
 from spark_client.transport.connections import Address, Connections
 from tests.chaos.checker import Tally, tally
@@ -24,7 +25,6 @@ from tools.processes.until import until
 
 PARTITIONS = 6
 RECORDS = 25_000  # of a partition
-FIRST_RUN = 1_000  # records that a task sends before it knows the size of an answer
 SETTINGS = PassSettings(mode=OutputMode.ORDERED, capacity=20_000, timeout_s=300.0)
 LIMITS = {"memory": "16MiB"}  # little, so that the channels need each other's credit
 
@@ -42,13 +42,13 @@ class Turnstile(Progress):
         super().add(emitted=emitted, running=running)
         thread = threading.get_ident()
         self._emitted[thread] += emitted
-        if self._emitted[thread] > FIRST_RUN:
+        if self._emitted[thread] > FIRST_ROWS:
             self._opened.wait()
 
     @property
     def blocked(self) -> int:
         """The number of blocked tasks."""
-        return sum(count > FIRST_RUN for count in self._emitted.values())
+        return sum(count > FIRST_ROWS for count in self._emitted.values())
 
     def open(self) -> None:
         """Let all rows pass."""
