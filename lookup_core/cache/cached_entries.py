@@ -9,15 +9,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lookup_core.cache import entry_states, row_store
+from lookup_core.cache.cache_memory import CacheMemory, OwnMemory
+from lookup_core.cache.cache_view import HASH, KEY, CacheView, stored_schema
 from lookup_core.cache.entry_states import EntryStates
 from lookup_core.cache.row_store import RowQueue, RowStore, stored_bytes
 from lookup_core.dimension_schema import DimensionSchema
-from lookup_core.keys.canonical_keys import CanonicalKeys, Hashes, SingleKey, has_number_keys
+from lookup_core.keys.canonical_keys import CanonicalKeys, Hashes, SingleKey
 from lookup_core.keys.key_index import ABSENT, KeyIndex, Slots
 
 Mask = npt.NDArray[np.bool_]
 
-_KEY = "\0key"  # no column name of a dimension contains a NUL
 _WAYS = 8  # keys per bucket
 _NO_KEY = 0
 _SPARSE = 8  # slots for each used one, from which on shrinking is worth its cost
@@ -86,15 +87,28 @@ class CachedEntries:
     """The entries of one cache by slot; slots are valid until the next `add` or `shrink`."""
 
     def __init__(
-        self, schema: DimensionSchema, max_segment_bytes: Mapping[RowQueue, int], *, life_s: float
+        self,
+        schema: DimensionSchema,
+        unit_bytes: Mapping[RowQueue, int],
+        *,
+        life_s: float,
+        memory: CacheMemory | None = None,
     ) -> None:
-        # A numeric key is its own hash and needs no column.
-        key = [] if has_number_keys(schema) else [pa.field(_KEY, pa.binary())]
-        self.index = KeyIndex()
-        stored = pa.schema([*key, *schema.columns])
-        self.rows = RowStore(stored, max_segment_bytes=max_segment_bytes)
+        self._memory = OwnMemory() if memory is None else memory
+        stored = stored_schema(schema, is_shared=self._memory.is_shared)
+        zeros = self._memory.zeros
+        self.index = KeyIndex(zeros)
+        self.rows = RowStore(
+            stored,
+            unit_bytes=unit_bytes,
+            keep=self._memory.rows,
+            zeros=zeros,
+            fence=self._memory.fence,
+        )
         self.ghosts = GhostKeys()
-        self.states = EntryStates(life_s)
+        self.states = EntryStates(life_s, zeros)
+        self._key_at = stored.get_field_index(KEY)
+        self._published: CacheView | None = None
         self.slot_count = 0  # used or free
         self._resize()
 
@@ -135,7 +149,7 @@ class CachedEntries:
         parts = keys.parts
 
         def is_same_key(slots: Slots, positions: npt.NDArray[np.intp]) -> Mask:
-            stored = self.rows.gather(slots, [_KEY])
+            stored = self.rows.gather(slots, [KEY])
             wanted = parts.take(pa.array(positions[stored.order]))
             is_same = np.zeros(len(slots), np.bool_)
             equal = pc.equal(stored.rows.column(0), wanted)
@@ -149,9 +163,9 @@ class CachedEntries:
 
         def is_same_key(slot: int) -> bool:
             row = self.rows.row(slot)
-            return bool(row.columns[0][row.at].as_py() == key.part)
+            return bool(row.columns[self._key_at][row.at].as_py() == key.part)
 
-        return self.index.find_one(key.hash, None if key.part is None else is_same_key)
+        return self.index.table.find_one(key.hash, None if key.part is None else is_same_key)
 
     def is_proven(self, keys: CanonicalKeys, found: Slots) -> Mask:
         """Which keys belong into the main queue: those there already, and the ghosts."""
@@ -167,7 +181,10 @@ class CachedEntries:
         columns, names = rows.columns, rows.schema.names
         if keys.parts is not None:
             columns.insert(0, keys.parts.filter(pa.array(which)))
-            names.insert(0, _KEY)
+            names.insert(0, KEY)
+        if self._memory.is_shared:
+            columns.insert(0, pa.array(keys.hashes[which]))
+            names.insert(0, HASH)
         stored = pa.record_batch(columns, names=names) if columns else rows
         return Newcomers(queue, keys.hashes[which], stored)
 
@@ -212,6 +229,17 @@ class CachedEntries:
         self.ghosts.resize(slot_count)
         self.slot_count = slot_count
 
+    @property
+    def view(self) -> CacheView:
+        """The entries as readers see them, until the next change of slots or segments."""
+        return CacheView(self.index.table, self.states.table, self.rows.table)
+
+    def publish(self) -> None:
+        """Let readers see all changes; a no-op if arrays and segments are the same."""
+        if self._memory.is_shared and not self.view.is_same(self._published):
+            self._published = self.view
+            self._memory.publish(self._published)
+
     def check_invariants(self) -> None:
         """For tests: index, rows, states and ghosts have the same slots."""
         self.index.check_invariants()
@@ -221,7 +249,10 @@ class CachedEntries:
         assert self.ghosts.bytes == _GHOST_BYTES * self.slot_count
         used = self.index.used_slots()
         is_negative = self.rows.is_in(used, RowQueue.NEGATIVE)
-        assert self.states.is_negative(self.states.of(used)).tolist() == is_negative.tolist()
+        assert (
+            self.states.table.is_negative(self.states.table.of(used)).tolist()
+            == is_negative.tolist()
+        )
         assert sum(queue.rows for queue in self.rows.queues.values()) == len(used)
 
     def _resize(self) -> None:

@@ -1,13 +1,13 @@
 """Entry states of a cache in four bytes each, and the TTLs of rows and of negative entries."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 
 from lookup_core.keys.canonical_keys import Hashes
-from lookup_core.keys.key_index import Slots
+from lookup_core.keys.key_index import Slots, Zeros
 from lookup_core.settings import CacheSettings
 
 Words = npt.NDArray[np.uint32]  # 29 bits of ticks, one for negative entries, two of visits
@@ -25,66 +25,28 @@ _LEAST_TICK_S = 2.0**-20
 _SHARE_BITS = 24  # of a hash, for the jitter of the time to live
 
 
-class EntryStates:
-    """States by slot. Read times are rounded down to a tick, so that no entry is served too long.
+@dataclass(frozen=True, slots=True)
+class StateTable:
+    """The states by slot, to be read: a tick takes `tick_s`, and the first one has the number 0."""
 
-    A tick takes 2**-20 s, or for long lives up to `life_s` / 2**26, where `life_s` is the maximal
-    age of an entry in use. Entries whose read time is out of range have outlived it.
-    """
-
-    def __init__(self, life_s: float) -> None:
-        # The ticks span four lives: when they move, a new entry is in the middle, after two lives.
-        self._tick_s = 2.0 ** math.ceil(math.log2(max(life_s * 4 / _TICKS, _LEAST_TICK_S)))
-        self._first_tick = -_TICKS // 2  # has the number 0
-        self._words: Words = np.zeros(0, np.uint32)  # by slot
-
-    @property
-    def bytes(self) -> int:
-        """Memory of the states."""
-        return self._words.nbytes
-
-    def resize(self, slot_count: int) -> None:
-        """Make room for slots below `slot_count`, which never decreases here."""
-        more = np.zeros(slot_count - len(self._words), np.uint32)
-        self._words = np.concatenate((self._words, more))
-
-    def renumber(self, kept: Slots, slot_count: int) -> None:
-        """Rename slot `kept[i]` to slot i, and make room for `slot_count` slots."""
-        self._words = self._words[kept]
-        self.resize(slot_count)
-
-    def begin(self, slots: Slots, *, read_at: float, is_negative: bool) -> None:
-        """Set the states of new entries, unvisited."""
-        tick = math.floor(read_at / self._tick_s)
-        if tick - self._first_tick >= _TICKS:
-            self._begin_later(tick - _TICKS // 2)
-        ticks = max(tick - self._first_tick, 0)
-        self._words[slots] = ticks << _TICK_SHIFT | is_negative * _NEGATIVE_BIT
+    words: Words
+    tick_s: float
+    first_tick: int
 
     def of(self, slots: Slots) -> Words:
         """The states of these slots, for the methods below; for ABSENT that of any slot."""
-        return self._words.take(slots)
-
-    def of_one(self, slot: int) -> int:
-        """The state of one slot."""
-        return self._words.item(slot)
+        return self.words.take(slots, mode="clip")
 
     def ages_s(self, words: Words, now: float) -> Seconds:
         """The ages of entries."""
         ages_s = (words >> _TICK_SHIFT).astype(np.float64)
-        ages_s *= -self._tick_s
-        ages_s += now - self._first_tick * self._tick_s
+        ages_s *= -self.tick_s
+        ages_s += now - self.first_tick * self.tick_s
         return ages_s
 
     def age_s(self, word: int, now: float) -> float:
         """The age of one entry."""
-        return now - (self._first_tick + (word >> _TICK_SHIFT)) * self._tick_s
-
-    def oldest_age_s(self, free: Slots, now: float) -> float:
-        """The age of the oldest entry; there is one, and none in the free slots."""
-        words = self._words.copy()
-        words[free] = _LAST_WORD
-        return self.age_s(int(words.min()), now)
+        return now - (self.first_tick + (word >> _TICK_SHIFT)) * self.tick_s
 
     @staticmethod
     def is_row(word: int) -> bool:
@@ -101,27 +63,80 @@ class EntryStates:
         """The visits of each entry since it entered its queue, MAX_VISITS at most."""
         return words & np.uint32(MAX_VISITS)
 
+
+class EntryStates:
+    """States by slot. Read times are rounded down to a tick, so that no entry is served too long.
+
+    A tick takes 2**-20 s, or for long lives up to `life_s` / 2**26, where `life_s` is the maximal
+    age of an entry in use. Entries whose read time is out of range have outlived it.
+    """
+
+    def __init__(self, life_s: float, zeros: Zeros = np.zeros) -> None:
+        """`zeros` allocates the array of `table`."""
+        self._zeros = zeros
+        # The ticks span four lives: when they move, a new entry is in the middle, after two lives.
+        tick_s = 2.0 ** math.ceil(math.log2(max(life_s * 4 / _TICKS, _LEAST_TICK_S)))
+        self.table = StateTable(zeros(0, np.uint32), tick_s, first_tick=-_TICKS // 2)
+
+    @property
+    def bytes(self) -> int:
+        """Memory of the states."""
+        return self.table.words.nbytes
+
+    def resize(self, slot_count: int) -> None:
+        """Make room for slots below `slot_count`, which never decreases here."""
+        self._replace(self.table.words, slot_count)
+
+    def renumber(self, kept: Slots, slot_count: int) -> None:
+        """Rename slot `kept[i]` to slot i, and make room for `slot_count` slots."""
+        self._replace(self.table.words[kept], slot_count)
+
+    def begin(self, slots: Slots, *, read_at: float, is_negative: bool) -> None:
+        """Set the states of new entries, unvisited."""
+        tick = math.floor(read_at / self.table.tick_s)
+        if tick - self.table.first_tick >= _TICKS:
+            self._begin_later(tick - _TICKS // 2)
+        ticks = max(tick - self.table.first_tick, 0)
+        self.table.words[slots] = ticks << _TICK_SHIFT | is_negative * _NEGATIVE_BIT
+
+    def of_one(self, slot: int) -> int:
+        """The state of one slot."""
+        return self.table.words.item(slot)
+
+    def oldest_age_s(self, free: Slots, now: float) -> float:
+        """The age of the oldest entry; there is one, and none in the free slots."""
+        words = self.table.words.copy()
+        words[free] = _LAST_WORD
+        return self.table.age_s(int(words.min()), now)
+
     def visit(self, slots: Slots, words: Words) -> None:
         """Count a visit of these slots with these states; duplicates are one visit."""
-        is_more = self.visits(words) < MAX_VISITS
+        is_more = self.table.visits(words) < MAX_VISITS
         if is_more.any():
-            self._words[slots[is_more]] = words[is_more] + 1
+            self.table.words[slots[is_more]] = words[is_more] + 1
 
     def visit_one(self, slot: int, word: int) -> None:
         """Count a visit of one slot with this state."""
         if word & MAX_VISITS < MAX_VISITS:
-            self._words[slot] = word + 1
+            self.table.words[slot] = word + 1
 
     def set_visits(self, slots: Slots, visits: Words | int) -> None:
         """Set the visits of these slots."""
-        self._words[slots] = self._words[slots] & ~np.uint32(MAX_VISITS) | visits
+        words = self.table.words
+        words[slots] = words[slots] & ~np.uint32(MAX_VISITS) | visits
+
+    def _replace(self, words: Words, slot_count: int) -> None:
+        longer: Words = self._zeros(slot_count, np.uint32)
+        longer[: len(words)] = words
+        self.table = replace(self.table, words=longer)
 
     def _begin_later(self, first_tick: int) -> None:
-        passed = first_tick - self._first_tick
-        ticks = self._words >> _TICK_SHIFT
+        words, passed = self.table.words, first_tick - self.table.first_tick
+        ticks = words >> _TICK_SHIFT
         kept = ticks - np.minimum(ticks, min(passed, _TICKS)).astype(np.uint32)
-        self._words = kept << _TICK_SHIFT | self._words & (_NEGATIVE_BIT | MAX_VISITS)
-        self._first_tick = first_tick
+        # A new array: a reader must not see new words with the old first tick.
+        self.table = replace(self.table, first_tick=first_tick)
+        self._replace(kept << _TICK_SHIFT | words & (_NEGATIVE_BIT | MAX_VISITS), len(words))
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +157,18 @@ class Lifetimes:
             return ttl_s
         shares = (hashes >> np.uint64(64 - _SHARE_BITS)) * (0.5**_SHARE_BITS)  # in [0, 1)
         return ttl_s * (1 - self.settings.ttl_jitter * shares)
+
+    def are_fresh(self, ages_s: Seconds, hashes: Hashes, is_negative: Mask) -> Mask:
+        """Which entries have not expired."""
+        settings = self.settings
+        shortest_s = settings.ttl_s
+        if is_negative.any():
+            shortest_s = min(shortest_s, settings.negative_ttl_s)
+        least_s = shortest_s * (1 - settings.ttl_jitter)
+        is_young: Mask = ages_s < least_s
+        if is_young.all():  # the usual case
+            return is_young
+        return ages_s < self.ttl_s(hashes, is_negative)
 
     def row_ttl_s(self, key_hash: int) -> float:
         """The time to live of one row."""

@@ -22,6 +22,7 @@ from lookup_core.statistics import EvictionReason
 
 _SMALL_SHARE = 0.1  # of the rows' bytes
 _NEGATIVE_SHARE = 0.2  # of the bound
+_ROOMY_SHARE = 0.8  # of the bound; above, evictions are near
 _VISITS_TO_PROVE = 1
 _MAX_STAYING_SHARE = 0.75  # of a segment: else one eviction could copy the whole main queue
 _BEFORE_ALL_ENTRIES = -math.inf  # a time at which no entry has expired
@@ -29,8 +30,8 @@ _BEFORE_ALL_ENTRIES = -math.inf  # a time at which no entry has expired
 _SEGMENTS = {RowQueue.SMALL: 80, RowQueue.MAIN: 16, RowQueue.NEGATIVE: 40}
 
 
-def segment_bytes(max_bytes: int) -> Mapping[RowQueue, int]:
-    """The maximal size of segments, of which one is evicted at a time."""
+def unit_bytes(max_bytes: int) -> Mapping[RowQueue, int]:
+    """The size of segments in a full cache, of which one is evicted at a time."""
     return {queue: max_bytes // count for queue, count in _SEGMENTS.items()}
 
 
@@ -75,6 +76,7 @@ class Eviction:
         count = sum(len(each.hashes) for each in newcomers)
         entries.shrink_if_sparse(coming=count)
         room = self.max_bytes - incoming_bytes
+        self._set_roominess()
         if entries.overhead_bytes + entries.growth_bytes(count, kept=0) > room:
             return False
         while entries.bytes + entries.growth_bytes(count, kept=len(entries)) > room:
@@ -95,12 +97,17 @@ class Eviction:
         """Set the bound, and evict down to it."""
         self.max_bytes = max_bytes
         entries = self._entries
-        for queue, size in segment_bytes(max_bytes).items():
-            entries.rows.queues[queue].max_segment_bytes = size
+        for queue, size in unit_bytes(max_bytes).items():
+            entries.rows.queues[queue].unit_bytes = size
+        self._set_roominess()
         while len(entries) and min(entries.bytes, entries.least_bytes) > max_bytes:
             self._evict(_BEFORE_ALL_ENTRIES, EvictionReason.PRESSURE)
         if entries.bytes > max_bytes:
             entries.shrink()
+
+    def _set_roominess(self) -> None:
+        entries = self._entries
+        entries.rows.is_roomy = entries.bytes < _ROOMY_SHARE * self.max_bytes
 
     def _evict(self, now: float, reason: EvictionReason) -> None:
         # Each call removes entries or shortens the small queue.
@@ -125,13 +132,16 @@ class Eviction:
         return is_too_much or not len(self._still_of_use(oldest, now))
 
     def _evict_negative(self, now: float, reason: EvictionReason) -> None:
+        self._entries.rows.split_oldest(RowQueue.NEGATIVE)
         oldest = self._entries.rows.oldest_slots(RowQueue.NEGATIVE)
         self.forget(self._without_expired(oldest, now), reason)
 
     def _evict_small(self, now: float, reason: EvictionReason) -> None:
         entries = self._entries
+        states = entries.states.table
+        entries.rows.split_oldest(RowQueue.SMALL)
         oldest = self._without_expired(entries.rows.oldest_slots(RowQueue.SMALL), now)
-        is_proven = entries.states.visits(entries.states.of(oldest)) >= _VISITS_TO_PROVE
+        is_proven = states.visits(states.of(oldest)) >= _VISITS_TO_PROVE
         entries.ghosts.add(entries.index.hashes_of(oldest[~is_proven]))
         self.forget(oldest[~is_proven], reason)
         entries.rows.move(oldest[is_proven], RowQueue.MAIN)
@@ -139,10 +149,11 @@ class Eviction:
 
     def _evict_main(self, now: float, reason: EvictionReason) -> None:
         entries = self._entries
+        entries.rows.split_oldest(RowQueue.MAIN)
         oldest = entries.rows.oldest_slots(RowQueue.MAIN)
         most = int(_MAX_STAYING_SHARE * len(oldest))
         oldest = self._without_expired(oldest, now)
-        visits = entries.states.visits(entries.states.of(oldest))
+        visits = entries.states.table.visits(entries.states.table.of(oldest))
         by_visits = np.argsort(visits.astype(np.uint8), kind="stable")
         stays_from = max(np.searchsorted(visits[by_visits], 1), len(oldest) - most)
         going, staying = by_visits[:stays_from], by_visits[stays_from:]
@@ -157,10 +168,11 @@ class Eviction:
 
     def _still_of_use(self, slots: Slots, now: float) -> Slots:
         entries = self._entries
-        states = entries.states.of(slots)
+        states = entries.states.table
+        words = states.of(slots)
         is_over = self._lifetimes.is_over(
-            entries.states.ages_s(states, now),
+            states.ages_s(words, now),
             entries.index.hashes_of(slots),
-            entries.states.is_negative(states),
+            states.is_negative(words),
         )
         return slots[~is_over]

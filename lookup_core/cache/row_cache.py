@@ -10,9 +10,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from lookup_core.cache.cache_memory import CacheMemory
 from lookup_core.cache.cached_entries import CachedEntries, Newcomers
 from lookup_core.cache.entry_states import Lifetimes, Words
-from lookup_core.cache.eviction import Eviction, segment_bytes
+from lookup_core.cache.eviction import Eviction, unit_bytes
 from lookup_core.cache.row_store import Gathered, Place, RowQueue, StoredRow
 from lookup_core.dimension_schema import DimensionSchema
 from lookup_core.keys.canonical_keys import CanonicalKeys, SingleKey
@@ -61,12 +62,19 @@ class RowCache:
 
     is_whole = False  # in contrast to a full table: a key that is not here may have a row
 
-    def __init__(self, schema: DimensionSchema, settings: CacheSettings) -> None:
+    def __init__(
+        self, schema: DimensionSchema, settings: CacheSettings, memory: CacheMemory | None = None
+    ) -> None:
+        """`memory` is this process's own by default."""
         self._keeps_negative = settings.negative_ttl_s > 0
         self._lifetimes = Lifetimes(settings)
         self._entries = CachedEntries(
-            schema, segment_bytes(settings.max_bytes), life_s=self._lifetimes.longest_s
+            schema,
+            unit_bytes(settings.max_bytes),
+            life_s=self._lifetimes.longest_s,
+            memory=memory,
         )
+        self._entries.publish()
         self._eviction = Eviction(self._entries, self._lifetimes, settings.max_bytes)
 
     @property
@@ -93,8 +101,8 @@ class RowCache:
             return None
         states = self._entries.states
         word = states.of_one(slot)
-        age_s, ttl_s = states.age_s(word, now), self._lifetimes.row_ttl_s(key.hash)
-        if not states.is_row(word) or age_s >= ttl_s:
+        age_s, ttl_s = states.table.age_s(word, now), self._lifetimes.row_ttl_s(key.hash)
+        if not states.table.is_row(word) or age_s >= ttl_s:
             return None
         states.visit_one(slot, word)
         rows = self._entries.rows
@@ -109,11 +117,16 @@ class RowCache:
             return None
         states, slot = self._entries.states, bookmark.place.slot
         word = states.of_one(slot)
-        age_s = states.age_s(word, now)
+        age_s = states.table.age_s(word, now)
         if age_s >= bookmark.ttl_s:
             return None
         states.visit_one(slot, word)
         return age_s
+
+    def visit(self, slots: Slots) -> None:
+        """Count a visit of each of these slots, as readers report them; others are ignored."""
+        slots = slots[(slots >= 0) & (slots < self._entries.slot_count)]
+        self._entries.states.visit(slots, self._entries.states.table.of(slots))
 
     def rows(self, slots: Slots, names: Sequence[str]) -> Gathered:
         """The rows in these slots of a probe, in the order of their storage."""
@@ -145,15 +158,19 @@ class RowCache:
             arrivals.append(negative)
         if arrivals and self._eviction.make_room(arrivals, now):
             self._entries.add(arrivals, read_at=read_at)
+        self._entries.publish()
 
     def set_max_bytes(self, max_bytes: int) -> None:
         """Set the bound, 0 for no entries, and evict down to it."""
         self._eviction.set_max_bytes(max_bytes)
+        self._entries.publish()
 
     def invalidate(self, keys: CanonicalKeys) -> int:
         """Remove the keys; returns how many were cached."""
         found = np.unique(self._entries.find(keys))
-        return self._eviction.forget(found, EvictionReason.INVALIDATED)
+        count = self._eviction.forget(found, EvictionReason.INVALIDATED)
+        self._entries.publish()
+        return count
 
     def apply(
         self, keys: CanonicalKeys, has_row: Mask, *, is_gone: Mask, rows: pa.RecordBatch, now: float
@@ -167,6 +184,7 @@ class RowCache:
         used = self._entries.index.used_slots()
         count = self._eviction.forget(used, EvictionReason.INVALIDATED)
         self._entries.shrink()
+        self._entries.publish()
         return count
 
     def oldest_age_s(self, now: float) -> float | None:
@@ -192,7 +210,7 @@ class RowCache:
         assert entries.bytes <= self._eviction.max_bytes or is_least
 
     def _look(self, keys: CanonicalKeys, now: float) -> tuple[Probe, Words]:
-        slots, states = self._entries.find(keys), self._entries.states
+        slots, states = self._entries.find(keys), self._entries.states.table
         words = states.of(slots)  # of another slot where a key is not found; masked below
         is_found, is_negative = slots != ABSENT, states.is_negative(words)
         ages_s = states.ages_s(words, now)

@@ -4,8 +4,8 @@ Knows neither keys nor lifetimes. Each queue of S3-FIFO has segments of its own.
 """
 
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import Enum
 from itertools import pairwise
 from operator import attrgetter
@@ -16,7 +16,7 @@ import pyarrow as pa
 from pyarrow import types
 
 from lookup_core.compatibility import concat_batches
-from lookup_core.keys.key_index import Slots
+from lookup_core.keys.key_index import Slots, Zeros
 
 Addresses = npt.NDArray[np.uint32]
 
@@ -28,8 +28,11 @@ _MAX_DEAD_SHARE = 0.5  # of a segment's rows
 _MAX_DEAD_SHARE_IF_FULL = 0.1  # without room, compaction pays off earlier
 # Memory of an entry besides its row, about: else segments of narrow rows would be half the cache.
 _BYTES_BESIDE_ROW = 40
-_SEGMENTS_PER_QUEUE = 6  # about; each further one costs every `gather` a dozen microseconds
+_SEGMENTS_PER_QUEUE = 6  # about; each further one costs every `gather` some 20 microseconds
+_ROOMY_SEGMENT_BYTES = 32 * 1024 * 1024  # while nothing is evicted; bounds the time of a merge
 _MAX_SEGMENT_BYTES = 256 * 1024 * 1024  # far below the limit of Arrow's 32-bit text offsets
+_LEAST_PARTS = 2
+_ROOMY_RATIO, _CROWDED_RATIO = 8, 2  # of neighbours that are merged, at most
 
 
 class RowQueue(Enum):
@@ -42,19 +45,18 @@ class RowQueue(Enum):
 
 @dataclass(slots=True)
 class SegmentQueue:
-    """The segments of one queue; its owner sets `max_segment_bytes`, its store the rest."""
+    """The segments of one queue; its owner sets `unit_bytes`, its store the rest."""
 
-    max_segment_bytes: int
+    unit_bytes: int  # to be evicted at a time
     ids: dict[int, None]  # of segments, oldest first
     bytes: int = 0  # of rows and their slots
     rows: int = 0
 
-    @property
-    def segment_bytes(self) -> int:
+    def segment_bytes(self, *, is_roomy: bool) -> int:
         """The size up to which segments are merged, the overhead of their entries included."""
         total_bytes = self.bytes + _BYTES_BESIDE_ROW * self.rows
-        large = max(self.max_segment_bytes, total_bytes // _SEGMENTS_PER_QUEUE)
-        return min(large, _MAX_SEGMENT_BYTES)
+        large = max(self.unit_bytes, total_bytes // _SEGMENTS_PER_QUEUE)
+        return min(max(large, _ROOMY_SEGMENT_BYTES * is_roomy), _MAX_SEGMENT_BYTES)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -68,6 +70,11 @@ class _Segment:
     bytes: int
     columns: Sequence[pa.Array]  # of the rows, for single rows: Arrow copies the list on access
     dead: int = 0
+
+    @property
+    def total_bytes(self) -> int:
+        """Memory of its rows and of everything besides them."""
+        return self.bytes + _BYTES_BESIDE_ROW * len(self.slots)
 
     @property
     def addresses(self) -> Addresses:
@@ -94,10 +101,71 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Gathered:
-    """Rows in the order of their storage; row i belongs to slot `order[i]` of the request."""
+    """Rows in the order of their storage; row i belongs to item `order[i]` of the request."""
 
     order: npt.NDArray[np.intp]
     rows: pa.RecordBatch
+
+
+@dataclass(frozen=True, slots=True)
+class RowTable:
+    """Rows by slot, to be read.
+
+    Another process may change the addresses meanwhile: slots may lead to other rows, or nowhere.
+    """
+
+    schema: pa.Schema
+    addresses: Addresses  # by slot
+    starts: Addresses  # the address of the first row of each segment, ascending
+    ends: Addresses  # that behind the last one
+    segments: Sequence[pa.RecordBatch]  # each with some columns of the schema, in its order
+    is_negative: Sequence[bool]  # for each segment
+    selected: dict[tuple[int, tuple[str, ...]], pa.RecordBatch] = field(default_factory=dict)
+
+    def of(self, slots: Slots) -> Addresses:
+        """The addresses of these slots; for ABSENT that of any slot."""
+        return self.addresses.take(slots, mode="clip")
+
+    def gather(
+        self, addresses: Addresses, names: Sequence[str], *, is_negative: bool | None = None
+    ) -> Gathered:
+        """The rows at these addresses, duplicates allowed, in these columns.
+
+        `is_negative`: from negative segments only, or from others only. Addresses without a row
+        there are left out. Rows are copied, even a single one: a view would keep its segment in
+        memory, unaccounted.
+        """
+        order = np.argsort(addresses)
+        addresses = addresses.take(order)
+        begins = addresses.searchsorted(self.starts).tolist()
+        ends = addresses.searchsorted(self.ends).tolist()
+        places: list[slice] = []
+        pieces: list[pa.RecordBatch] = []
+        for at, (begin, end) in enumerate(zip(begins, ends, strict=True)):
+            if begin < end and is_negative in {None, self.is_negative[at]}:
+                rows = pa.array(addresses[begin:end] - self.starts[at])
+                places.append(slice(begin, end))
+                pieces.append(self._selected(at, names).take(rows))
+        if sum(place.stop - place.start for place in places) < len(order):
+            known = np.concatenate([np.arange(0), *(np.r_[place] for place in places)])
+            order = order.take(known)
+        if not pieces:
+            pieces = [pa.RecordBatch.from_pylist([], schema=self.schema).select(names)]
+        return Gathered(order, pieces[0] if len(pieces) == 1 else concat_batches(pieces))
+
+    def _selected(self, at: int, names: Sequence[str]) -> pa.RecordBatch:
+        known = (at, tuple(names))
+        if known not in self.selected:
+            self.selected[known] = self.segments[at].select(names)
+        return self.selected[known]
+
+
+def _as_it_is(rows: pa.RecordBatch) -> pa.RecordBatch:
+    return rows
+
+
+def _no_fence() -> None:
+    """Order nothing: there are no other readers."""
 
 
 class RowStore:
@@ -107,14 +175,25 @@ class RowStore:
         self,
         schema: pa.Schema,
         *,
-        max_segment_bytes: Mapping[RowQueue, int],
+        unit_bytes: Mapping[RowQueue, int],
+        keep: Callable[[pa.RecordBatch], pa.RecordBatch] = _as_it_is,
+        zeros: Zeros = np.zeros,
+        fence: Callable[[], None] = _no_fence,
         address_count: int = _ADDRESSES,
     ) -> None:
+        """Store the rows of segments by `keep`, and addresses in arrays of `zeros`.
+
+        `fence` orders stores for readers in other processes.
+        """
         self.schema = schema
+        self._keep = keep
+        self._zeros = zeros
+        self._fence = fence
         self._segments: dict[int, _Segment] = {}  # {segment id: segment}, by address
-        self._starts: Addresses | None = None  # of the segments; None: to be computed
-        self.queues = {queue: SegmentQueue(size, {}) for queue, size in max_segment_bytes.items()}
-        self._addresses = np.zeros(0, np.uint32)  # by slot
+        self._table: RowTable | None = None  # None: to be computed
+        self.queues = {queue: SegmentQueue(size, {}) for queue, size in unit_bytes.items()}
+        self.is_roomy = False  # whether no eviction is near; set by the owner
+        self._addresses: Addresses = zeros(0, np.uint32)  # by slot
         self._address_count = address_count
         self._next_address = self._next_id = 0
         self._era = object()
@@ -141,24 +220,23 @@ class RowStore:
         # At most one older pair: as the queue grows, its large segments become small ones.
         any(self._merge(*pair) for pair in pairwise([*ids]))
 
-    def gather(self, slots: Slots, names: Sequence[str]) -> Gathered:
-        """The rows of slots that have one, duplicates allowed, in these columns.
+    @property
+    def table(self) -> RowTable:
+        """The rows, to be read until the next change of segments or slots."""
+        if self._table is None:
+            segments = self._segments.values()
+            starts = np.array([segment.start for segment in segments], np.uint32)
+            sizes = np.array([len(segment.slots) for segment in segments], np.uint32)
+            self._table = RowTable(
+                *(self.schema, self._addresses, starts, starts + sizes),
+                segments=[segment.rows for segment in segments],
+                is_negative=[segment.queue is RowQueue.NEGATIVE for segment in segments],
+            )
+        return self._table
 
-        Rows are copied, even a single one: a view would keep its segment in memory, unaccounted.
-        """
-        if not len(slots):
-            empty = pa.RecordBatch.from_pylist([], schema=self.schema)
-            return Gathered(np.arange(0), empty.select(names))
-        addresses = self._addresses.take(slots)
-        order = np.argsort(addresses)
-        addresses = addresses.take(order)
-        cuts = [*addresses.searchsorted(self._sorted_starts()).tolist(), len(slots)]
-        pieces = [
-            segment.rows.select(names).take(pa.array(addresses[begin:end] - segment.start))
-            for segment, (begin, end) in zip(self._segments.values(), pairwise(cuts), strict=True)
-            if begin < end
-        ]
-        return Gathered(order, pieces[0] if len(pieces) == 1 else concat_batches(pieces))
+    def gather(self, slots: Slots, names: Sequence[str]) -> Gathered:
+        """The rows of slots that have one, duplicates allowed: see `RowTable`."""
+        return self.table.gather(self._addresses.take(slots), names)
 
     def row(self, slot: int) -> StoredRow:
         """The row of one slot that has one."""
@@ -177,6 +255,7 @@ class RowStore:
         """Remove the rows of distinct slots that have one."""
         counts = np.bincount(self._numbers(slots), minlength=len(self._segments)).tolist()
         self._addresses[slots] = _NOWHERE
+        self._fence()  # before the slots get other keys
         for segment, count in zip(self._segments.values(), counts, strict=True):
             segment.dead += count
             self.queues[segment.queue].rows -= count
@@ -204,6 +283,26 @@ class RowStore:
         is_own = [segment.queue is queue for segment in self._segments.values()]
         return np.array(is_own, np.bool_)[self._numbers(slots)]
 
+    def split_oldest(self, queue: RowQueue) -> None:
+        """Divide the oldest segment of a queue if it has grown in roomier times."""
+        ids = self.queues[queue].ids
+        oldest_id = next(iter(ids), None)
+        if oldest_id is None:
+            return
+        segment = self._segments[oldest_id]
+        count = min(-(-segment.total_bytes // self._segment_bytes(queue)), len(segment.slots))
+        if count < _LEAST_PARTS:
+            return
+        slots, rows = self._live_part(segment)
+        younger = [each for each in ids if each != oldest_id]
+        self._pop(oldest_id)
+        for part in np.array_split(np.arange(len(slots)), count):
+            segment_id, self._next_id = self._next_id, self._next_id + 1
+            ids[segment_id] = None
+            self._set(segment_id, rows.take(pa.array(part)), slots=slots[part], queue=queue)
+        for each in younger:  # behind the parts
+            ids[each] = ids.pop(each)
+
     def oldest_slots(self, queue: RowQueue) -> Slots:
         """The slots of a queue's oldest segment, oldest first; none if the queue is empty."""
         for segment_id in self.queues[queue].ids:
@@ -217,16 +316,14 @@ class RowStore:
 
     def resize(self, slot_count: int) -> None:
         """Make room for slots below `slot_count`, which never decreases here."""
-        more = np.full(slot_count - len(self._addresses), _NOWHERE, np.uint32)
-        self._addresses = np.concatenate((self._addresses, more))
+        self._set_addresses(self._addresses, slot_count)
 
     def renumber(self, kept: Slots, slot_count: int) -> None:
         """Rename slot `kept[i]`, for all slots that have rows, to slot i."""
         self._era = object()
         number_of = np.full(len(self._addresses), -1, np.int32)  # any number does for dead rows
         number_of[kept] = np.arange(len(kept))
-        self._addresses = self._addresses[kept]
-        self.resize(slot_count)
+        self._set_addresses(self._addresses[kept], slot_count)
         for segment in self._segments.values():
             segment.slots = number_of[segment.slots]
 
@@ -256,6 +353,7 @@ class RowStore:
         before = self._segments.pop(segment_id, None)
         if self._next_address + len(slots) > self._address_count:
             self._close_gaps()
+        rows = self._keep(rows)
         segment = _Segment(
             start=self._next_address,
             rows=rows,
@@ -266,28 +364,30 @@ class RowStore:
         )
         self._next_address += len(slots)
         self._segments[segment_id] = segment
-        self._starts = None
+        self._table = None
         self.queues[queue].bytes += segment.bytes - (before.bytes if before else 0)
+        self._fence()  # behind the hashes and states of the slots
         self._addresses[slots] = segment.addresses
 
     def _close_gaps(self) -> None:
         # In order, so that no new address is still in use by a later segment.
-        self._next_address, self._starts, self._era = 0, None, object()
+        self._next_address, self._era = 0, object()
+        self._set_addresses(self._addresses, len(self._addresses))  # readers have the former ones
         for segment in self._segments.values():
             is_live = self._is_live(segment)
             segment.start = self._next_address
             self._addresses[segment.slots[is_live]] = segment.addresses[is_live]
             self._next_address += len(segment.slots)
 
-    def _sorted_starts(self) -> Addresses:
-        if self._starts is None:
-            starts = [segment.start for segment in self._segments.values()]
-            self._starts = np.array(starts, np.uint32)
-        return self._starts
+    def _set_addresses(self, addresses: Addresses, slot_count: int) -> None:
+        longer: Addresses = self._zeros(slot_count, np.uint32)
+        longer[: len(addresses)] = addresses
+        longer[len(addresses) :] = _NOWHERE
+        self._addresses, self._table = longer, None
 
     def _numbers(self, slots: Slots) -> npt.NDArray[np.intp]:
         """The ordinal of each slot's segment."""
-        return self._sorted_starts().searchsorted(self._addresses.take(slots), "right") - 1
+        return self.table.starts.searchsorted(self._addresses.take(slots), "right") - 1
 
     def _is_live(self, segment: _Segment) -> npt.NDArray[np.bool_]:
         return self._addresses[segment.slots] == segment.addresses
@@ -301,19 +401,22 @@ class RowStore:
         at = np.flatnonzero(self._is_live(segment))
         return segment.slots[at], segment.rows.take(pa.array(at))
 
+    def _segment_bytes(self, queue: RowQueue) -> int:
+        return self.queues[queue].segment_bytes(is_roomy=self.is_roomy)
+
     def _pop(self, segment_id: int) -> None:
-        segment, self._starts = self._segments.pop(segment_id), None
+        segment, self._table = self._segments.pop(segment_id), None
         queue = self.queues[segment.queue]
         queue.bytes -= segment.bytes
         del queue.ids[segment_id]
 
     def _merge(self, elder_id: int, younger_id: int) -> bool:
         elder, younger = self._segments[elder_id], self._segments[younger_id]
-        count = len(elder.slots) + len(younger.slots)
-        merged_bytes = elder.bytes + younger.bytes + _BYTES_BESIDE_ROW * count
-        is_small = merged_bytes <= self.queues[elder.queue].segment_bytes
-        # Sizes at least halve from old to young, so a row is copied a logarithmic number of times.
-        if not is_small or 2 * len(younger.slots) < len(elder.slots):
+        merged_bytes = elder.total_bytes + younger.total_bytes
+        is_small = merged_bytes <= self._segment_bytes(elder.queue)
+        # Sizes fall from old to young, so a row is copied a logarithmic number of times.
+        ratio = _ROOMY_RATIO if self.is_roomy else _CROWDED_RATIO
+        if not is_small or ratio * len(younger.slots) < len(elder.slots):
             return False
         self._replace(elder_id, elder, younger)
         self._pop(younger_id)

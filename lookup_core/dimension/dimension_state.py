@@ -4,7 +4,7 @@ Does no I/O: events come in with the time, effects go out for the shell to carry
 """
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import count
 
@@ -13,6 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from lookup_core.answer import Answer, Outcome
+from lookup_core.cache.cache_memory import CacheMemory
 from lookup_core.cache.row_cache import Bookmark, Hit
 from lookup_core.changelog.change_decoder import Change, RowChanges, TableChange
 from lookup_core.dimension.batcher import Batcher, ChannelId, KeyRun
@@ -35,6 +36,7 @@ from lookup_core.errors import ErrorCode
 from lookup_core.freshness.change_fence import RecentChanges
 from lookup_core.freshness.table_snapshot import TableSnapshot
 from lookup_core.keys.canonical_keys import KeyId
+from lookup_core.keys.key_index import Slots
 from lookup_core.keys.typed_keys import TypedKeys
 from lookup_core.protection.backend_guard import BackendGuard
 from lookup_core.settings import DimensionSettings
@@ -55,10 +57,15 @@ class DimensionState:
     """
 
     def __init__(
-        self, settings: DimensionSettings, schema: DimensionSchema, *, seed: int = 0
+        self,
+        settings: DimensionSettings,
+        schema: DimensionSchema,
+        *,
+        seed: int = 0,
+        memory: CacheMemory | None = None,
     ) -> None:
         self._settings = settings
-        self._resolver = LocalResolver(settings, schema, seed=seed)
+        self._resolver = LocalResolver(settings, schema, seed=seed, memory=memory)
         self.table = self._resolver.table  # of full mode; None in the other modes
         self._flights = FlightTable()
         self._batcher = Batcher(settings.batch, self._flights)
@@ -217,6 +224,12 @@ class DimensionState:
         """Record a probe that succeeded, or failed with this error; `jitter` in [0, 1)."""
         self._guard.on_probe(error, now=now, jitter=jitter)
 
+    def on_cached(self, outcomes: Mapping[Outcome, int], visited: Slots) -> None:
+        """Count lookups that readers of the shared cache have answered, and their visits."""
+        for outcome, keys in outcomes.items():
+            self._outcomes[outcome] += keys
+        self._resolver.cache.visit(visited)
+
     def count_timed_out(self, keys: int) -> None:
         """Count keys whose deadline passed before they were submitted."""
         self._outcomes[Outcome.TIMEOUT] += keys
@@ -248,7 +261,7 @@ class DimensionState:
         Without trust no row is cached, and cached rows are served on errors only. With trust
         restored, they are served again.
         """
-        self._resolver.is_trusted = is_trusted
+        self._resolver.trust(is_trusted=is_trusted)
 
     def invalidate(self, keys: TypedKeys | None, origin: InvalidationOrigin) -> int:
         """Remove keys, or all for None; rows of them that are being read are not cached.

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lookup_core.answer import MOST_AGE_MS, Answer, Outcome, rowless_answer
+from lookup_core.cache.cache_memory import CacheMemory, OwnMemory
 from lookup_core.cache.row_cache import Bookmark, Hit, Probe, RowCache
 from lookup_core.changelog.change_decoder import RowChanges
 from lookup_core.dimension.default_row import default_row
@@ -71,19 +72,32 @@ class LocalResolver:
     Raises BackendError if the default row does not fit the schema.
     """
 
-    def __init__(self, settings: DimensionSettings, schema: DimensionSchema, *, seed: int) -> None:
+    def __init__(
+        self,
+        settings: DimensionSettings,
+        schema: DimensionSchema,
+        *,
+        seed: int,
+        memory: CacheMemory | None = None,
+    ) -> None:
         self._settings = settings.cache
         self._seed = seed
         self.schema = schema
         is_full = settings.cache.mode is CacheMode.FULL
         self.table = FullTable(schema, settings.cache) if is_full else None
-        self.cache = RowCache(schema, settings.cache) if self.table is None else self.table
+        self.cache = RowCache(schema, settings.cache, memory) if self.table is None else self.table
+        self._memory = memory or OwnMemory()
         self.is_trusted = True  # if not, cached rows may have changed unnoticed
         self._single_keys = SingleKeys(schema, seed=seed)
         self.quarantine = Quarantine()
         self._default = None
         if settings.default is not None:
             self._default = default_row(settings.default, schema.columns)
+
+    def trust(self, *, is_trusted: bool) -> None:
+        """Set whether all changes are reported."""
+        self.is_trusted = is_trusted
+        self._memory.allow_reads(is_allowed=is_trusted)
 
     def canonical(
         self, columns: pa.RecordBatch, positions: Positions | None = None

@@ -7,6 +7,8 @@ Linear probing: Knuth, TAOCP vol. 3, 6.4, Algorithm L; removed places are marked
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +18,7 @@ from lookup_core.keys.canonical_keys import Hashes
 Slots = npt.NDArray[np.int32]
 Positions = npt.NDArray[np.intp]
 IsSameKey = Callable[[Slots, Positions], npt.NDArray[np.bool_]]
+Zeros = Callable[[int, type[np.generic]], npt.NDArray[Any]]  # allocates (count, type of number)
 
 ABSENT = -1
 _EMPTY = -1
@@ -27,61 +30,30 @@ _LEAST_SLOTS = _LEAST_PLACES // 2
 _BYTES_BY_SLOT = 8 + 4  # the hash, and the entry in the free list
 _SLOT_MULTIPLE = 8  # of the number of slots
 _MAX_STEPS = 32  # of a chain, probed at once
+_FEW_KEYS = 500
+_FIRST_STEPS = np.arange(5)[:, None]  # of the chains of few keys
 
 
-class KeyIndex:
-    """Maps keys to slots 0, 1, 2, …; slots are reused after removal.
+@dataclass(frozen=True, slots=True)
+class KeyTable:
+    """The arrays of an index, to find keys.
 
-    Equal hashes are equal keys, unless `is_same_key` compares them.
+    Another process may change them meanwhile. It may then find no key, or the slot of another one;
+    `CacheReader` verifies what it finds.
     """
 
-    def __init__(self) -> None:
-        self._table = np.full(_LEAST_PLACES, _EMPTY, np.int32)
-        self._hashes: Hashes = np.zeros(_LEAST_SLOTS, np.uint64)  # by slot
-        self._free: Slots = np.arange(_LEAST_SLOTS, dtype=np.int32)  # a stack of slots
-        self._free_count = len(self._free)
-        self._used = 0
-        self._removed = 0
-
-    def __len__(self) -> int:
-        return self._used
-
-    @property
-    def slot_count(self) -> int:
-        """The number of slots, used or free: the length of arrays by slot."""
-        return len(self._hashes)
-
-    @property
-    def bytes(self) -> int:
-        """The memory of the index."""
-        return self._table.nbytes + self._hashes.nbytes + self._free.nbytes
-
-    def more_slots(self, count: int, *, kept: int) -> int:
-        """The slots that `count` insertions add, if `kept` keys are left before them."""
-        return self._slots_for(kept + count) - self.slot_count
-
-    def more_bytes(self, count: int, *, kept: int) -> int:
-        """The bytes that `count` insertions add, as above."""
-        more_places = self._places_for(count, kept=kept) - len(self._table)
-        return 4 * more_places + _BYTES_BY_SLOT * self.more_slots(count, kept=kept)
-
-    @staticmethod
-    def least_slots(count: int) -> int:
-        """The slots of a new index for this many keys."""
-        return max(_LEAST_SLOTS, _rounded_slots(count))
-
-    @staticmethod
-    def least_bytes(count: int) -> int:
-        """The memory of such an index."""
-        return _BYTES_BY_SLOT * KeyIndex.least_slots(count) + 4 * _least_places(count)
+    places: Slots  # the slot at each place, or _EMPTY or _REMOVED; a power of two in number
+    hashes: Hashes  # by slot
 
     def find(self, hashes: Hashes, is_same_key: IsSameKey | None = None) -> Slots:
         """The slot of each key, or ABSENT."""
         if len(hashes) == 1 and is_same_key is None:  # avoids the fixed cost of array operations
             return np.array([self.find_one(hashes.item())], np.int32)
-        places = self._first_places(hashes)
-        slots = self._table.take(places)
-        is_match = self._hashes.take(slots) == hashes  # undefined for slots below 0
+        places = self.first_places(hashes)
+        if len(hashes) <= _FEW_KEYS and is_same_key is None:
+            return self._find_few(hashes, places)
+        slots = self.places.take(places)
+        is_match = self._hashes_at(slots) == hashes
         is_match &= slots >= 0
         if is_same_key is not None and is_match.any():
             is_match[is_match] = is_same_key(slots[is_match], np.flatnonzero(is_match))
@@ -96,73 +68,37 @@ class KeyIndex:
 
     def find_one(self, hash_: int, is_same_key: Callable[[int], bool] | None = None) -> int:
         """The slot of one key, or ABSENT."""
-        last = len(self._table) - 1
-        place = hash_ & last
-        while (slot := self._table.item(place)) != _EMPTY:
-            is_match = slot >= 0 and self._hashes.item(slot) == hash_
+        last = len(self.places) - 1
+        for place in range(hash_ & last, (hash_ & last) + last):
+            slot = self.places.item(place & last)
+            if slot == _EMPTY:
+                break
+            is_match = 0 <= slot < len(self.hashes) and self.hashes.item(slot) == hash_
             if is_match and (is_same_key is None or is_same_key(slot)):
                 return slot
-            place = (place + 1) & last
         return ABSENT
 
-    def insert(self, hashes: Hashes) -> Slots:
-        """Add distinct, absent keys; returns their slots."""
-        self._make_places(len(hashes))
-        slots = self._allocate(len(hashes))
-        self._hashes[slots] = hashes
-        self._place(slots)
-        self._used += len(slots)
+    def first_places(self, hashes: Hashes) -> npt.NDArray[np.int64]:
+        """Where the chain of each key begins."""
+        return (hashes & np.uint64(len(self.places) - 1)).view(np.int64)
+
+    def _hashes_at(self, slots: npt.NDArray[np.integer]) -> Hashes:
+        # Undefined for slots below 0. Places may be newer than hashes, and have greater slots.
+        return self.hashes.take(slots, mode="clip")
+
+    def _find_few(self, hashes: Hashes, places: npt.NDArray[np.int64]) -> Slots:
+        # Several steps at once: for few keys, the number of array operations counts.
+        near = self.places.take((places + _FIRST_STEPS) & (len(self.places) - 1))  # [steps, keys]
+        is_match = self._hashes_at(near) == hashes
+        is_match &= near >= 0
+        slots = np.where(is_match, near, ABSENT).max(axis=0)
+        is_open = (near != _EMPTY).all(axis=0)
+        is_open &= slots == ABSENT
+        if is_open.any():
+            pending = np.flatnonzero(is_open)
+            places = places.take(pending) + (len(_FIRST_STEPS) - 1)
+            self._find_further(hashes, slots, pending, places=places, is_same_key=None)
         return slots
-
-    def remove(self, slots: Slots) -> None:
-        """Remove the keys in these distinct, used slots."""
-        pending, places = slots, self._first_places(self._hashes[slots])
-        while pending.size:
-            is_match = self._table[places] == pending
-            self._table[places[is_match]] = _REMOVED
-            pending, places = pending[~is_match], self._next_places(places[~is_match])
-        self._used -= len(slots)
-        self._removed += len(slots)
-        self._free[self._free_count : self._free_count + len(slots)] = slots
-        self._free_count += len(slots)
-
-    def shrink(self) -> Slots:
-        """Rebuild in the least size; returns the former slots in the order of the new ones."""
-        kept = np.sort(self.used_slots())
-        slot_count = self.least_slots(len(kept))
-        hashes = np.zeros(slot_count, np.uint64)
-        hashes[: len(kept)] = self._hashes[kept]
-        self._hashes = hashes
-        self._free_count = slot_count - len(kept)
-        self._free = np.arange(len(kept), len(kept) + slot_count, dtype=np.int32)
-        self._make_table(_least_places(len(kept)), np.arange(len(kept), dtype=np.int32))
-        return kept
-
-    def used_slots(self) -> Slots:
-        """All slots with a key, in no order."""
-        return self._table[self._table >= 0]
-
-    def free_slots(self) -> Slots:
-        """All slots without a key, in no order; faster than `used_slots`."""
-        return self._free[: self._free_count]
-
-    def hashes_of(self, slots: Slots) -> Hashes:
-        """The hashes of the keys in these slots."""
-        return self._hashes[slots]
-
-    def check_invariants(self) -> None:
-        """For tests: used and free slots are distinct and complete, and counts match."""
-        used = self.used_slots()
-        assert len(np.unique(used)) == len(used) == self._used
-        assert self._used + self._free_count == self.slot_count
-        assert self._removed == int((self._table == _REMOVED).sum())
-        assert (self._used + self._removed) < len(self._table)
-
-    def _first_places(self, hashes: Hashes) -> npt.NDArray[np.int64]:
-        return (hashes & np.uint64(len(self._table) - 1)).view(np.int64)
-
-    def _next_places(self, places: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        return (places + 1) & (len(self._table) - 1)
 
     def _find_further(
         self,
@@ -175,11 +111,11 @@ class KeyIndex:
     ) -> None:
         # Sets the slots of keys behind these places. Probes several steps at once: otherwise the
         # longest chain of the batch determines the number of rounds.
-        count = 2
-        while pending.size:
+        count, probed, last = 2, 0, len(self.places) - 1
+        while pending.size and probed <= last:
             steps = np.arange(1, count + 1)[:, None]
-            near = self._table.take((places + steps) & (len(self._table) - 1))  # [steps, pending]
-            is_match = self._hashes.take(near) == hashes.take(pending)
+            near = self.places.take((places + steps) & last)  # [steps, pending]
+            is_match = self._hashes_at(near) == hashes.take(pending)
             is_match &= near >= 0
             at = np.flatnonzero(is_match)
             found, positions = near.take(at), pending.take(at % len(pending))
@@ -190,7 +126,120 @@ class KeyIndex:
             is_open = (slots.take(pending) == ABSENT) & (near != _EMPTY).all(axis=0)
             continues = np.flatnonzero(is_open)
             pending, places = pending.take(continues), places.take(continues) + count
-            count = min(2 * count, _MAX_STEPS)
+            probed, count = probed + count, min(2 * count, _MAX_STEPS)
+
+
+class KeyIndex:
+    """Maps keys to slots 0, 1, 2, …; slots are reused after removal.
+
+    Equal hashes are equal keys, unless `is_same_key` compares them.
+    """
+
+    def __init__(self, zeros: Zeros = np.zeros) -> None:
+        """`zeros` allocates the arrays of `table`."""
+        self._zeros = zeros
+        self.table = KeyTable(self._places(_LEAST_PLACES), zeros(_LEAST_SLOTS, np.uint64))
+        self._free: Slots = np.arange(_LEAST_SLOTS, dtype=np.int32)  # a stack of slots
+        self._free_count = len(self._free)
+        self._used = 0
+        self._removed = 0
+
+    def __len__(self) -> int:
+        return self._used
+
+    @property
+    def slot_count(self) -> int:
+        """The number of slots, used or free: the length of arrays by slot."""
+        return len(self.table.hashes)
+
+    @property
+    def bytes(self) -> int:
+        """The memory of the index."""
+        return self.table.places.nbytes + self.table.hashes.nbytes + self._free.nbytes
+
+    def more_slots(self, count: int, *, kept: int) -> int:
+        """The slots that `count` insertions add, if `kept` keys are left before them."""
+        return self._slots_for(kept + count) - self.slot_count
+
+    def more_bytes(self, count: int, *, kept: int) -> int:
+        """The bytes that `count` insertions add, as above."""
+        more_places = self._places_for(count, kept=kept) - len(self.table.places)
+        return 4 * more_places + _BYTES_BY_SLOT * self.more_slots(count, kept=kept)
+
+    @staticmethod
+    def least_slots(count: int) -> int:
+        """The slots of a new index for this many keys."""
+        return max(_LEAST_SLOTS, _rounded_slots(count))
+
+    @staticmethod
+    def least_bytes(count: int) -> int:
+        """The memory of such an index."""
+        return _BYTES_BY_SLOT * KeyIndex.least_slots(count) + 4 * _least_places(count)
+
+    def find(self, hashes: Hashes, is_same_key: IsSameKey | None = None) -> Slots:
+        """The slot of each key, or ABSENT."""
+        return self.table.find(hashes, is_same_key)
+
+    def insert(self, hashes: Hashes) -> Slots:
+        """Add distinct, absent keys; returns their slots."""
+        self._make_places(len(hashes))
+        slots = self._allocate(len(hashes))
+        self.table.hashes[slots] = hashes
+        self._place(slots)
+        self._used += len(slots)
+        return slots
+
+    def remove(self, slots: Slots) -> None:
+        """Remove the keys in these distinct, used slots."""
+        pending, places = slots, self.table.first_places(self.table.hashes[slots])
+        while pending.size:
+            is_match = self.table.places[places] == pending
+            self.table.places[places[is_match]] = _REMOVED
+            pending, places = pending[~is_match], self._next_places(places[~is_match])
+        self._used -= len(slots)
+        self._removed += len(slots)
+        self._free[self._free_count : self._free_count + len(slots)] = slots
+        self._free_count += len(slots)
+
+    def shrink(self) -> Slots:
+        """Rebuild in the least size; returns the former slots in the order of the new ones."""
+        kept = np.sort(self.used_slots())
+        slot_count = self.least_slots(len(kept))
+        hashes = self._zeros(slot_count, np.uint64)
+        hashes[: len(kept)] = self.table.hashes[kept]
+        self.table = KeyTable(self.table.places, hashes)
+        self._free_count = slot_count - len(kept)
+        self._free = np.arange(len(kept), len(kept) + slot_count, dtype=np.int32)
+        self._make_table(_least_places(len(kept)), np.arange(len(kept), dtype=np.int32))
+        return kept
+
+    def used_slots(self) -> Slots:
+        """All slots with a key, in no order."""
+        return self.table.places[self.table.places >= 0]
+
+    def free_slots(self) -> Slots:
+        """All slots without a key, in no order; faster than `used_slots`."""
+        return self._free[: self._free_count]
+
+    def hashes_of(self, slots: Slots) -> Hashes:
+        """The hashes of the keys in these slots."""
+        return self.table.hashes[slots]
+
+    def check_invariants(self) -> None:
+        """For tests: used and free slots are distinct and complete, and counts match."""
+        used = self.used_slots()
+        assert len(np.unique(used)) == len(used) == self._used
+        assert self._used + self._free_count == self.slot_count
+        assert self._removed == int((self.table.places == _REMOVED).sum())
+        assert (self._used + self._removed) < len(self.table.places)
+
+    def _places(self, count: int) -> Slots:
+        places: Slots = self._zeros(count, np.int32)
+        places.fill(_EMPTY)
+        return places
+
+    def _next_places(self, places: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        return (places + 1) & (len(self.table.places) - 1)
 
     def _allocate(self, count: int) -> Slots:
         if self._free_count < count:
@@ -205,7 +254,9 @@ class KeyIndex:
 
     def _add_slots(self, slot_count: int) -> None:
         before, more = self.slot_count, slot_count - self.slot_count
-        self._hashes = np.concatenate((self._hashes, np.zeros(more, np.uint64)))
+        hashes = self._zeros(slot_count, np.uint64)
+        hashes[:before] = self.table.hashes
+        self.table = KeyTable(self.table.places, hashes)
         free = np.empty(slot_count, np.int32)
         free[: self._free_count] = self._free[: self._free_count]
         free[self._free_count : self._free_count + more] = np.arange(before, slot_count)
@@ -217,34 +268,34 @@ class KeyIndex:
         self._make_table(self._places_for(count, kept=self._used), self.used_slots())
 
     def _has_places(self, count: int) -> bool:
-        return self._used + self._removed + count <= len(self._table) * _MAX_LOAD
+        return self._used + self._removed + count <= len(self.table.places) * _MAX_LOAD
 
     def _places_for(self, count: int, *, kept: int) -> int:
-        places = len(self._table)
+        places = len(self.table.places)
         # A key that is removed before the insertions leaves a marked place, which counts as used.
         while not self._has_places(count) and kept + count > places * _NEW_LOAD:
             places *= 2
         return places
 
     def _make_table(self, place_count: int, slots: Slots) -> None:
-        self._table = np.full(place_count, _EMPTY, np.int32)
+        self.table = KeyTable(self._places(place_count), self.table.hashes)
         self._removed = 0
-        places = self._first_places(self._hashes.take(slots))
+        places = self.table.first_places(self.table.hashes.take(slots))
         order = np.argsort(places)
         nth = np.arange(len(slots))
         # Ordered by first place, each slot is at its first place or right behind the previous one.
         places = np.maximum.accumulate(places.take(order) - nth) + nth
         within = int(places.searchsorted(place_count))
-        self._table[places[:within]] = slots.take(order[:within])
+        self.table.places[places[:within]] = slots.take(order[:within])
         self._place(slots.take(order[within:]))  # beyond the end
 
     def _place(self, slots: Slots) -> None:
-        pending, places = slots, self._first_places(self._hashes[slots])
+        pending, places = slots, self.table.first_places(self.table.hashes[slots])
         while pending.size:
-            before = self._table[places]
+            before = self.table.places[places]
             is_free = before < 0
-            self._table[places[is_free]] = pending[is_free]  # the last write wins
-            has_won = is_free & (self._table[places] == pending)
+            self.table.places[places[is_free]] = pending[is_free]  # the last write wins
+            has_won = is_free & (self.table.places[places] == pending)
             self._removed -= int((before[has_won] == _REMOVED).sum())
             pending, places = pending[~has_won], self._next_places(places[~has_won])
 

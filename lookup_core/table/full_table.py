@@ -58,7 +58,7 @@ class FullTable:
     def probe(self, keys: CanonicalKeys, now: float) -> Probe:
         """The rows and missing keys; counts as no visit."""
         slots = self._table.find(keys)
-        states = self._table.entries.states
+        states = self._table.entries.states.table
         words = states.of(slots)
         is_found = slots != ABSENT
         is_here = is_found & ~states.is_negative(words) & self.is_whole
@@ -80,11 +80,14 @@ class FullTable:
         """Like `probe`, which counts no visits here."""
         return self.probe(keys, now)
 
+    def visit(self, slots: Slots) -> None:
+        """Nothing: rows of a full table are not evicted."""
+
     def hit(self, key: SingleKey, now: float) -> Hit | None:
         """The row of one key, if it is known."""
         entries = self._table.entries
         slot = entries.find_one(key) if self.is_whole else ABSENT
-        if slot == ABSENT or not entries.states.is_row(entries.states.of_one(slot)):
+        if slot == ABSENT or not entries.states.table.is_row(entries.states.of_one(slot)):
             return None
         bookmark = Bookmark(entries.rows.place(slot), _NEVER_S)
         return Hit(entries.rows.row(slot), self._row_age_s(slot, now), bookmark)
@@ -237,7 +240,7 @@ class FullTable:
 
     def _row_age_s(self, slot: int, now: float) -> float:
         states = self._table.entries.states
-        return min(states.age_s(states.of_one(slot), now), now - self._fresh_at)
+        return min(states.table.age_s(states.of_one(slot), now), now - self._fresh_at)
 
     def _begin_change(self, keys: CanonicalKeys, has_row: Mask) -> bool:
         """Remove the keys; False if nothing is loaded or loading."""

@@ -8,7 +8,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from lookup_core.cache.cached_entries import CachedEntries, Newcomers
-from lookup_core.cache.eviction import segment_bytes
+from lookup_core.cache.eviction import unit_bytes
 from lookup_core.cache.row_store import RowQueue
 from lookup_core.dimension_schema import DimensionSchema
 from lookup_core.keys.canonical_keys import CanonicalKeys, Hashes
@@ -28,7 +28,8 @@ class TableRows:
     """
 
     def __init__(self, schema: DimensionSchema, max_bytes: int) -> None:
-        self.entries = CachedEntries(schema, segment_bytes(max_bytes), life_s=_LIFE_S)
+        self.entries = CachedEntries(schema, unit_bytes(max_bytes), life_s=_LIFE_S)
+        self.entries.rows.is_roomy = True
 
     def __len__(self) -> int:
         return len(self.entries)
@@ -49,7 +50,7 @@ class TableRows:
 
     def is_hole(self, slots: Slots) -> Mask:
         """Which of these slots are holes; undefined for ABSENT."""
-        return self.entries.states.is_negative(self.entries.states.of(slots))
+        return self.entries.states.table.is_negative(self.entries.states.table.of(slots))
 
     def newcomers(self, keys: CanonicalKeys, rows: pa.RecordBatch) -> Newcomers:
         """New entries with a row each; `rows` is no slice of a larger batch."""
@@ -95,7 +96,7 @@ class TableRows:
 
     def is_marked(self, slots: Slots) -> Mask:
         """Which of these slots are marked; undefined for ABSENT."""
-        return self.entries.states.visits(self.entries.states.of(slots)) == _MARKED
+        return self.entries.states.table.visits(self.entries.states.table.of(slots)) == _MARKED
 
     def unmark_all(self) -> None:
         """Remove all marks."""

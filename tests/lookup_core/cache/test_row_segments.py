@@ -48,7 +48,7 @@ def new_store(
 ) -> RowStore:
     """A store with room for slots."""
     sizes = dict.fromkeys(RowQueue, max_segment_bytes)
-    store = RowStore(SCHEMA, max_segment_bytes=sizes, address_count=address_count)
+    store = RowStore(SCHEMA, unit_bytes=sizes, address_count=address_count)
     store.resize(slots)
     return store
 
@@ -79,7 +79,7 @@ def test_segments_stay_within_their_bound() -> None:
     for slot in range(20):
         store.put(slots_of(slot), rows_of(10), MAIN)
     for queue in RowQueue:
-        store.queues[queue].max_segment_bytes = 1
+        store.queues[queue].unit_bytes = 1
     put(store, [30], SMALL)
     put(store, [31], SMALL)
 
@@ -95,7 +95,10 @@ def test_segments_stay_within_their_bound() -> None:
 )
 def test_segment_bound_grows_with_queue(held_bytes: int, rows: int, expected: int) -> None:
     """A segment may have its bound, or a sixth of its queue; 256 MiB at most for its offsets."""
-    assert SegmentQueue(1_000, {}, bytes=held_bytes, rows=rows).segment_bytes == expected
+    assert (
+        SegmentQueue(1_000, {}, bytes=held_bytes, rows=rows).segment_bytes(is_roomy=False)
+        == expected
+    )
 
 
 def test_long_queue_has_few_segments() -> None:

@@ -47,7 +47,7 @@ def test_equal_hashes_compare_the_keys(index: KeyIndex) -> None:
     wanted = np.array([slots[2], slots[0], ABSENT])  # the third key, the first, an unknown one
 
     found = index.find(hashes_of(5, 5, 5), lambda at, which: at == wanted[which])
-    alone = [index.find_one(5, own.__eq__) for own in wanted.tolist()]
+    alone = [index.table.find_one(5, own.__eq__) for own in wanted.tolist()]
 
     assert found.tolist() == alone == wanted.tolist()
     assert index.find(hashes_of(6, 5 + PLACES), is_never_called).tolist() == [ABSENT, ABSENT]

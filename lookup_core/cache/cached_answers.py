@@ -1,0 +1,160 @@
+"""Cached answers: lookups of one channel in a shared cache, before any message to the service.
+
+Answers as `LocalResolver` does, and leaves to the service what it must know of: stale rows, which
+it refreshes, and invalid keys.
+"""
+
+import base64
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from lookup_core.answer import MOST_AGE_MS, Answer, Outcome, rowless_answer
+from lookup_core.cache.cache_view import CacheReader, FoundRows, stored_schema
+from lookup_core.dimension_schema import DimensionSchema
+from lookup_core.keys.canonical_keys import canonical_keys
+from lookup_core.keys.key_casts import KeyCasts
+from lookup_core.keys.key_index import Slots
+from lookup_core.lookup_options import LookupOptions
+from lookup_core.settings import CacheSettings
+
+Mask = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
+class CacheDescription:
+    """What a reader must know of a cache; it never changes."""
+
+    schema: DimensionSchema
+    seed: int  # of the hashes
+    settings: CacheSettings  # mode and times to live
+    default: pa.RecordBatch | None = None  # the row of missing keys, in all columns
+
+    def encoded(self) -> bytes:
+        """The content of its file."""
+        settings = self.settings
+        return json.dumps(
+            {
+                "key": _stream(self.schema.key, None),
+                "columns": _stream(self.schema.columns, self.default),
+                "seed": self.seed,
+                "ttl_s": settings.ttl_s,
+                "negative_ttl_s": settings.negative_ttl_s,
+                "ttl_jitter": settings.ttl_jitter,
+            }
+        ).encode()
+
+    @property
+    def stored_schema(self) -> pa.Schema:
+        """The columns of the rows in its segments."""
+        return stored_schema(self.schema, is_shared=True)
+
+    @classmethod
+    def decoded(cls, content: bytes) -> "CacheDescription":
+        """The description of a file's content; raises ValueError or KeyError for another one."""
+        found = json.loads(content)
+        key, columns = _opened(found.pop("key")), _opened(found.pop("columns"))
+        schema = DimensionSchema(key.schema, columns.schema)
+        default = next(iter(columns), None)
+        return cls(schema, found.pop("seed"), CacheSettings(**found), default)
+
+
+def _stream(schema: pa.Schema, row: pa.RecordBatch | None) -> str:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, schema) as writer:
+        if row is not None:
+            writer.write_batch(row)
+    return base64.b64encode(sink.getvalue()).decode()
+
+
+def _opened(text: str) -> pa.RecordBatchReader:
+    return pa.ipc.open_stream(base64.b64decode(text))
+
+
+@dataclass(frozen=True, slots=True)
+class CachedAnswers:
+    """The answers to some of n keys; the others need the service."""
+
+    answers: Sequence[Answer]
+    is_open: Mask  # [n] without an answer
+    visited: Slots  # of rows whose visits count
+
+
+class CachedLookup:
+    """The lookups of one channel in one cache."""
+
+    def __init__(
+        self,
+        description: CacheDescription,
+        *,
+        key: pa.Schema,
+        columns: Sequence[str],
+        options: LookupOptions,
+    ) -> None:
+        """`key` has the fields of the lookups. Raises InvalidRequest if they do not fit."""
+        self._casts = KeyCasts(key, description.schema)
+        self._seed = description.seed
+        self._columns = tuple(columns)
+        self._options = options
+        # The column of `retry_if` is read, too.
+        needed = () if options.retry_if in {None, *columns} else (options.retry_if,)
+        self._read = (*columns, *needed)
+        default = description.default
+        self._default = None if default is None else default.select(self._columns)
+
+    def answers(self, reader: CacheReader, keys: pa.RecordBatch, now: float) -> CachedAnswers:
+        """Answer what the cache knows; `now` is monotonic seconds."""
+        typed = self._casts.typed_keys(keys)
+        is_open = np.ones(typed.size, np.bool_)
+        answers = []
+        if len(typed.nulls):
+            is_open[typed.nulls] = False
+            answers.append(rowless_answer(typed.nulls, Outcome.MISSING))
+        is_valid = is_open.copy()
+        is_valid[list(typed.faults)] = False
+        valid = np.flatnonzero(is_valid).astype(np.int32)
+        columns = typed.columns
+        if len(valid) < typed.size:
+            columns = columns.take(pa.array(valid))
+        found = reader.read(canonical_keys(columns, seed=self._seed), self._read, now)
+        rows, missing = self._kept(found.rows), found.missing
+        if len(rows.places):
+            places = valid[rows.places]
+            outcomes = np.full(len(places), Outcome.HIT, np.uint8)
+            answers.append(Answer(places, outcomes, _ages_ms(rows), rows.rows))
+            is_open[places] = False
+        missing = self._recent(missing)
+        if len(missing.places) and not self._options.max_retries:
+            places = valid[missing.places]
+            answer = rowless_answer(places, Outcome.MISSING)
+            answers.append(replace(answer, ages_ms=_ages_ms(missing)))
+            is_open[places] = False
+        return CachedAnswers([*map(self._defaulted, answers)], is_open, found.visited)
+
+    def _recent(self, found: FoundRows) -> FoundRows:
+        if self._options.max_age_ms is None:
+            return found
+        return found.only(found.ages_s < self._options.max_age_s)
+
+    def _kept(self, found: FoundRows) -> FoundRows:
+        found = self._recent(found)
+        if self._options.retry_if is None:
+            return found
+        is_null = found.rows.column(self._read.index(self._options.retry_if)).is_null()
+        found = found.only(~is_null.to_numpy(zero_copy_only=False))
+        return replace(found, rows=found.rows.select(self._columns))
+
+    def _defaulted(self, answer: Answer) -> Answer:
+        if self._default is None or answer.rows is not None:
+            return answer
+        outcomes = np.full(answer.size, Outcome.DEFAULT, np.uint8)
+        rows = self._default.take(pa.array(np.zeros(answer.size, np.int32)))
+        return replace(answer, outcomes=outcomes, rows=rows)
+
+
+def _ages_ms(found: FoundRows) -> npt.NDArray[np.uint32]:
+    return np.minimum(found.ages_s * 1000, MOST_AGE_MS).astype(np.uint32)

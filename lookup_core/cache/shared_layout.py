@@ -1,0 +1,90 @@
+"""Layout of a shared cache: the files of one folder, and the fields of its lease page.
+
+| file | content |
+| --- | --- |
+| `lease` | one page, whose fields change in place: `LeaseField` |
+| `description` | JSON, which never changes: `CacheDescription` |
+| `map` | JSON, replaced as a whole: `CacheMap` |
+| `numbers-N` | one array: places, hashes, states or addresses, which changes in place |
+| `rows-N` | an Arrow IPC stream of one record batch, which never changes |
+"""
+
+import json
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import NamedTuple
+
+LAYOUT_VERSION = 1
+LEASE_FILE = "lease"
+DESCRIPTION_FILE = "description"
+MAP_FILE = "map"
+LEASE_BYTES = 4096
+LEASE_FIELDS = LEASE_BYTES // 8
+
+
+class LeaseField(IntEnum):
+    """The 8-byte fields of the lease page; stores of aligned 8 bytes are never torn."""
+
+    LAYOUT = 0  # unsigned: `LAYOUT_VERSION`
+    MAP = 1  # unsigned: the number of replacements of the map
+    VALID_UNTIL = 2  # float: CLOCK_MONOTONIC in seconds; later, the cache must not be read
+    FRESH_AT = 3  # float: CLOCK_MONOTONIC in seconds; rows of a full table are as fresh as that
+
+
+class ArrayFiles(NamedTuple):
+    """The files of the arrays."""
+
+    places: str
+    hashes: str
+    states: str
+    addresses: str
+
+
+class SegmentFile(NamedTuple):
+    """The file of one segment."""
+
+    name: str
+    start: int  # the address of its first row
+    is_negative: bool
+
+
+@dataclass(frozen=True, slots=True)
+class CacheMap:
+    """The files of a cache now, and what is needed to read them."""
+
+    arrays: ArrayFiles
+    tick_s: float
+    first_tick: int
+    segments: Sequence[SegmentFile]
+
+    def encoded(self) -> bytes:
+        """The content of the file."""
+        return json.dumps([self.arrays, self.tick_s, self.first_tick, self.segments]).encode()
+
+    @classmethod
+    def decoded(cls, content: bytes) -> "CacheMap":
+        """The map of a file's content; raises ValueError or TypeError for another one."""
+        arrays, tick_s, first_tick, segments = json.loads(content)
+        segments = [SegmentFile(*each) for each in segments]
+        return cls(ArrayFiles(*arrays), tick_s, first_tick, segments)
+
+
+class LockFence:
+    """Makes all processes see loads and stores before a call before those behind it.
+
+    A release of a lock orders what precedes it, and an acquisition what follows. No processor swaps
+    the release of the first pair with the acquisition of the second.
+    """
+
+    def __init__(self, lock: AbstractContextManager[object]) -> None:
+        """`lock` is used for nothing else."""
+        self._lock = lock
+
+    def __call__(self) -> None:
+        """Order loads and stores."""
+        with self._lock:
+            pass
+        with self._lock:
+            pass
