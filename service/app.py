@@ -36,6 +36,7 @@ from service.observability.prometheus_observer import PrometheusObserver
 from service.resources.memory_guard import MemoryGuard, Relief
 from service.resources.memory_reading import ProcessMemory
 from service.resources.memory_shares import MemoryShares, cache_scale
+from service.resources.shared_memory import SharedCaches
 from service.stream.channel_registry import ChannelRegistry
 from service.stream.handler import StreamHandler
 from service.version import own_version
@@ -67,7 +68,8 @@ async def run(
     certificate = certificate_rotation(settings)
     async with AsyncExitStack() as stack:
         tracer = await stack.enter_async_context(opened_tracer(settings, version=own_version()))
-        make = partial(Dimension, observer=observer, tracer=tracer)
+        caches = SharedCaches.beside(settings.listen.unix)
+        make = partial(Dimension, observer=observer, tracer=tracer, shared_caches=caches)
         dimensions = await _dimensions(settings, file, make, stack=stack)
         streams = _streams(settings, dimensions, tracer)
         readiness = Readiness(dimensions)
@@ -77,7 +79,7 @@ async def run(
         watchdog = stack.enter_context(Watchdog().watching())
         bars = LoadBars(sink, lambda: {n: each.load_statistics() for n, each in dimensions.items()})
         running = await stack.enter_async_context(asyncio.TaskGroup())
-        runs = [lag.run, watchdog.run, guard.run, bars.run, parts.history.run]
+        runs = [caches.run, lag.run, watchdog.run, guard.run, bars.run, parts.history.run]
         runs += [*(each.run for each in dimensions.values()), streams.run]
         tasks = [running.create_task(each()) for each in runs]
         async with listeners(settings, parts, sockets, certificate=certificate):

@@ -13,6 +13,7 @@ IMPURE = {"asyncio", "socket", "ssl", "threading", "time", "random", "os", "logg
 }
 PURE = (sys.stdlib_module_names - IMPURE) | {"lookup_core", "numpy", "pyarrow"}
 PORTS = "service.connectors.ports"
+SHARED_MEMORY = "service.resources.shared_memory"
 FILE_IDENTITY = "service.file_identity"
 # {importer: its imports besides itself and lookup_core}; the longest name counts
 ALLOWED = {
@@ -30,7 +31,7 @@ ALLOWED = {
     "service.config": (FILE_IDENTITY,),
     "service.config.listen": ("service.config", "service.tls"),  # certificates are checked
     "service.bound_sockets": ("service.config",),
-    "service.engine": (PORTS,),
+    "service.engine": (PORTS, SHARED_MEMORY),
     "service.stream": ("service.engine",),
     "service.http": ("service.engine", FILE_IDENTITY),
     "service.resources": (),

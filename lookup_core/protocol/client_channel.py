@@ -233,6 +233,10 @@ class ClientChannel:
         self._is_idle = True
         return self.resume(now_s=now_s)
 
+    def report_cached(self, cached: frames.Cached) -> list[Frame]:
+        """Report lookups that the shared cache answered; they are not counted while closed."""
+        return [cached] if self._state is _State.OPEN else []
+
     def abandon(self, question: QuestionId, *, now_s: float) -> list[Frame]:
         """Cancel the sent lookups of a question and drop its backlog."""
         self._backlog.drop(question)

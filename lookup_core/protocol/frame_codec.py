@@ -13,6 +13,7 @@ because only the channel knows their schema.
 """
 
 import struct
+from collections.abc import Callable
 from typing import NamedTuple
 
 from lookup_core.errors import bad_frame
@@ -25,6 +26,8 @@ _LOOKUP = struct.Struct("<II")
 _LOOKUP_WITH_EVENT_TIME = struct.Struct("<IIq")
 _WATERMARK = struct.Struct("<q")
 _CREDIT = struct.Struct("<IQ")
+_CACHED = struct.Struct("<QQQ")
+_SLOT_BYTES = 4
 _NOTHING = struct.Struct("")
 
 # For languages without unsigned integers; enough for 290,000 years of a million lookups a second.
@@ -69,6 +72,10 @@ def encode_frame(frame: Frame) -> bytes:
             body = _WATERMARK.pack(frame.watermark_ms)
         case frames.Status():
             head = _head(FrameKind.STATUS, frame.channel, flags=_IDLE * frame.is_idle)
+        case frames.Cached():
+            counts = _CACHED.pack(frame.hits, frame.missing, frame.defaults)
+            head = _head(FrameKind.CACHED, frame.channel) + counts
+            body = frame.visited
         case frames.Cancel():
             head = _head(FrameKind.CANCEL, frame.channel, sequence=frame.sequence)
         case frames.Close():
@@ -142,18 +149,29 @@ def _decode_body(kind: FrameKind, header: _Header, body: memoryview) -> Frame:
         case FrameKind.STATUS:
             _unpack(_NOTHING, body)
             frame = frames.Status(channel, is_idle=bool(header.flags & _IDLE))
-        case FrameKind.CANCEL:
+        case FrameKind.CACHED:
+            frame = _decode_cached(header, body)
+        case FrameKind.CANCEL | FrameKind.CLOSE | FrameKind.CLOSED:
             _unpack(_NOTHING, body)
-            frame = frames.Cancel(channel, header.sequence)
-        case FrameKind.CLOSE:
-            _unpack(_NOTHING, body)
-            frame = frames.Close(channel)
-        case FrameKind.CLOSED:
-            _unpack(_NOTHING, body)
-            frame = frames.Closed(channel)
+            frame = _BODILESS[kind](header)
         case _:
             frame = decode_json_body(kind, body, channel=channel, offset=HEADER.size)
     return frame
+
+
+_BODILESS: dict[FrameKind, Callable[[_Header], Frame]] = {
+    FrameKind.CANCEL: lambda header: frames.Cancel(header.channel, header.sequence),
+    FrameKind.CLOSE: lambda header: frames.Close(header.channel),
+    FrameKind.CLOSED: lambda header: frames.Closed(header.channel),
+}
+
+
+def _decode_cached(header: _Header, body: memoryview) -> frames.Cached:
+    hits, missing, defaults = _unpack(_CACHED, body[: _CACHED.size])
+    visited = body[_CACHED.size :]
+    if len(visited) % _SLOT_BYTES:
+        raise bad_frame("slots have 4 bytes each", HEADER.size + _CACHED.size)
+    return frames.Cached(header.channel, hits, missing, defaults, visited)
 
 
 def _decode_lookup(header: _Header, body: memoryview) -> frames.Lookup:

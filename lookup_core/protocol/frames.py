@@ -44,6 +44,7 @@ class FrameKind(IntEnum):
     STATUS = 5
     CANCEL = 6
     CLOSE = 7
+    CACHED = 8
     WELCOME = 65
     OPENED = 66
     CREDIT = 67
@@ -98,6 +99,7 @@ class Opened:
     options: LookupOptions = NO_OPTIONS  # those of OPEN that the service keeps
     has_all_rows: bool = False  # columns are lists of the values of all rows of a key
     default: bytes | None = None  # record batch of `columns`, with `wants_default`
+    cache: str | None = None  # the folder of a shared cache, which answers the same lookups
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +136,17 @@ class Cancel:
 
     channel: int
     sequence: int
+
+
+@dataclass(frozen=True, slots=True)
+class Cached:
+    """Client: lookups that the shared cache answered since the last such frame."""
+
+    channel: int
+    hits: int  # outcomes, in keys
+    missing: int
+    defaults: int
+    visited: bytes | memoryview  # slots of rows whose visits count, as little-endian int32
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,6 +209,7 @@ Frame = (
     | Watermark
     | Status
     | Cancel
+    | Cached
     | Close
     | Credit
     | Result

@@ -222,6 +222,8 @@ def _opened_members(frame: frames.Opened) -> dict[str, object]:
         members["all_rows"] = True
     if frame.default is not None:
         members["default"] = base64.b64encode(frame.default).decode()
+    if frame.cache is not None:
+        members["cache"] = frame.cache
     return members | _option_members(frame.options)
 
 
@@ -268,4 +270,5 @@ def _decoded_opened(channel: int, members: FrameDescription) -> frames.Opened:
         options=_decoded_options(members),
         has_all_rows=members.flag_or_false("all_rows"),
         default=members.bytes_or_none("default"),
+        cache=members.text_or_none("cache"),
     )

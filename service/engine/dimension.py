@@ -6,7 +6,7 @@ Owns the clock, the timer and the changes of the schema. The core makes the deci
 
 import asyncio
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from itertools import count
@@ -14,7 +14,7 @@ from itertools import count
 import pyarrow as pa
 import structlog
 
-from lookup_core.answer import Answer
+from lookup_core.answer import Answer, Outcome
 from lookup_core.cache.row_cache import Bookmark, Hit
 from lookup_core.dimension.batcher import ChannelId
 from lookup_core.dimension.dimension_events import LookupRequest
@@ -22,6 +22,7 @@ from lookup_core.dimension.explanation import Explanation
 from lookup_core.dimension.flight_table import LookupId
 from lookup_core.dimension_schema import DimensionSchema
 from lookup_core.errors import BackendError, ErrorCode, InvalidRequest
+from lookup_core.keys.key_index import Slots
 from lookup_core.keys.typed_keys import TypedKeys
 from lookup_core.lookup_options import LookupOptions
 from lookup_core.settings import DimensionSettings
@@ -45,6 +46,7 @@ from service.engine.shared_connections import ConnectionShare, unlimited
 from service.engine.state_runner import Caller, RunnerParts, StateRunner
 from service.engine.tracer import CallerSpan, NullTracer, Tracer
 from service.engine.waiting_for_changes import WaitingForChanges
+from service.resources.shared_memory import SharedCaches
 
 log = structlog.get_logger()
 
@@ -67,6 +69,7 @@ class Dimension:
         sources: RefreshSources | None = None,
         observer: Observer | None = None,
         tracer: Tracer | None = None,
+        shared_caches: SharedCaches | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Without `connections` the backend has as many as `max_in_flight` allows."""
@@ -90,6 +93,7 @@ class Dimension:
             tracer=tracer or NullTracer(),
             clock=clock,
             is_unchanged=self._schema.is_unchanged,
+            shared_caches=shared_caches,
             wake=self._wake.set,
         )
         self._runner: StateRunner | None = None  # since the first description
@@ -195,6 +199,17 @@ class Dimension:
         """The caller of a lookup has left; a no-op if the lookup has ended."""
         if self._lookups is not None:
             self._lookups.leave(lookup_id)
+
+    @property
+    def shared_folder(self) -> str | None:
+        """The folder of its shared cache; None if it is not shared."""
+        memory = None if self._runner is None else self._runner.memory
+        return None if memory is None or not memory.is_on else str(memory.folder)
+
+    def on_cached(self, outcomes: Mapping[Outcome, int], visited: Slots) -> None:
+        """Count lookups that readers of the shared cache have answered, and their visits."""
+        if self._runner is not None:
+            self._runner.state.on_cached(outcomes, visited)
 
     def count_timed_out(self, keys: int) -> None:
         """Count keys whose deadline passed before they were submitted."""
@@ -310,6 +325,7 @@ class Dimension:
         self._runner, self._lookups = runner, lookups
         if former is not None and former_lookups is not None:
             removed = former.end(ErrorCode.SCHEMA_CHANGED)
+            former.close()
             former_lookups.end()
             log.warning("dimension.schema_changed", dimension=self.name, forgotten=removed)
             self._former = summed_statistics(self._former, former.state.statistics())

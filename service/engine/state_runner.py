@@ -11,8 +11,10 @@ from dataclasses import dataclass
 import structlog
 
 from lookup_core.answer import Answer, Outcome
+from lookup_core.cache.cached_answers import CacheDescription
 from lookup_core.cache.row_cache import Bookmark, Hit
 from lookup_core.changelog.change_decoder import Change
+from lookup_core.dimension.default_row import default_row
 from lookup_core.dimension.dimension_events import Effects, FetchedRows, LookupRequest, QueryOrder
 from lookup_core.dimension.dimension_state import DimensionState
 from lookup_core.dimension.flight_table import BatchId, LookupId
@@ -20,7 +22,7 @@ from lookup_core.dimension_schema import DimensionSchema
 from lookup_core.errors import BackendError, ErrorCode
 from lookup_core.protection.connection_shares import Ticket
 from lookup_core.rate_limits import EventRateLimit
-from lookup_core.settings import DimensionSettings
+from lookup_core.settings import CacheMode, DimensionSettings
 from lookup_core.statistics import InvalidationOrigin
 from service.engine.backend_call import BackendCalls
 from service.engine.gathering import Deliver, Submitted
@@ -28,6 +30,7 @@ from service.engine.observer import QueryStatus
 from service.engine.pause import jitter
 from service.engine.recent_errors import DimensionRecord
 from service.engine.tracer import CallerSpan, QuerySpans, Tracer
+from service.resources.shared_memory import SharedCaches, SharedMemory
 
 log = structlog.get_logger()
 
@@ -48,6 +51,7 @@ class RunnerParts:
     tracer: Tracer
     clock: Callable[[], float]
     is_unchanged: Callable[[], Awaitable[bool]]  # describes the table again
+    shared_caches: SharedCaches | None
     wake: Callable[[], None]  # a step is due before the time that the last one returned
 
 
@@ -75,7 +79,14 @@ class StateRunner:
 
     def __init__(self, schema: DimensionSchema, parts: RunnerParts) -> None:
         self.schema = schema
-        self.state = DimensionState(parts.settings, schema, seed=random.getrandbits(63))
+        seed = random.getrandbits(63)
+        self.memory: SharedMemory | None = None
+        if parts.shared_caches is not None and parts.settings.cache.mode is CacheMode.PARTIAL:
+            row = parts.settings.default
+            default = None if row is None else default_row(row, schema.columns)
+            description = CacheDescription(schema, seed, parts.settings.cache, default)
+            self.memory = parts.shared_caches.new(description)
+        self.state = DimensionState(parts.settings, schema, seed=seed, memory=self.memory)
         self.wake = parts.wake
         self._parts = parts
         self.settings = parts.settings
@@ -165,6 +176,12 @@ class StateRunner:
         removed = self.state.invalidate(None, InvalidationOrigin.SCHEMA)
         self._carry_out(self.state.abandon(code))
         return removed
+
+    def close(self) -> None:
+        """Let no reader use the shared cache any more."""
+        if self.memory is not None and self._parts.shared_caches is not None:
+            self._parts.shared_caches.remove(self.memory)
+            self.memory = None
 
     def _send_queries(self, tasks: asyncio.TaskGroup, now: float) -> float | None:
         """Send the queries that are due; returns when the next one is due.

@@ -8,7 +8,7 @@ import numpy as np
 from lookup_core.answer import Outcome, rowless_answer
 from lookup_core.errors import bad_frame
 from lookup_core.protocol.arrow_payload import decode_batch
-from lookup_core.protocol.frames import Closed, Credit, Lookup, Open
+from lookup_core.protocol.frames import Cached, Closed, Credit, Lookup, Open
 from service.stream.channel_registry import AdmittedChannel
 from service.stream.lookup_queue import LookupQueue
 from service.stream.outbox import AnswerPiece, Outbox
@@ -57,6 +57,15 @@ class ChannelLookups:
             on_defect=self.on_defect,
         )
         self.queue.put(lookup)
+
+    def on_cached(self, frame: Cached) -> None:
+        """Count lookups that the shared cache answered."""
+        outcomes = {
+            Outcome.HIT: frame.hits,
+            Outcome.MISSING: frame.missing,
+            Outcome.DEFAULT: frame.defaults,
+        }
+        self.context.dimension.on_cached(outcomes, np.frombuffer(frame.visited, "<i4"))
 
     def on_cancel(self, sequence: int) -> None:
         """Abandon a lookup and return its credit; a no-op after its last answer."""

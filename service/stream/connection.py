@@ -112,9 +112,18 @@ _PINGS = {WSMsgType.PING, WSMsgType.PONG}
 class StreamConnection:
     """Serves one WebSocket until it is closed."""
 
-    def __init__(self, socket: web.WebSocketResponse, number: int, parts: StreamParts) -> None:
+    def __init__(
+        self,
+        socket: web.WebSocketResponse,
+        number: int,
+        parts: StreamParts,
+        *,
+        is_local: bool = False,
+    ) -> None:
+        """`is_local`: the peer is on this machine, and may read shared caches."""
         self._socket = socket
         self._number = number
+        self._is_local = is_local
         self._parts = parts
         self._registry = parts.registry
         self._timeouts = parts.timeouts
@@ -269,6 +278,7 @@ class StreamConnection:
             options=frame.options,
             has_all_rows=dimension.settings.match is Match.ALL,
             default=default,
+            cache=dimension.shared_folder if self._is_local else None,
         )
         self._outbox.put(opened)
 
@@ -313,6 +323,9 @@ class StreamConnection:
                 self._on_event_time(frame)
             case frames.Cancel():
                 self._on_cancel(frame)
+            case frames.Cached():
+                if frame.channel in self._channels:
+                    self._channels[frame.channel].on_cached(frame)
             case frames.Close():
                 self._on_close(frame)
             case _:

@@ -1,6 +1,7 @@
 """Handler of `/v1/stream`: upgrades requests, and drains all connections at shutdown."""
 
 import asyncio
+import socket as socket_module
 from collections.abc import Callable
 from itertools import count
 
@@ -81,7 +82,9 @@ class StreamHandler:
     async def _serve(
         self, socket: web.WebSocketResponse, *, transport: asyncio.Transport | None
     ) -> None:
-        connection = StreamConnection(socket, next(self._numbers), self._parts)
+        peer = None if transport is None else transport.get_extra_info("socket")
+        is_local = peer is not None and peer.family == socket_module.AF_UNIX
+        connection = StreamConnection(socket, next(self._numbers), self._parts, is_local=is_local)
         self._connections.add(connection)
         if self._is_draining:  # it was admitted just before the drain
             connection.end()

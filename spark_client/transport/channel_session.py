@@ -8,22 +8,34 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
+from lookup_core.answer import Outcome
 from lookup_core.backoff import NEVER, Backoff
+from lookup_core.cache.cached_answers import CachedAnswers, CachedLookup
 from lookup_core.dimension_schema import VersionColumns
 from lookup_core.errors import ProtocolViolation, SidelookError
+from lookup_core.keys.key_index import Slots
 from lookup_core.protocol import frames
 from lookup_core.protocol.backlog import ChannelAnswer
 from lookup_core.protocol.client_channel import ClientChannel
 from lookup_core.protocol.frames import Frame
 from lookup_core.protocol.sent_lookups import QuestionId, SentKeys
+from spark_client.transport.shared_cache import SharedCache
+
+_MOST_VISITED = 64  # batches, until the next report
 
 
 def nothing() -> None:
     """Wake no thread: there is one channel, and `answers` waits for it."""
+
+
+def _no_cache(_folder: str) -> None:
+    """Offer no cache."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +46,46 @@ class Wire:
     send: Callable[[Sequence[Frame]], None]
     release: Callable[[int], None]  # forget the channel of this number
     clock: Callable[[], float] = time.monotonic
+    shared_cache: Callable[[str], SharedCache | None] = _no_cache  # by its folder
+
+
+@dataclass(frozen=True, slots=True)
+class _CachedLookup:
+    """The lookups of a channel in the shared cache."""
+
+    cache: SharedCache
+    lookup: CachedLookup
+    clock: Callable[[], float]
+
+    def answers(self, keys: pa.RecordBatch) -> CachedAnswers | None:
+        reader = self.cache.reader()
+        return None if reader is None else self.lookup.answers(reader, keys, self.clock())
+
+
+@dataclass(slots=True)
+class _Uses:
+    """The lookups that the shared cache answered since the last report."""
+
+    outcomes: npt.NDArray[np.int64] = field(
+        default_factory=lambda: np.zeros(len(Outcome), np.int64)
+    )
+    visited: list[Slots] = field(default_factory=list)
+
+    def add(self, found: CachedAnswers) -> None:
+        for answer in found.answers:
+            self.outcomes += np.bincount(answer.outcomes, minlength=len(Outcome))
+        self.visited.append(found.visited)
+
+    @property
+    def keys(self) -> int:
+        return int(self.outcomes.sum())
+
+    def frame(self, channel: int) -> frames.Cached:
+        hits, missing, defaults = self.outcomes[
+            [Outcome.HIT, Outcome.MISSING, Outcome.DEFAULT]
+        ].tolist()
+        visited = np.concatenate(self.visited).astype("<i4")
+        return frames.Cached(channel, hits, missing, defaults, visited.tobytes())
 
 
 class ChannelSession:
@@ -63,6 +115,8 @@ class ChannelSession:
         self._ring = ring
         self._failure: SidelookError | None = None
         self._results: deque[frames.Result] = deque()  # bounded by the credit
+        self._cached: _CachedLookup | None = None  # since OPENED offered a cache
+        self._uses = _Uses()
         self._answers: list[ChannelAnswer] = []  # decoded when their connection was lost
 
     @property
@@ -93,7 +147,19 @@ class ChannelSession:
 
     def look_up(self, keys: SentKeys) -> None:
         """See `LookupChannel`."""
+        cached = self._cached
+        found = None if cached is None else cached.answers(keys.keys)
         with self._changed:
+            if found is not None:
+                self._uses.add(found)
+                self._answers += [
+                    ChannelAnswer(keys.question, keys.placed(answer)) for answer in found.answers
+                ]
+                if len(self._uses.visited) > _MOST_VISITED:
+                    self.report_uses()
+                keys = keys.only(found.is_open)
+                if not keys.count:
+                    return
             self._wire.send(self.channel.look_up(keys, now_s=self._wire.clock()))
             self._answers += self.channel.pop_refused()
             self._open_if_revoked()
@@ -133,6 +199,7 @@ class ChannelSession:
     def close(self) -> None:
         """See `LookupChannel`."""
         with self._changed:
+            self.report_uses()
             self._wire.send(self.channel.close())
             self._wire.release(self.channel.number)
 
@@ -163,6 +230,7 @@ class ChannelSession:
                 self._backoff.on_success()
                 self.refusal = None
                 self._wire.send(self.channel.on_opened(frame, now_s=self._wire.clock()))
+                self._cached = self._cached_lookup(frame)
                 self._answers += self.channel.pop_refused()
             case frames.Credit():
                 self._wire.send(self.channel.on_credit(frame, now_s=self._wire.clock()))
@@ -206,6 +274,28 @@ class ChannelSession:
     def _wake(self) -> None:
         self._changed.notify()
         self._ring()
+
+    def _cached_lookup(self, opened: frames.Opened) -> "_CachedLookup | None":
+        # A lookup that waits for changes up to its event time is answered by the service only.
+        if opened.cache is None or opened.waits:
+            return None
+        cache = self._wire.shared_cache(opened.cache)
+        request = self.channel.request
+        if cache is None or not len(request.key):
+            return None
+        lookup = CachedLookup(
+            cache.description,
+            key=request.key,
+            columns=opened.columns.names,
+            options=request.options,
+        )
+        return _CachedLookup(cache, lookup, self._wire.clock)
+
+    def report_uses(self) -> None:
+        """With the lock held: report the lookups that the shared cache answered."""
+        if self._uses.keys:
+            self._wire.send(self.channel.report_cached(self._uses.frame(self.channel.number)))
+            self._uses = _Uses()
 
     def _open_if_revoked(self) -> None:
         if self._is_revoked:

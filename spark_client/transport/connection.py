@@ -13,6 +13,7 @@ from contextlib import ExitStack
 from copy import copy
 from dataclasses import dataclass
 from itertools import count
+from pathlib import Path
 
 from lookup_core.backoff import NEVER, Backoff
 from lookup_core.errors import (
@@ -29,6 +30,7 @@ from lookup_core.protocol.frame_codec import decode_frame, encode_frame
 from lookup_core.protocol.frames import PROTOCOL_VERSION, Frame
 from spark_client.transport.channel_session import ChannelSession, Wire, nothing
 from spark_client.transport.interface import Transport
+from spark_client.transport.shared_cache import SharedCache
 
 _log = logging.getLogger(__name__)
 
@@ -61,6 +63,8 @@ class Connection:
         self._timing = timing
         self._lock = threading.Lock()  # of everything below
         self._sessions: dict[int, ChannelSession] = {}  # {channel number: session}
+        self._caches: dict[str, SharedCache] = {}  # {folder: cache}
+        self._report_at_s = 0.0
         self._numbers = count(1)
         self._thread: threading.Thread | None = None
         self._transport: Transport | None = None  # after WELCOME
@@ -85,7 +89,8 @@ class Connection:
         Without `is_patient`, a refusal that does not heal by itself is raised at once. `ring` is
         called when the channel has answers, or has failed.
         """
-        wire = Wire(self._lock, self._send, self._release, self._timing.clock)
+        clock = self._timing.clock
+        wire = Wire(self._lock, self._send, self._release, clock, self._shared_cache)
         with self._lock:
             channel = ClientChannel(next(self._numbers), request)
             session = ChannelSession(
@@ -221,6 +226,9 @@ class Connection:
             now_s = self._timing.clock()
             for session in self._sessions.values():
                 session.on_tick(now_s)
+            if now_s >= self._report_at_s:
+                self._report_at_s = now_s + _TICK_S
+                self._report_uses()
             if self._is_leaving and all(each.channel.is_quiet for each in self._sessions.values()):
                 raise SidecarUnreachable(self._url, "it is going away")
 
@@ -269,6 +277,22 @@ class Connection:
         if self._transport is not None:
             for frame in sending:
                 self._transport.send(encode_frame(frame))
+
+    def _shared_cache(self, folder: str) -> SharedCache | None:
+        """The cache in this folder; None if it cannot be mapped, as on another machine."""
+        if folder not in self._caches:
+            try:
+                self._caches[folder] = SharedCache(Path(folder), clock=self._timing.clock)
+            except (OSError, ValueError) as error:
+                _log.info("no shared cache of %s: %s", self._url, error)
+                return None
+        return self._caches[folder]
+
+    def _report_uses(self) -> None:
+        for session in self._sessions.values():
+            session.report_uses()
+        for cache in self._caches.values():
+            cache.release()
 
     def _release(self, number: int) -> None:
         self._sessions.pop(number, None)

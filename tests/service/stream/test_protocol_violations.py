@@ -71,7 +71,7 @@ NOT_OPEN = "unknown_channel: channel 9 is not open"
 # {what: (a message after HELLO, OPEN 1 and LOOKUP 1, the reason of the close)}
 VIOLATIONS = {
     "empty": (b"", "bad_frame: a frame has at least 16 bytes, this one has 0 (at byte 0)"),
-    "kind": (b"\x08" + LOOKUP_2[1:], "bad_frame: unknown frame kind 8 (at byte 0)"),
+    "kind": (b"\x0f" + LOOKUP_2[1:], "bad_frame: unknown frame kind 15 (at byte 0)"),
     "no channel": (head(FrameKind.CLOSE, 0), "bad_frame: CLOSE needs a channel (at byte 4)"),
     "sequence": (head(FrameKind.CLOSE, sequence=1), "bad_frame: CLOSE has no sequence (at byte 8)"),
     "cut": (LOOKUP_2[:20], "bad_frame: expected 8 bytes, got 4 (at byte 20)"),

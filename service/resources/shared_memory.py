@@ -1,0 +1,309 @@
+"""Shared memory of one cache: arrays and rows in files that the workers of the machine map.
+
+`lookup_core.cache.shared_layout` describes the folder.
+"""
+
+import asyncio
+import fcntl
+import mmap
+import os
+import shutil
+import threading
+import time
+import weakref
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
+from secrets import token_hex
+from typing import TypeVar
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import structlog
+
+from lookup_core.cache.cache_view import CacheView
+from lookup_core.cache.cached_answers import CacheDescription
+from lookup_core.cache.shared_layout import (
+    DESCRIPTION_FILE,
+    LAYOUT_VERSION,
+    LEASE_BYTES,
+    LEASE_FILE,
+    MAP_FILE,
+    ArrayFiles,
+    CacheMap,
+    LeaseField,
+    LockFence,
+    SegmentFile,
+)
+
+log = structlog.get_logger()
+
+Number = TypeVar("Number", bound=np.generic)
+
+_FOLDER_MODE = 0o750
+_FILE_MODE = 0o640
+_LOCK_FILE = "lock"
+_SHARED_MEMORY = Path("/dev/shm")  # noqa: S108  # the folder below it has mode 0750
+_LEASE_S = 0.6
+_EXTENSION_S = 0.15
+
+
+class SharedCaches:
+    """The shared caches of this process, in a folder of its own below `parent`.
+
+    A process that ends without cleaning up leaves its folder, which the next one removes.
+    """
+
+    def __init__(self, parent: Path | None) -> None:
+        """Without `parent`, nothing is shared."""
+        self._parent = parent
+        self._numbers = count(1)
+        self._caches: list[SharedMemory] = []
+        self._folder: Path | None = None  # since the first cache
+        self._lock: int | None = None
+
+    @classmethod
+    def beside(cls, socket: Path | None) -> "SharedCaches":
+        """Those of a sidecar with this Unix socket: in its folder, or in /dev/shm.
+
+        Only a file system in memory is used, because pages of others are written to a disk.
+        """
+        if socket is None:  # no reader is on this machine, as far as is known
+            return cls(None)
+        candidates = (socket.parent / "cache", _SHARED_MEMORY / f"sidelook-{os.getuid()}")
+        found = next((each for each in candidates if _is_in_memory(each.parent)), None)
+        if found is None:
+            log.warning(
+                "cache.not_shared", reason="no tmpfs", remedy=f"mount one at {socket.parent}"
+            )
+        return cls(found)
+
+    def new(self, description: CacheDescription) -> "SharedMemory | None":
+        """A cache; None, with a log line, if it cannot be shared."""
+        if self._parent is None:
+            return None
+        try:
+            cache = SharedMemory(self._own_folder() / str(next(self._numbers)), description)
+        except OSError as error:
+            log.warning("cache.not_shared", folder=str(self._parent), reason=str(error))
+            return None
+        self._caches.append(cache)
+        return cache
+
+    def remove(self, cache: "SharedMemory") -> None:
+        """End the use of a cache."""
+        self._caches.remove(cache)
+        cache.close()
+
+    async def run(self) -> None:
+        """Extend the leases, until cancelled; then no reader uses the caches."""
+        try:
+            while True:
+                for cache in self._caches:
+                    cache.extend_lease()
+                await asyncio.sleep(_EXTENSION_S)
+        finally:
+            for cache in [*self._caches]:
+                self.remove(cache)
+            if self._folder is not None and self._lock is not None:
+                shutil.rmtree(self._folder, ignore_errors=True)
+                os.close(self._lock)
+
+    def _own_folder(self) -> Path:
+        assert self._parent is not None  # checked by the caller
+        if self._folder is None:
+            self._parent.mkdir(mode=_FOLDER_MODE, exist_ok=True)
+            for each in self._parent.iterdir():
+                _remove_if_stale(each)
+            # No chmod afterwards: a folder of a volume in a pod passes its group on.
+            folder = self._parent / token_hex(8)
+            folder.mkdir(mode=_FOLDER_MODE)
+            self._lock = os.open(folder / _LOCK_FILE, os.O_CREAT | os.O_RDWR, 0o600)
+            fcntl.flock(self._lock, fcntl.LOCK_EX)
+            self._folder = folder
+        return self._folder
+
+
+def _is_in_memory(folder: Path) -> bool:
+    """Whether an existing folder is in a tmpfs."""
+    mounts = [line.split() for line in Path("/proc/self/mounts").read_text().splitlines()]
+    within = [
+        (len(path), kind) for _, path, kind, *_ in mounts if folder.resolve().is_relative_to(path)
+    ]
+    return folder.is_dir() and max(within)[1] == "tmpfs"
+
+
+def _remove_if_stale(folder: Path) -> None:
+    """Remove the folder of a process that has ended; another one holds its lock."""
+    try:
+        lock = os.open(folder / _LOCK_FILE, os.O_RDWR)
+    except OSError:  # it is being made or removed, or is none of ours
+        return
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return
+    else:
+        shutil.rmtree(folder, ignore_errors=True)
+    finally:
+        os.close(lock)
+
+
+class SharedMemory:
+    """A `CacheMemory` in the files of one folder, which it creates.
+
+    A file stays as long as its array or rows are used here; readers that have mapped it keep it
+    longer. If the file system is full, sharing ends for good: what is allocated later is private,
+    and readers use the stream.
+    """
+
+    is_shared = True
+
+    def __init__(
+        self,
+        folder: Path,
+        description: CacheDescription,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Raises OSError if the folder exists, or cannot be created."""
+        folder.mkdir(mode=_FOLDER_MODE, parents=True)
+        self.folder = folder
+        self.bytes = 0  # of all files
+        self.is_on = True
+        self._is_allowed = True
+        self._clock = clock
+        self._numbers = count(1)
+        self.fence = LockFence(threading.Lock())
+        self._names: dict[int, str] = {}  # {address of the memory: file}
+        lease = self._map(LEASE_FILE, LEASE_BYTES)
+        self._counts = np.frombuffer(lease, np.uint64)
+        self._times = np.frombuffer(lease, np.float64)
+        self._counts[LeaseField.LAYOUT] = LAYOUT_VERSION
+        self._write_file(DESCRIPTION_FILE, description.encoded())
+
+    def zeros(self, count: int, kind: type[Number]) -> npt.NDArray[Number]:
+        """See `CacheMemory`."""
+        memory = self._allocate("numbers", count * np.dtype(kind).itemsize)
+        if memory is None:
+            return np.zeros(count, kind)
+        array = np.frombuffer(memory.content, kind, count)
+        self._names[array.ctypes.data] = memory.name
+        return array
+
+    def rows(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """See `CacheMemory`."""
+        measured = pa.MockOutputStream()
+        _write(rows, measured)
+        memory = self._allocate("rows", measured.size())
+        if memory is None:
+            return rows
+        buffer = pa.py_buffer(memory.content)
+        _write(rows, pa.FixedSizeBufferWriter(buffer))
+        stored = pa.ipc.open_stream(buffer).read_next_batch()
+        self._names[_address(stored)] = memory.name
+        return stored
+
+    def publish(self, view: CacheView) -> None:
+        """See `CacheMemory`."""
+        if not self.is_on:
+            return
+        arrays = (view.keys.places, view.keys.hashes, view.states.words, view.rows.addresses)
+        names = [self._names[array.ctypes.data] for array in arrays]
+        segments = [
+            SegmentFile(self._names[_address(rows)], start, is_negative)
+            for rows, start, is_negative in zip(
+                view.rows.segments, view.rows.starts.tolist(), view.rows.is_negative, strict=True
+            )
+        ]
+        files = CacheMap(ArrayFiles(*names), view.states.tick_s, view.states.first_tick, segments)
+        try:
+            self._write_file(MAP_FILE, files.encoded())
+        except OSError as error:
+            self._end(error)
+            return
+        self._counts[LeaseField.MAP] += np.uint64(1)
+
+    def allow_reads(self, *, is_allowed: bool) -> None:
+        """See `CacheMemory`."""
+        self._is_allowed = is_allowed
+        if not is_allowed:
+            self.end_lease()
+
+    def extend_lease(self) -> None:
+        """Let readers use the cache for the next second, if they may."""
+        if self.is_on and self._is_allowed:
+            self._times[LeaseField.VALID_UNTIL] = self._clock() + _LEASE_S
+
+    def end_lease(self) -> None:
+        """Let no reader begin to use the cache, until the lease is extended."""
+        self._times[LeaseField.VALID_UNTIL] = 0.0
+
+    def _allocate(self, kind: str, size: int) -> "_File | None":
+        if not self.is_on:
+            return None
+        name = f"{kind}-{next(self._numbers)}"
+        try:
+            return _File(name, self._map(name, max(size, 1)))
+        except OSError as error:
+            self._end(error)
+            return None
+
+    def _map(self, name: str, size: int) -> mmap.mmap:
+        path = self.folder / name
+        file = os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, _FILE_MODE)
+        try:
+            os.posix_fallocate(file, 0, size)  # a full file system is an error now, not a signal
+            memory = mmap.mmap(file, size)
+        except OSError:
+            path.unlink()
+            raise
+        finally:
+            os.close(file)
+        self.bytes += size
+        weakref.finalize(memory, self._forget, name, size)
+        return memory
+
+    def _forget(self, name: str, size: int) -> None:
+        self.bytes -= size
+        (self.folder / name).unlink(missing_ok=True)
+
+    def close(self) -> None:
+        """Let no reader use the cache any more, and remove its files."""
+        self.is_on = False
+        self.end_lease()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _write_file(self, name: str, content: bytes) -> None:
+        """Replace a file as a whole."""
+        path = self.folder / f"{name}.new"
+        file = os.open(path, os.O_CREAT | os.O_TRUNC | os.O_WRONLY, _FILE_MODE)
+        try:
+            os.write(file, content)
+        finally:
+            os.close(file)
+        path.replace(self.folder / name)
+
+    def _end(self, error: OSError) -> None:
+        self.is_on = False
+        self.end_lease()
+        log.warning("cache.sharing_ended", folder=str(self.folder), reason=str(error))
+
+
+@dataclass(frozen=True, slots=True)
+class _File:
+    name: str
+    content: mmap.mmap
+
+
+def _address(rows: pa.RecordBatch) -> int:
+    """That of the hashes, which tells segments in use apart."""
+    _, hashes = rows.column(0).buffers()
+    return int(hashes.address)
+
+
+def _write(rows: pa.RecordBatch, sink: pa.NativeFile) -> None:
+    with pa.ipc.new_stream(sink, rows.schema) as writer:
+        writer.write_batch(rows)

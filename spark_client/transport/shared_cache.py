@@ -1,0 +1,118 @@
+"""Shared cache of a sidecar on the same machine: its files, mapped into this process.
+
+`lookup_core.cache.shared_layout` describes the folder.
+"""
+
+import mmap
+import os
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from lookup_core.cache.cache_view import CacheReader, CacheView
+from lookup_core.cache.cached_answers import CacheDescription
+from lookup_core.cache.entry_states import Lifetimes, StateTable
+from lookup_core.cache.row_store import RowTable
+from lookup_core.cache.shared_layout import (
+    DESCRIPTION_FILE,
+    LAYOUT_VERSION,
+    LEASE_FILE,
+    MAP_FILE,
+    CacheMap,
+    LeaseField,
+    LockFence,
+)
+from lookup_core.keys.key_index import KeyTable
+
+
+class SharedCache:
+    """The files of one cache, mapped read-only; for any thread."""
+
+    def __init__(self, folder: Path, *, clock: Callable[[], float] = time.monotonic) -> None:
+        """Raises OSError if the folder cannot be read, ValueError for another layout."""
+        self._folder = folder
+        self._clock = clock
+        lease = _mapped(folder / LEASE_FILE)
+        self._counts = np.frombuffer(lease, np.uint64)
+        self._times = np.frombuffer(lease, np.float64)
+        found = self._counts.item(LeaseField.LAYOUT)
+        if found != LAYOUT_VERSION:
+            raise ValueError(f"layout {found} of {folder} is not {LAYOUT_VERSION}")
+        self.description = CacheDescription.decoded((folder / DESCRIPTION_FILE).read_bytes())
+        self._lifetimes = Lifetimes(self.description.settings)
+        self._fence = LockFence(threading.Lock())
+        self._lock = threading.Lock()  # of everything below
+        self._map = 0  # its number; 0: none
+        self._reader: CacheReader | None = None
+        self._arrays: dict[str, mmap.mmap] = {}
+        self._segments: dict[str, pa.RecordBatch] = {}
+
+    def reader(self) -> CacheReader | None:
+        """The cache as it is; None without a valid lease."""
+        with self._lock:
+            if self._times.item(LeaseField.VALID_UNTIL) <= self._clock():
+                return None
+            if self._counts.item(LeaseField.MAP) != self._map:
+                self._map_files()
+            return self._reader
+
+    def release(self) -> None:
+        """Unmap what the cache has replaced, or all without a lease, so that it is freed."""
+        with self._lock:
+            if self._times.item(LeaseField.VALID_UNTIL) <= self._clock():
+                self._map, self._reader = 0, None
+                self._arrays, self._segments = {}, {}
+            elif self._map not in {0, self._counts.item(LeaseField.MAP)}:
+                self._map_files()
+
+    def _map_files(self) -> None:
+        # The number before the map: if the map is newer, it is read again next time.
+        number, self._reader = self._counts.item(LeaseField.MAP), None
+        try:
+            files = CacheMap.decoded((self._folder / MAP_FILE).read_bytes())
+            self._arrays = {
+                name: self._arrays.get(name) or _mapped(self._folder / name)
+                for name in files.arrays
+            }
+            self._segments = {
+                each.name: self._segments.get(each.name) or _rows(self._folder / each.name)
+                for each in files.segments
+            }
+        except FileNotFoundError:  # replaced meanwhile: the next lookup tries again
+            return
+        self._reader = CacheReader(self._view(files), self._lifetimes, self._fence)
+        self._map = number
+
+    def _view(self, files: CacheMap) -> CacheView:
+        segments = list(self._segments.values())
+        starts = np.array([each.start for each in files.segments], np.uint32)
+        sizes = np.array([each.num_rows for each in segments], np.uint32)
+        places, hashes, states, addresses = (self._arrays[name] for name in files.arrays)
+        return CacheView(
+            KeyTable(np.frombuffer(places, np.int32), np.frombuffer(hashes, np.uint64)),
+            StateTable(np.frombuffer(states, np.uint32), files.tick_s, files.first_tick),
+            RowTable(
+                self.description.stored_schema,
+                np.frombuffer(addresses, np.uint32),
+                starts,
+                starts + sizes,
+                segments,
+                [each.is_negative for each in files.segments],
+            ),
+        )
+
+
+def _mapped(path: Path) -> mmap.mmap:
+    file = os.open(path, os.O_RDONLY)
+    try:
+        return mmap.mmap(file, 0, prot=mmap.PROT_READ)
+    finally:
+        os.close(file)
+
+
+def _rows(path: Path) -> pa.RecordBatch:
+    return pa.ipc.open_stream(pa.py_buffer(_mapped(path))).read_next_batch()
