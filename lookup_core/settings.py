@@ -14,6 +14,13 @@ class CacheMode(TextEnum):
     NONE = "none"  # no rows; concurrent lookups of a key still share a query
 
 
+class CacheShare(TextEnum):
+    """Whether workers on the same machine read a cache themselves."""
+
+    AUTO = "auto"  # if a file system in memory can be shared with them
+    OFF = "off"  # no: all lookups go by the stream
+
+
 class WhileLoading(TextEnum):
     """Lookups before the first load of a full table."""
 
@@ -37,6 +44,7 @@ class CacheSettings:
     """
 
     mode: CacheMode = CacheMode.PARTIAL
+    share: CacheShare = CacheShare.AUTO
     max_bytes: int = 256 * 1024 * 1024
     ttl_s: float = 600.0
     negative_ttl_s: float = 5.0

@@ -46,6 +46,15 @@ class CacheStatistics:
 
 
 @dataclass(frozen=True, slots=True)
+class SharedStatistics:
+    """The shared memory of one cache, and its use by workers."""
+
+    why_private: str | None = "there is no cache yet"  # None: workers may read it
+    bytes: int = 0  # of its files
+    keys: int = 0  # that workers looked up in it
+
+
+@dataclass(frozen=True, slots=True)
 class DimensionStatistics:
     """Levels and totals of one dimension."""
 
@@ -63,6 +72,7 @@ class DimensionStatistics:
     queries_in_flight: int = 0
     connection_wait_s: float = 0.0  # total time in which a due query had no connection
     breaker_state: BreakerState = BreakerState.CLOSED
+    shared: SharedStatistics = SharedStatistics()
 
 
 def no_statistics(settings: DimensionSettings) -> DimensionStatistics:
@@ -151,6 +161,7 @@ def summed_statistics(
         fenced_keys=former.fenced_keys + current.fenced_keys,
         invalidations=_sums(former.invalidations, current.invalidations),
         cache=replace(current.cache, evictions=evictions),
+        shared=replace(current.shared, keys=former.shared.keys + current.shared.keys),
     )
 
 

@@ -85,6 +85,7 @@ async def run(
         async with listeners(settings, parts, sockets, certificate=certificate):
             await stopped.wait()
             log.info("service.draining")
+            caches.drain()
             readiness.start_draining()
             await _drain(streams, dimensions, timeout_s=DRAIN_S)
         for task in tasks:

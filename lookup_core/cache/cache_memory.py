@@ -36,6 +36,15 @@ class CacheMemory(Protocol):
     def allow_reads(self, *, is_allowed: bool) -> None:
         """Whether readers may use the cache; true until the first call."""
 
+    def begin_change(self) -> None:
+        """From now on, readers conclude nothing from the absence of a key."""
+
+    def end_change(self, *, is_whole: bool) -> None:
+        """From now on, if `is_whole`, a key that is absent has no row."""
+
+    def confirm(self, fresh_at: float) -> None:
+        """All entries are as fresh as that, in monotonic seconds, if `is_whole`."""
+
 
 class OwnMemory:
     """Memory of this process only."""
@@ -57,4 +66,13 @@ class OwnMemory:
         """See `CacheMemory`: there are no readers."""
 
     def allow_reads(self, *, is_allowed: bool) -> None:
+        """See `CacheMemory`: there are no readers."""
+
+    def begin_change(self) -> None:
+        """See `CacheMemory`: there are no readers."""
+
+    def end_change(self, *, is_whole: bool) -> None:
+        """See `CacheMemory`: there are no readers."""
+
+    def confirm(self, fresh_at: float) -> None:
         """See `CacheMemory`: there are no readers."""

@@ -6,6 +6,7 @@ docs/decisions/039-shared-cache.md for the order of stores and loads on which it
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -80,6 +81,13 @@ class Found:
 
 _NOTHING = pa.RecordBatch.from_pylist([], pa.schema([]))
 _NO_ENTRIES = FoundRows(np.zeros(0, np.intp), np.zeros(0), _NOTHING)
+
+
+class EntryReader(Protocol):
+    """Reads the entries of a cache that another process changes meanwhile."""
+
+    def read(self, keys: CanonicalKeys, names: Sequence[str], now: float) -> Found:
+        """The fresh entries of the keys, in these columns; `now` is monotonic seconds."""
 
 
 class CacheReader:

@@ -14,13 +14,13 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from lookup_core.answer import MOST_AGE_MS, Answer, Outcome, rowless_answer
-from lookup_core.cache.cache_view import CacheReader, FoundRows, stored_schema
+from lookup_core.cache.cache_view import EntryReader, FoundRows, stored_schema
 from lookup_core.dimension_schema import DimensionSchema
 from lookup_core.keys.canonical_keys import canonical_keys
 from lookup_core.keys.key_casts import KeyCasts
 from lookup_core.keys.key_index import Slots
 from lookup_core.lookup_options import LookupOptions
-from lookup_core.settings import CacheSettings
+from lookup_core.settings import CacheMode, CacheSettings
 
 Mask = npt.NDArray[np.bool_]
 
@@ -42,6 +42,7 @@ class CacheDescription:
                 "key": _stream(self.schema.key, None),
                 "columns": _stream(self.schema.columns, self.default),
                 "seed": self.seed,
+                "mode": settings.mode.value,
                 "ttl_s": settings.ttl_s,
                 "negative_ttl_s": settings.negative_ttl_s,
                 "ttl_jitter": settings.ttl_jitter,
@@ -60,7 +61,8 @@ class CacheDescription:
         key, columns = _opened(found.pop("key")), _opened(found.pop("columns"))
         schema = DimensionSchema(key.schema, columns.schema)
         default = next(iter(columns), None)
-        return cls(schema, found.pop("seed"), CacheSettings(**found), default)
+        seed, mode = found.pop("seed"), CacheMode(found.pop("mode"))
+        return cls(schema, seed, CacheSettings(mode=mode, **found), default)
 
 
 def _stream(schema: pa.Schema, row: pa.RecordBatch | None) -> str:
@@ -106,7 +108,7 @@ class CachedLookup:
         default = description.default
         self._default = None if default is None else default.select(self._columns)
 
-    def answers(self, reader: CacheReader, keys: pa.RecordBatch, now: float) -> CachedAnswers:
+    def answers(self, reader: EntryReader, keys: pa.RecordBatch, now: float) -> CachedAnswers:
         """Answer what the cache knows; `now` is monotonic seconds."""
         typed = self._casts.typed_keys(keys)
         is_open = np.ones(typed.size, np.bool_)

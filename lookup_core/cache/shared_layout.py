@@ -30,7 +30,8 @@ class LeaseField(IntEnum):
     LAYOUT = 0  # unsigned: `LAYOUT_VERSION`
     MAP = 1  # unsigned: the number of replacements of the map
     VALID_UNTIL = 2  # float: CLOCK_MONOTONIC in seconds; later, the cache must not be read
-    FRESH_AT = 3  # float: CLOCK_MONOTONIC in seconds; rows of a full table are as fresh as that
+    FRESH_AT = 3  # float: CLOCK_MONOTONIC in seconds; a full table is as fresh as that
+    CHANGES = 4  # unsigned: even while a key that is absent from a full table has no row
 
 
 class ArrayFiles(NamedTuple):

@@ -40,7 +40,7 @@ from lookup_core.keys.key_index import Slots
 from lookup_core.keys.typed_keys import TypedKeys
 from lookup_core.protection.backend_guard import BackendGuard
 from lookup_core.settings import DimensionSettings
-from lookup_core.statistics import DimensionStatistics, InvalidationOrigin
+from lookup_core.statistics import DimensionStatistics, InvalidationOrigin, SharedStatistics
 from lookup_core.table.table_load import TableLoad
 
 _MIN_FENCE_S = 60.0  # how long changes are remembered, beyond the longest query
@@ -87,6 +87,7 @@ class DimensionState:
         self._outcomes = np.zeros(len(Outcome), np.int64)
         self._single_hits = 0  # separate: numpy takes ten times as long to add one
         self._invalidations = dict.fromkeys(InvalidationOrigin, 0)
+        self._shared_keys = 0
         self._coalesced_keys = self._retries = self._fenced_keys = 0
 
     def submit(self, request: LookupRequest, now: float) -> list[Answer]:
@@ -228,6 +229,7 @@ class DimensionState:
         """Count lookups that readers of the shared cache have answered, and their visits."""
         for outcome, keys in outcomes.items():
             self._outcomes[outcome] += keys
+            self._shared_keys += keys
         self._resolver.cache.visit(visited)
 
     def count_timed_out(self, keys: int) -> None:
@@ -340,6 +342,7 @@ class DimensionState:
             concurrency_limit=self._guard.limit,
             breaker_state=self._guard.breaker_state,
             cache=self._resolver.cache.statistics(),
+            shared=SharedStatistics(keys=self._shared_keys),
         )
 
     def check_invariants(self) -> None:

@@ -84,7 +84,7 @@ class LocalResolver:
         self._seed = seed
         self.schema = schema
         is_full = settings.cache.mode is CacheMode.FULL
-        self.table = FullTable(schema, settings.cache) if is_full else None
+        self.table = FullTable(schema, settings.cache, memory) if is_full else None
         self.cache = RowCache(schema, settings.cache, memory) if self.table is None else self.table
         self._memory = memory or OwnMemory()
         self.is_trusted = True  # if not, cached rows may have changed unnoticed

@@ -32,6 +32,7 @@ class ChannelStatistics:
     in_flight_records: int  # sent by the client, and their credit not returned
     watermark_ms: int | None
     is_idle: bool
+    shared_keys: int = 0  # that the client looked up in shared memory
 
 
 class ServerChannel(Generic[Owner]):
@@ -54,6 +55,7 @@ class ServerChannel(Generic[Owner]):
         self.is_idle = False
         self.watermark_ms: int | None = None
         self.keys_total = 0  # of all lookups
+        self.shared_keys = 0  # of those in shared memory
         self.used_at_s = 0.0  # monotonic: when it was opened, or last had a lookup
         self.share = ledger.share  # the exclusive credit
         self._ledger = ledger
@@ -122,6 +124,12 @@ class ServerChannel(Generic[Owner]):
         cost = self._held.pop(sequence, None)
         return None if cost is None else self._to_send(self._released(cost))
 
+    def on_cached(self, keys: int, now: float) -> None:
+        """Count keys that the client looked up in shared memory."""
+        self.shared_keys += keys
+        self.keys_total += keys
+        self.used_at_s = now
+
     def on_credit_sent(self) -> None:
         """The oldest credit was sent: the client may use it."""
         self._unsent_sum = self._unsent_sum.minus(self._unsent.popleft())
@@ -145,6 +153,7 @@ class ServerChannel(Generic[Owner]):
             credit_records=self._granted().records - used.records,
             backlog_records=0 if self.is_closing else self._backlog_records,
             in_flight_records=used.records,
+            shared_keys=self.shared_keys,
             watermark_ms=self.watermark_ms,
             is_idle=self.is_idle,
         )

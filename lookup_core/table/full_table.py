@@ -4,11 +4,13 @@ Has the methods of a `RowCache`, but nothing expires or is evicted. Loads and fe
 rows and changes come in.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 import numpy as np
 import pyarrow as pa
 
+from lookup_core.cache.cache_memory import CacheMemory, OwnMemory
 from lookup_core.cache.row_cache import Bookmark, Hit, Probe
 from lookup_core.cache.row_store import Gathered
 from lookup_core.dimension_schema import DimensionSchema
@@ -31,10 +33,15 @@ class FullTable:
     known by its hash only, whose last change is not in the snapshot that was loaded.
     """
 
-    def __init__(self, schema: DimensionSchema, settings: CacheSettings) -> None:
+    def __init__(
+        self, schema: DimensionSchema, settings: CacheSettings, memory: CacheMemory | None = None
+    ) -> None:
+        """`memory` is this process's own by default."""
         self._schema = schema
+        self._memory = OwnMemory() if memory is None else memory
         self._configured_bytes = self._max_bytes = settings.max_bytes
-        self._table = TableRows(schema, settings.max_bytes)
+        self._table = TableRows(schema, settings.max_bytes, self._memory)
+        self._table.entries.publish()
         self._suspects: Hashes = np.zeros(0, np.uint64)
         self.is_whole = False  # a load ended: keys that are not in the table have no row
         self._fresh_at = 0.0
@@ -124,9 +131,10 @@ class FullTable:
         stored = rows.take(pa.array(np.flatnonzero(is_open[has_row])))
         newcomers = self._table.newcomers(keys.take(closed), stored)
         stays = (slots[closed] != ABSENT) & self._table.is_marked(slots[closed])
-        if self._table.has_room(newcomers, self._max_bytes - self._reload_bytes):
-            self._table.forget(slots[is_open])
-            self._table.mark(self._table.add(newcomers, read_at=read_at)[stays])
+        with self._changing():
+            if self._table.has_room(newcomers, self._max_bytes - self._reload_bytes):
+                self._table.forget(slots[is_open])
+                self._table.mark(self._table.add(newcomers, read_at=read_at)[stays])
 
     def apply(
         self,
@@ -145,22 +153,24 @@ class FullTable:
         before = self._row_count
         last = last_of_each(keys)
         keys, has_row, is_gone = keys.take(last), has_row[last], is_gone[last]
-        if not self._begin_change(keys, has_row):
-            return 0
         came = np.flatnonzero(has_row).astype(np.int32)
-        newcomers = self._table.newcomers(keys.take(came), rows.take(pa.array(last[came])))
-        has_room = self._table.has_room(newcomers, self._max_bytes - self._reload_bytes)
-        if has_room:
-            self._table.mark(self._table.add(newcomers, read_at=now))
-        self._punch(keys, ~is_gone & ~(has_row & has_room), now)
+        with self._changing():
+            if not self._begin_change(keys, has_row):
+                return 0
+            newcomers = self._table.newcomers(keys.take(came), rows.take(pa.array(last[came])))
+            has_room = self._table.has_room(newcomers, self._max_bytes - self._reload_bytes)
+            if has_room:
+                self._table.mark(self._table.add(newcomers, read_at=now))
+            self._punch(keys, ~is_gone & ~(has_row & has_room), now)
         return max(before - self._row_count, 0)
 
     def invalidate(self, keys: CanonicalKeys) -> int:
         """Make the keys holes; returns how many rows were removed."""
         keys = keys.take(last_of_each(keys))
         before = self._row_count
-        if self._begin_change(keys, np.zeros(keys.size, np.bool_)):
-            self._punch(keys, np.ones(keys.size, np.bool_), self._fresh_at)
+        with self._changing():
+            if self._begin_change(keys, np.zeros(keys.size, np.bool_)):
+                self._punch(keys, np.ones(keys.size, np.bool_), self._fresh_at)
         return before - self._row_count
 
     def clear(self) -> int:
@@ -168,12 +178,8 @@ class FullTable:
 
         Drops a reload under way.
         """
-        count = self._row_count
-        self._evictions[EvictionReason.INVALIDATED] += count
-        self._table = TableRows(self._schema, self._configured_bytes)
-        self._suspects = np.zeros(0, np.uint64)
-        self.is_whole, self._reload = False, None
-        return count
+        with self._changing():
+            return self._clear()
 
     def set_max_bytes(self, max_bytes: int) -> None:
         """Set the bound for new rows; present rows stay."""
@@ -184,10 +190,14 @@ class FullTable:
     def confirm(self, now: float) -> None:
         """All changes until `now` are reported: the rows are as fresh as that."""
         self._fresh_at = max(self._fresh_at, now)
+        self._memory.confirm(self._fresh_at)
 
     def begin_reload(self, now: float) -> Reload:
         """Begin a reload, before its snapshot is taken; drops another one under way."""
-        self._reload = Reload(self._table, self._schema, began_at=now, max_bytes=self._max_bytes)
+        aside = TableRows(self._schema, self._max_bytes, self._memory)
+        self._reload = Reload(
+            self._table, aside, self._schema, began_at=now, max_bytes=self._max_bytes
+        )
         return self._reload
 
     def finish_reload(self, reload: Reload, *, unseen: Hashes) -> bool:
@@ -199,12 +209,14 @@ class FullTable:
             return False
         unseen = reload.still_unseen(unseen)
         before = self._row_count
-        self._table.forget_unmarked()  # neither in the snapshot nor changed since
-        self._evictions[EvictionReason.REPLACED] += before - self._row_count
-        self._table = reload.merged()
-        self._table.forget_hashes(unseen)
-        self._suspects, self._reload = unseen, None
-        self.is_whole, self._fresh_at = True, max(self._fresh_at, reload.began_at)
+        with self._changing():
+            self._table.forget_unmarked()  # neither in the snapshot nor changed since
+            self._evictions[EvictionReason.REPLACED] += before - self._row_count
+            self._table = reload.merged()
+            self._table.forget_hashes(unseen)
+            self._suspects, self._reload = unseen, None
+            self.is_whole = True
+            self.confirm(reload.began_at)
         return True
 
     def abort_reload(self) -> None:
@@ -262,4 +274,22 @@ class FullTable:
         if self._table.has_room(holes, self._configured_bytes):
             self._table.mark(self._table.add(holes, read_at=now))
         else:
-            self.clear()
+            self._clear()
+
+    def _clear(self) -> int:
+        count = self._row_count
+        self._evictions[EvictionReason.INVALIDATED] += count
+        self._table = TableRows(self._schema, self._configured_bytes, self._memory)
+        self._suspects = np.zeros(0, np.uint64)
+        self.is_whole, self._reload = False, None
+        return count
+
+    @contextmanager
+    def _changing(self) -> Iterator[None]:
+        """Let readers conclude nothing from absent keys meanwhile, and publish the change."""
+        self._memory.begin_change()
+        try:
+            yield
+        finally:
+            self._table.entries.publish()
+            self._memory.end_change(is_whole=self.is_whole and not self._suspects.size)

@@ -109,12 +109,19 @@ class Reload:
     """
 
     def __init__(
-        self, table: TableRows, schema: DimensionSchema, *, began_at: float, max_bytes: int
+        self,
+        table: TableRows,
+        aside: TableRows,
+        schema: DimensionSchema,
+        *,
+        began_at: float,
+        max_bytes: int,
     ) -> None:
+        """`aside` is empty."""
         self.began_at = began_at
         self.max_bytes = max_bytes
         self._table = table
-        self._aside = TableRows(schema, max_bytes)  # added at the end, holes included
+        self._aside = aside  # added at the end, holes included
         self._touched = TableRows(schema, max_bytes)  # changed keys
         self._names = schema.columns.names
         self.row_count = 0  # rows read so far

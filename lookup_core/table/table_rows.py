@@ -7,6 +7,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from lookup_core.cache.cache_memory import CacheMemory
 from lookup_core.cache.cached_entries import CachedEntries, Newcomers
 from lookup_core.cache.eviction import unit_bytes
 from lookup_core.cache.row_store import RowQueue
@@ -27,8 +28,11 @@ class TableRows:
     visit count of a cache.
     """
 
-    def __init__(self, schema: DimensionSchema, max_bytes: int) -> None:
-        self.entries = CachedEntries(schema, unit_bytes(max_bytes), life_s=_LIFE_S)
+    def __init__(
+        self, schema: DimensionSchema, max_bytes: int, memory: CacheMemory | None = None
+    ) -> None:
+        """`memory` is this process's own by default."""
+        self.entries = CachedEntries(schema, unit_bytes(max_bytes), life_s=_LIFE_S, memory=memory)
         self.entries.rows.is_roomy = True
 
     def __len__(self) -> int:

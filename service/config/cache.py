@@ -4,7 +4,7 @@ from typing import Annotated, Self
 
 from pydantic import Field, model_validator
 
-from lookup_core.settings import CacheMode, CacheSettings, FullSettings, WhileLoading
+from lookup_core.settings import CacheMode, CacheSettings, CacheShare, FullSettings, WhileLoading
 from service.config.quantity import duration, factor, size
 from service.config.section import Section, copied, written
 
@@ -21,6 +21,11 @@ class Cache(Section):
     mode: CacheMode = Field(
         default=CacheMode.PARTIAL,
         description="partial: rows that were looked up; full: the whole table; none: no rows",
+    )
+    share: CacheShare = Field(
+        default=CacheShare.AUTO,
+        description="auto: workers on this machine read the cache themselves, through shared"
+        " memory; off: all lookups go by the stream",
     )
     max_bytes: Annotated[int, size("1KiB", "1TiB")] = written("256MiB")
     ttl_s: Annotated[float, duration("1ms")] = written("10m", alias="ttl")

@@ -93,7 +93,7 @@ class Dimension:
             tracer=tracer or NullTracer(),
             clock=clock,
             is_unchanged=self._schema.is_unchanged,
-            shared_caches=shared_caches,
+            shared_caches=shared_caches or SharedCaches(None),
             wake=self._wake.set,
         )
         self._runner: StateRunner | None = None  # since the first description
@@ -204,7 +204,7 @@ class Dimension:
     def shared_folder(self) -> str | None:
         """The folder of its shared cache; None if it is not shared."""
         memory = None if self._runner is None else self._runner.memory
-        return None if memory is None or not memory.is_on else str(memory.folder)
+        return None if memory is None or memory.why_private else str(memory.folder)
 
     def on_cached(self, outcomes: Mapping[Outcome, int], visited: Slots) -> None:
         """Count lookups that readers of the shared cache have answered, and their visits."""
@@ -298,7 +298,7 @@ class Dimension:
         """Levels now and totals since the start; zeros before the schema is known."""
         if self._runner is None:
             return no_statistics(self.settings)
-        current = summed_statistics(self._former, self._runner.state.statistics())
+        current = summed_statistics(self._former, self._runner.statistics())
         return replace(current, connection_wait_s=self._connections.waited_s)
 
     def refresh_statistics(self) -> RefreshStatistics:

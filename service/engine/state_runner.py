@@ -6,7 +6,7 @@ Makes no decision and reads no rows. Lives as long as the schema of its state.
 import asyncio
 import random
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import structlog
 
@@ -22,8 +22,8 @@ from lookup_core.dimension_schema import DimensionSchema
 from lookup_core.errors import BackendError, ErrorCode
 from lookup_core.protection.connection_shares import Ticket
 from lookup_core.rate_limits import EventRateLimit
-from lookup_core.settings import CacheMode, DimensionSettings
-from lookup_core.statistics import InvalidationOrigin
+from lookup_core.settings import CacheMode, CacheShare, DimensionSettings
+from lookup_core.statistics import DimensionStatistics, InvalidationOrigin
 from service.engine.backend_call import BackendCalls
 from service.engine.gathering import Deliver, Submitted
 from service.engine.observer import QueryStatus
@@ -51,7 +51,7 @@ class RunnerParts:
     tracer: Tracer
     clock: Callable[[], float]
     is_unchanged: Callable[[], Awaitable[bool]]  # describes the table again
-    shared_caches: SharedCaches | None
+    shared_caches: SharedCaches
     wake: Callable[[], None]  # a step is due before the time that the last one returned
 
 
@@ -80,12 +80,7 @@ class StateRunner:
     def __init__(self, schema: DimensionSchema, parts: RunnerParts) -> None:
         self.schema = schema
         seed = random.getrandbits(63)
-        self.memory: SharedMemory | None = None
-        if parts.shared_caches is not None and parts.settings.cache.mode is CacheMode.PARTIAL:
-            row = parts.settings.default
-            default = None if row is None else default_row(row, schema.columns)
-            description = CacheDescription(schema, seed, parts.settings.cache, default)
-            self.memory = parts.shared_caches.new(description)
+        self.memory = _shared_memory(schema, seed, parts)
         self.state = DimensionState(parts.settings, schema, seed=seed, memory=self.memory)
         self.wake = parts.wake
         self._parts = parts
@@ -177,9 +172,22 @@ class StateRunner:
         self._carry_out(self.state.abandon(code))
         return removed
 
+    def statistics(self) -> DimensionStatistics:
+        """Levels and totals now."""
+        statistics, memory, cache = self.state.statistics(), self.memory, self.settings.cache
+        if memory is not None:
+            shared = replace(statistics.shared, why_private=memory.why_private, bytes=memory.bytes)
+        elif cache.mode is CacheMode.NONE:
+            shared = replace(statistics.shared, why_private="cache.mode none keeps no rows")
+        elif cache.share is CacheShare.OFF:
+            shared = replace(statistics.shared, why_private="cache.share is off")
+        else:
+            shared = replace(statistics.shared, why_private=self._parts.shared_caches.why_private)
+        return replace(statistics, shared=shared)
+
     def close(self) -> None:
         """Let no reader use the shared cache any more."""
-        if self.memory is not None and self._parts.shared_caches is not None:
+        if self.memory is not None:
             self._parts.shared_caches.remove(self.memory)
             self.memory = None
 
@@ -328,3 +336,13 @@ class StateRunner:
 
 def _has_stale_rows(answer: Answer) -> bool:
     return bool((answer.outcomes == Outcome.STALE).any())
+
+
+def _shared_memory(schema: DimensionSchema, seed: int, parts: RunnerParts) -> SharedMemory | None:
+    settings = parts.settings
+    if settings.cache.mode is CacheMode.NONE or settings.cache.share is CacheShare.OFF:
+        return None
+    default = None
+    if settings.default is not None:
+        default = default_row(settings.default, schema.columns)
+    return parts.shared_caches.new(CacheDescription(schema, seed, settings.cache, default))

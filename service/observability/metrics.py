@@ -89,6 +89,16 @@ CACHE_EVICTIONS = Metric(
     "Entries removed from the cache, by reason.",
     (Label.DIMENSION, Label.REASON),
 )
+CACHE_IS_SHARED = Metric(
+    "sidelook_cache_shared", "1: workers on this machine may read the cache; 0: they may not."
+)
+SHARED_CACHE_BYTES = Metric(
+    "sidelook_shared_cache_bytes", "Size of the files of the cache in shared memory."
+)
+SHARED_LOOKUPS = Metric(
+    "sidelook_shared_lookups_total",
+    "Keys that workers looked up in shared memory; sidelook_lookups_total contains them.",
+)
 IN_FLIGHT_RECORDS = Metric(
     "sidelook_in_flight_records", "Keys of requests and streams without an answer yet."
 )

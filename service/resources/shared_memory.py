@@ -56,11 +56,15 @@ class SharedCaches:
     A process that ends without cleaning up leaves its folder, which the next one removes.
     """
 
-    def __init__(self, parent: Path | None) -> None:
-        """Without `parent`, nothing is shared."""
+    def __init__(
+        self, parent: Path | None, *, why_private: str = "no Unix socket is configured"
+    ) -> None:
+        """Without `parent`, nothing is shared, for this reason."""
         self._parent = parent
+        self.why_private = why_private
         self._numbers = count(1)
         self._caches: list[SharedMemory] = []
+        self._is_draining = False
         self._folder: Path | None = None  # since the first cache
         self._lock: int | None = None
 
@@ -74,11 +78,10 @@ class SharedCaches:
             return cls(None)
         candidates = (socket.parent / "cache", _SHARED_MEMORY / f"sidelook-{os.getuid()}")
         found = next((each for each in candidates if _is_in_memory(each.parent)), None)
+        reason = f"neither {socket.parent} nor {_SHARED_MEMORY} is a tmpfs"
         if found is None:
-            log.warning(
-                "cache.not_shared", reason="no tmpfs", remedy=f"mount one at {socket.parent}"
-            )
-        return cls(found)
+            log.warning("cache.not_shared", reason=reason, remedy=f"mount one at {socket.parent}")
+        return cls(found, why_private=reason)
 
     def new(self, description: CacheDescription) -> "SharedMemory | None":
         """A cache; None, with a log line, if it cannot be shared."""
@@ -87,6 +90,7 @@ class SharedCaches:
         try:
             cache = SharedMemory(self._own_folder() / str(next(self._numbers)), description)
         except OSError as error:
+            self.why_private = str(error)
             log.warning("cache.not_shared", folder=str(self._parent), reason=str(error))
             return None
         self._caches.append(cache)
@@ -102,7 +106,8 @@ class SharedCaches:
         try:
             while True:
                 for cache in self._caches:
-                    cache.extend_lease()
+                    if not self._is_draining:
+                        cache.extend_lease()
                 await asyncio.sleep(_EXTENSION_S)
         finally:
             for cache in [*self._caches]:
@@ -110,6 +115,12 @@ class SharedCaches:
             if self._folder is not None and self._lock is not None:
                 shutil.rmtree(self._folder, ignore_errors=True)
                 os.close(self._lock)
+
+    def drain(self) -> None:
+        """Let no reader begin to use a cache any more."""
+        self._is_draining = True
+        for cache in self._caches:
+            cache.end_lease()
 
     def _own_folder(self) -> Path:
         assert self._parent is not None  # checked by the caller
@@ -172,16 +183,17 @@ class SharedMemory:
         folder.mkdir(mode=_FOLDER_MODE, parents=True)
         self.folder = folder
         self.bytes = 0  # of all files
-        self.is_on = True
+        self.why_private: str | None = None  # while it is shared
         self._is_allowed = True
         self._clock = clock
         self._numbers = count(1)
         self.fence = LockFence(threading.Lock())
-        self._names: dict[int, str] = {}  # {address of the memory: file}
+        self._names: dict[int, str] = {}  # {address of an array or of rows: file}
         lease = self._map(LEASE_FILE, LEASE_BYTES)
         self._counts = np.frombuffer(lease, np.uint64)
         self._times = np.frombuffer(lease, np.float64)
         self._counts[LeaseField.LAYOUT] = LAYOUT_VERSION
+        self._count_changes(is_whole=False)
         self._write_file(DESCRIPTION_FILE, description.encoded())
 
     def zeros(self, count: int, kind: type[Number]) -> npt.NDArray[Number]:
@@ -190,11 +202,13 @@ class SharedMemory:
         if memory is None:
             return np.zeros(count, kind)
         array = np.frombuffer(memory.content, kind, count)
-        self._names[array.ctypes.data] = memory.name
+        self._name(array.ctypes.data, memory)
         return array
 
     def rows(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         """See `CacheMemory`."""
+        if _address(rows) in self._names:  # moved from another table
+            return rows
         measured = pa.MockOutputStream()
         _write(rows, measured)
         memory = self._allocate("rows", measured.size())
@@ -203,12 +217,12 @@ class SharedMemory:
         buffer = pa.py_buffer(memory.content)
         _write(rows, pa.FixedSizeBufferWriter(buffer))
         stored = pa.ipc.open_stream(buffer).read_next_batch()
-        self._names[_address(stored)] = memory.name
+        self._name(_address(stored), memory)
         return stored
 
     def publish(self, view: CacheView) -> None:
         """See `CacheMemory`."""
-        if not self.is_on:
+        if self.why_private is not None:
             return
         arrays = (view.keys.places, view.keys.hashes, view.states.words, view.rows.addresses)
         names = [self._names[array.ctypes.data] for array in arrays]
@@ -232,9 +246,27 @@ class SharedMemory:
         if not is_allowed:
             self.end_lease()
 
+    def begin_change(self) -> None:
+        """See `CacheMemory`."""
+        self._count_changes(is_whole=False)
+        self.fence()
+
+    def end_change(self, *, is_whole: bool) -> None:
+        """See `CacheMemory`."""
+        self.fence()
+        self._count_changes(is_whole=is_whole)
+
+    def confirm(self, fresh_at: float) -> None:
+        """See `CacheMemory`."""
+        self._times[LeaseField.FRESH_AT] = fresh_at
+
+    def _count_changes(self, *, is_whole: bool) -> None:
+        changes = self._counts.item(LeaseField.CHANGES)
+        self._counts[LeaseField.CHANGES] = changes + (changes % 2 == is_whole)
+
     def extend_lease(self) -> None:
         """Let readers use the cache for the next second, if they may."""
-        if self.is_on and self._is_allowed:
+        if self.why_private is None and self._is_allowed:
             self._times[LeaseField.VALID_UNTIL] = self._clock() + _LEASE_S
 
     def end_lease(self) -> None:
@@ -242,7 +274,7 @@ class SharedMemory:
         self._times[LeaseField.VALID_UNTIL] = 0.0
 
     def _allocate(self, kind: str, size: int) -> "_File | None":
-        if not self.is_on:
+        if self.why_private is not None:
             return None
         name = f"{kind}-{next(self._numbers)}"
         try:
@@ -270,9 +302,13 @@ class SharedMemory:
         self.bytes -= size
         (self.folder / name).unlink(missing_ok=True)
 
+    def _name(self, address: int, file: "_File") -> None:
+        self._names[address] = file.name
+        weakref.finalize(file.content, self._names.pop, address)
+
     def close(self) -> None:
         """Let no reader use the cache any more, and remove its files."""
-        self.is_on = False
+        self.why_private = "the sidecar ends, or its table has changed"
         self.end_lease()
         shutil.rmtree(self.folder, ignore_errors=True)
 
@@ -287,7 +323,7 @@ class SharedMemory:
         path.replace(self.folder / name)
 
     def _end(self, error: OSError) -> None:
-        self.is_on = False
+        self.why_private = str(error)
         self.end_lease()
         log.warning("cache.sharing_ended", folder=str(self.folder), reason=str(error))
 

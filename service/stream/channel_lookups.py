@@ -65,6 +65,7 @@ class ChannelLookups:
             Outcome.MISSING: frame.missing,
             Outcome.DEFAULT: frame.defaults,
         }
+        self.admitted.state.on_cached(sum(outcomes.values()), self.queue.now())
         self.context.dimension.on_cached(outcomes, np.frombuffer(frame.visited, "<i4"))
 
     def on_cancel(self, sequence: int) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from lookup_core.cache.cache_view import CacheReader, CacheView
+from lookup_core.cache.cache_view import CacheReader, CacheView, EntryReader
 from lookup_core.cache.cached_answers import CacheDescription
 from lookup_core.cache.entry_states import Lifetimes, StateTable
 from lookup_core.cache.row_store import RowTable
@@ -27,6 +27,8 @@ from lookup_core.cache.shared_layout import (
     LockFence,
 )
 from lookup_core.keys.key_index import KeyTable
+from lookup_core.settings import CacheMode
+from lookup_core.table.full_reader import FullReader
 
 
 class SharedCache:
@@ -47,11 +49,11 @@ class SharedCache:
         self._fence = LockFence(threading.Lock())
         self._lock = threading.Lock()  # of everything below
         self._map = 0  # its number; 0: none
-        self._reader: CacheReader | None = None
+        self._reader: EntryReader | None = None
         self._arrays: dict[str, mmap.mmap] = {}
         self._segments: dict[str, pa.RecordBatch] = {}
 
-    def reader(self) -> CacheReader | None:
+    def reader(self) -> EntryReader | None:
         """The cache as it is; None without a valid lease."""
         with self._lock:
             if self._times.item(LeaseField.VALID_UNTIL) <= self._clock():
@@ -59,6 +61,16 @@ class SharedCache:
             if self._counts.item(LeaseField.MAP) != self._map:
                 self._map_files()
             return self._reader
+
+    @property
+    def fresh_at(self) -> float:
+        """See `TableState`."""
+        return self._times.item(LeaseField.FRESH_AT)
+
+    @property
+    def changes(self) -> int:
+        """See `TableState`."""
+        return self._counts.item(LeaseField.CHANGES)
 
     def release(self) -> None:
         """Unmap what the cache has replaced, or all without a lease, so that it is freed."""
@@ -84,8 +96,13 @@ class SharedCache:
             }
         except FileNotFoundError:  # replaced meanwhile: the next lookup tries again
             return
-        self._reader = CacheReader(self._view(files), self._lifetimes, self._fence)
+        self._reader = self._reader_of(self._view(files))
         self._map = number
+
+    def _reader_of(self, view: CacheView) -> EntryReader:
+        if self.description.settings.mode is CacheMode.FULL:
+            return FullReader(view, self, self._fence)
+        return CacheReader(view, self._lifetimes, self._fence)
 
     def _view(self, files: CacheMap) -> CacheView:
         segments = list(self._segments.values())

@@ -98,6 +98,14 @@ class Unavailable(Reply):
     detail: str
 
 
+class SharedCache(Reply):
+    """The cache in shared memory, which workers on the same machine read themselves."""
+
+    why_private: str | None = Field(description="Why they do not; null if they may.")
+    bytes: Count = Field(description="Of its files.")
+    keys: Count = Field(description="That workers looked up in it.")
+
+
 class Cache(Reply):
     """Settings, levels and totals of the cache."""
 
@@ -105,6 +113,7 @@ class Cache(Reply):
     rows: Count
     bytes: Count
     max_bytes: Count
+    shared: SharedCache
     evictions: Mapping[EvictionReason, Count]
     invalidations: Mapping[InvalidationOrigin, Count]
     ttl_s: Seconds
@@ -255,6 +264,7 @@ class Channel(Reply):
     credit_records: Count
     backlog_records: Count
     in_flight_records: Count
+    shared_keys: Count = Field(description="That the worker looked up in shared memory.")
     watermark_ms: int | None
     is_idle: bool
 

@@ -165,6 +165,7 @@ def _cache(dimension: Dimension, statistics: DimensionStatistics) -> models.Cach
         rows=cache.rows,
         bytes=cache.bytes,
         max_bytes=cache.max_bytes,
+        shared=models.SharedCache.model_validate(statistics.shared),
         evictions=cache.evictions,
         invalidations=statistics.invalidations,
         ttl_s=settings.ttl_s,

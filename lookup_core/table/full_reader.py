@@ -1,0 +1,57 @@
+"""Reader of a full table in shared memory, where an absent key has no row."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Protocol
+
+import numpy as np
+import pyarrow as pa
+
+from lookup_core.cache.cache_view import CacheReader, CacheView, Found, FoundRows
+from lookup_core.cache.entry_states import Lifetimes
+from lookup_core.keys.canonical_keys import CanonicalKeys
+from lookup_core.keys.key_index import ABSENT
+from lookup_core.settings import CacheSettings
+
+# No row expires, and a negative entry is a key whose row is unknown.
+_FOREVER = Lifetimes(CacheSettings(ttl_s=np.inf, negative_ttl_s=0.0))
+
+
+class TableState(Protocol):
+    """What the service tells of the whole table; it changes meanwhile."""
+
+    @property
+    def fresh_at(self) -> float:
+        """All entries are as fresh as that, in monotonic seconds."""
+
+    @property
+    def changes(self) -> int:
+        """A number that grows with each change; even while absent keys have no row."""
+
+
+class FullReader:
+    """Like a `CacheReader`, but keys that are absent from an unchanged table are missing."""
+
+    def __init__(self, view: CacheView, state: TableState, fence: Callable[[], None]) -> None:
+        """`fence` orders the loads before it before those behind it."""
+        self._view = view
+        self._state = state
+        self._fence = fence
+        self._reader = CacheReader(view, _FOREVER, fence)
+
+    def read(self, keys: CanonicalKeys, names: Sequence[str], now: float) -> Found:
+        """The rows of the keys, and the keys without one; `now` is monotonic seconds."""
+        changes, age_s = self._state.changes, now - self._state.fresh_at
+        self._fence()
+        found = self._reader.read(keys, names, now).rows
+        rows = replace(found, ages_s=np.minimum(found.ages_s, age_s))
+        missing = np.delete(np.arange(keys.size), rows.places)
+        if len(missing):
+            slots = self._view.keys.find(keys.hashes.take(missing))
+            missing = missing.compress(slots == ABSENT)
+            self._fence()
+            if changes % 2 or self._state.changes != changes:
+                missing = missing[:0]
+        no_rows = pa.RecordBatch.from_pylist([], pa.schema([]))
+        absent = FoundRows(missing, np.full(len(missing), age_s), no_rows)
+        return Found(rows, absent, np.zeros(0, np.int32))
