@@ -316,10 +316,8 @@ class SharedMemory:
         """Replace a file as a whole."""
         path = self.folder / f"{name}.new"
         file = os.open(path, os.O_CREAT | os.O_TRUNC | os.O_WRONLY, _FILE_MODE)
-        try:
-            os.write(file, content)
-        finally:
-            os.close(file)
+        with os.fdopen(file, "wb") as stream:
+            stream.write(content)
         path.replace(self.folder / name)
 
     def _end(self, error: OSError) -> None:

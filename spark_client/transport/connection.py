@@ -212,6 +212,7 @@ class Connection:
             if self._sessions or (is_connected and idle_s < _IDLE_S):
                 return True
             self._thread = self._transport = None
+            self._caches.clear()
             return False
 
     def _tick_s(self) -> float:
@@ -291,8 +292,10 @@ class Connection:
     def _report_uses(self) -> None:
         for session in self._sessions.values():
             session.report_uses()
-        for cache in self._caches.values():
+        for folder, cache in [*self._caches.items()]:
             cache.release()
+            if not cache.has_lease:  # its sidecar may have ended; a session may still use it
+                del self._caches[folder]
 
     def _release(self, number: int) -> None:
         self._sessions.pop(number, None)

@@ -3,6 +3,7 @@
 `lookup_core.cache.shared_layout` describes the folder.
 """
 
+import logging
 import mmap
 import os
 import threading
@@ -30,6 +31,8 @@ from lookup_core.keys.key_index import KeyTable
 from lookup_core.settings import CacheMode
 from lookup_core.table.full_reader import FullReader
 
+_log = logging.getLogger(__name__)
+
 
 class SharedCache:
     """The files of one cache, mapped read-only; for any thread."""
@@ -49,6 +52,7 @@ class SharedCache:
         self._fence = LockFence(threading.Lock())
         self._lock = threading.Lock()  # of everything below
         self._map = 0  # its number; 0: none
+        self._is_failing = False
         self._reader: EntryReader | None = None
         self._arrays: dict[str, mmap.mmap] = {}
         self._segments: dict[str, pa.RecordBatch] = {}
@@ -56,7 +60,7 @@ class SharedCache:
     def reader(self) -> EntryReader | None:
         """The cache as it is; None without a valid lease."""
         with self._lock:
-            if self._times.item(LeaseField.VALID_UNTIL) <= self._clock():
+            if not self.has_lease:
                 return None
             if self._counts.item(LeaseField.MAP) != self._map:
                 self._map_files()
@@ -72,10 +76,15 @@ class SharedCache:
         """See `TableState`."""
         return self._counts.item(LeaseField.CHANGES)
 
+    @property
+    def has_lease(self) -> bool:
+        """Whether it may be read now."""
+        return self._times.item(LeaseField.VALID_UNTIL) > self._clock()
+
     def release(self) -> None:
         """Unmap what the cache has replaced, or all without a lease, so that it is freed."""
         with self._lock:
-            if self._times.item(LeaseField.VALID_UNTIL) <= self._clock():
+            if not self.has_lease:
                 self._map, self._reader = 0, None
                 self._arrays, self._segments = {}, {}
             elif self._map not in {0, self._counts.item(LeaseField.MAP)}:
@@ -96,6 +105,12 @@ class SharedCache:
             }
         except FileNotFoundError:  # replaced meanwhile: the next lookup tries again
             return
+        except OSError as error:  # such as too many open files, or a limit of the address space
+            if not self._is_failing:
+                _log.warning("lookups bypass the shared cache %s: %s", self._folder, error)
+            self._is_failing = True
+            return
+        self._is_failing = False
         self._reader = self._reader_of(self._view(files))
         self._map = number
 
