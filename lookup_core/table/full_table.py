@@ -40,8 +40,7 @@ class FullTable:
         self._schema = schema
         self._memory = OwnMemory() if memory is None else memory
         self._configured_bytes = self._max_bytes = settings.max_bytes
-        self._table = TableRows(schema, settings.max_bytes, self._memory)
-        self._table.entries.publish()
+        self._table = self._empty_table()
         self._suspects: Hashes = np.zeros(0, np.uint64)
         self.is_whole = False  # a load ended: keys that are not in the table have no row
         self._fresh_at = 0.0
@@ -279,10 +278,15 @@ class FullTable:
     def _clear(self) -> int:
         count = self._row_count
         self._evictions[EvictionReason.INVALIDATED] += count
-        self._table = TableRows(self._schema, self._configured_bytes, self._memory)
+        self._table = self._empty_table()
         self._suspects = np.zeros(0, np.uint64)
         self.is_whole, self._reload = False, None
         return count
+
+    def _empty_table(self) -> TableRows:
+        table = TableRows(self._schema, self._configured_bytes, self._memory)
+        table.entries.publish()
+        return table
 
     @contextmanager
     def _changing(self) -> Iterator[None]:
@@ -291,5 +295,6 @@ class FullTable:
         try:
             yield
         finally:
-            self._table.entries.publish()
+            if self.is_whole:  # before, readers know no row, although changes may have brought some
+                self._table.entries.publish()
             self._memory.end_change(is_whole=self.is_whole and not self._suspects.size)

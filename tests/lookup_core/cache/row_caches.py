@@ -80,7 +80,7 @@ class CacheKind:
         hits = np.flatnonzero(probe.is_row | probe.is_stale)
         gathered = cache.rows(probe.slots[hits], self.schema.columns.names)
         found: list[object] = ["missing" if missing else None for missing in probe.is_missing]
-        for at, row in zip(hits[gathered.order].tolist(), _tuples(gathered.rows), strict=True):
+        for at, row in zip(hits[gathered.order].tolist(), tuples(gathered.rows), strict=True):
             found[at] = row
         return found
 
@@ -98,7 +98,7 @@ class CacheKind:
 
     def row(self, value: int) -> object:
         """How `found` shows the row with this value."""
-        return next(iter(_tuples(self.rows([value]))))
+        return next(iter(tuples(self.rows([value]))))
 
 
 def evictions(cache: RowCache) -> dict[EvictionReason, int]:
@@ -112,7 +112,8 @@ def _column(numbers: Sequence[int], kind: pa.DataType) -> pa.Array:
     return pa.array(numbers, pa.int64()).cast(kind)
 
 
-def _tuples(rows: pa.RecordBatch) -> list[tuple[object, ...]]:
+def tuples(rows: pa.RecordBatch) -> list[tuple[object, ...]]:
+    """The values of each row."""
     columns = [column.to_pylist() for column in rows.columns]
     return [tuple(column[at] for column in columns) for at in range(rows.num_rows)]
 

@@ -5,11 +5,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from lookup_core.cache.cache_memory import OwnMemory
+from lookup_core.cache.cache_view import CacheView
+from lookup_core.cache.entry_states import Seconds
 from lookup_core.keys.canonical_keys import Hashes
 from lookup_core.settings import CacheSettings
+from lookup_core.table.full_reader import FullReader, TableState
 from lookup_core.table.full_table import FullTable
 from lookup_core.table.reload import Reload
-from tests.lookup_core.cache.row_caches import CacheKind
+from tests.lookup_core.cache.row_caches import CacheKind, tuples
 
 NOTHING_UNSEEN: Hashes = np.zeros(0, np.uint64)
 ROOMY = 2**20
@@ -19,17 +23,52 @@ GONE = "gone"
 CHANGED = "changed"
 
 
+class ReadMemory(OwnMemory):
+    """Memory of this process, which readers use as if they were in another one."""
+
+    is_shared = True
+
+    def __init__(self) -> None:
+        self.view: CacheView | None = None
+        self.fresh_at = 0.0
+        self.changes = 1
+
+    def publish(self, view: CacheView) -> None:
+        """See `CacheMemory`."""
+        self.view = view
+
+    def begin_change(self) -> None:
+        """See `CacheMemory`."""
+        self.changes += self.changes % 2 == 0
+
+    def end_change(self, *, is_whole: bool) -> None:
+        """See `CacheMemory`."""
+        self.changes += is_whole
+
+    def confirm(self, fresh_at: float) -> None:
+        """See `CacheMemory`."""
+        self.fresh_at = fresh_at
+
+    def reader(self, state: TableState | None = None) -> FullReader:
+        """A reader of the table as it is."""
+        assert self.view is not None
+        return FullReader(self.view, state or self, self.fence)
+
+
 @dataclass(frozen=True, slots=True)
 class NumberTable:
     """A table of one kind of dimension."""
 
     kind: CacheKind
     table: FullTable
+    memory: ReadMemory
 
     @classmethod
     def empty(cls, kind: CacheKind, *, max_bytes: int = ROOMY) -> "NumberTable":
         """A table that was never loaded."""
-        return cls(kind, FullTable(kind.schema, CacheSettings(max_bytes=max_bytes)))
+        memory = ReadMemory()
+        table = FullTable(kind.schema, CacheSettings(max_bytes=max_bytes), memory)
+        return cls(kind, table, memory)
 
     @classmethod
     def loaded(
@@ -85,7 +124,40 @@ class NumberTable:
         """The value of each key's row, "missing", or None for an unknown key."""
         probe = self.table.probe(self.kind.keys(numbers), now)
         assert not probe.is_stale.any()
-        return self.kind.found(self.table, probe)
+        found = self.kind.found(self.table, probe)
+        self.check_reader(numbers, found, probe.ages_s, now=now)
+        return found
+
+    def check_reader(
+        self, numbers: Sequence[int], expected: Sequence[object], ages_s: Seconds, *, now: float
+    ) -> None:
+        """A reader finds the same, and may not know keys that have the hash of another one."""
+        found, found_ages_s = self.read_by_others(numbers, now=now)
+        if self.memory.changes % 2:  # with suspects, a reader knows no missing key
+            expected = [None if each == "missing" else each for each in expected]
+        if self.kind.hash_count is not None:
+            expected = [
+                own if it is not None else None for own, it in zip(expected, found, strict=True)
+            ]
+        assert found == expected
+        assert found_ages_s == ages_s[_known(found)].tolist()
+
+    def read_by_others(
+        self, numbers: Sequence[int], *, now: float = 0.0, state: TableState | None = None
+    ) -> tuple[list[object], list[float]]:
+        """What a reader finds, as `found` shows it, and the ages of what it knows."""
+        names = self.kind.schema.columns.names
+        read = self.memory.reader(state).read(self.kind.keys(numbers), names, now)
+        assert not read.visited.size
+        found: list[object] = [None] * len(numbers)
+        ages_s = np.zeros(len(numbers))
+        for at, row in zip(read.rows.places.tolist(), tuples(read.rows.rows), strict=True):
+            found[at] = row
+        for at in read.missing.places.tolist():
+            found[at] = "missing"
+        for each in (read.rows, read.missing):
+            ages_s[each.places] = each.ages_s
+        return found, ages_s[_known(found)].tolist()
 
     def hit(self, number: int, *, now: float = 0.0) -> object:
         """The value of one key's row; None without a hit."""
@@ -94,3 +166,7 @@ class NumberTable:
     def rows(self, *values: int) -> list[object]:
         """Rows with these values, as `found` shows them."""
         return [self.kind.row(value) for value in values]
+
+
+def _known(found: Sequence[object]) -> list[int]:
+    return [at for at, each in enumerate(found) if each is not None]

@@ -339,3 +339,27 @@ def test_equal_values_are_unchanged(
     assert same_rows(wide[0], other).tolist() == expected
     assert same_rows(wide[0], wide[1]).all()
     assert same_rows(ours.select([]), theirs.select([])).tolist() == [True] * len(left)
+
+
+class ChangingState:
+    """A table that changes while a reader reads it."""
+
+    fresh_at = 0.0
+
+    def __init__(self) -> None:
+        self._changes = 0
+
+    @property
+    def changes(self) -> int:
+        """Two more at each look."""
+        self._changes += 2
+        return self._changes
+
+
+def test_reader_knows_no_missing_key_of_a_changing_table(kind: CacheKind) -> None:
+    """A key that is absent while the table changes may have a row: it is unknown."""
+    table = NumberTable.loaded(kind, LOADED)
+
+    found, _ = table.read_by_others([1, 3], state=ChangingState())
+
+    assert found == [*table.rows(10), None]
