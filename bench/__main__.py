@@ -23,6 +23,7 @@ from bench.fairness import fairness
 from bench.growth import growth
 from bench.hit_rates import hit_rates
 from bench.http_load import http_load
+from bench.invalidation import invalidation
 from bench.memory import memory
 from bench.one_pass import one_pass
 from bench.row_bytes import row_bytes
@@ -47,6 +48,7 @@ PARTS: dict[str, Part] = {
     "one-pass": one_pass,
     "wide": wide_records,
     "cold": cold,
+    "invalidation": invalidation,
     "http": http_load,
     "growth": growth,
     "row-bytes": row_bytes,

@@ -3,6 +3,7 @@
 Everything is done from outside, through the interfaces that operators use.
 """
 
+import json
 import socket
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
@@ -35,13 +36,25 @@ class SidecarUnderTest:
 
     def empty_cache(self) -> None:
         """Invalidate all rows; raises HTTPException if the sidecar refuses."""
+        with self.admin() as admin:
+            invalidate(admin, {"all": True})
+
+    @contextmanager
+    def admin(self) -> Iterator[HTTPConnection]:
+        """Connect to the Unix socket, whose owner is an admin."""
         connection = HTTPConnection("sidecar")
         with closing(connection), socket.socket(socket.AF_UNIX) as connection.sock:
-            connection.sock.connect(str(self.sidecar.socket))  # its owner is an admin
-            connection.request("POST", _INVALIDATE, '{"all": true}', _JSON)
-            answer = connection.getresponse()
-            if answer.status != HTTPStatus.OK:
-                raise HTTPException(answer.read().decode())
+            connection.sock.connect(str(self.sidecar.socket))
+            yield connection
+
+
+def invalidate(admin: HTTPConnection, what: Mapping[str, object]) -> None:
+    """Invalidate rows; raises HTTPException if the sidecar refuses."""
+    admin.request("POST", _INVALIDATE, json.dumps(what), _JSON)
+    answer = admin.getresponse()
+    body = answer.read()
+    if answer.status != HTTPStatus.OK:
+        raise HTTPException(body.decode())
 
 
 @contextmanager
