@@ -78,7 +78,13 @@ def report(console: Console, enriched: pa.Table, totals: Sequence[Totals]) -> No
         console.print()
         console.print(table)
         console.print(*legend, sep="\n")
+    shared, keys = (sum(each) for each in zip(*map(_keys, totals), strict=True))
+    console.print(f"{shared:,} of {keys:,} keys were looked up in shared memory, without a message")
     console.print()
+
+
+def _keys(totals: Totals) -> tuple[int, int]:
+    return totals.shared_keys, sum(totals.sidecar_outcomes.values())
 
 
 def _samples(enriched: pa.Table) -> Table:

@@ -9,15 +9,16 @@ from prometheus_client.parser import text_string_to_metric_families
 from demo.dimension import Dimension
 
 LOOKUPS = "sidelook_lookups_total"
+SHARED = "sidelook_shared_lookups_total"
 QUERIES = "sidelook_backend_queries_total"
 HIT = ("hit", "stale")  # answered from the cache
 FAILED = ("timeout", "error")
 
 
 def dimension_counts(metrics: str, dimension: str, metric: str) -> dict[str, int]:
-    """Return {other label: value} of one metric of one dimension."""
+    """Return {other label, "" without one: value} of one metric of one dimension."""
     return {
-        next(value for name, value in sample.labels.items() if name != "dimension"): int(
+        next((value for name, value in sample.labels.items() if name != "dimension"), ""): int(
             sample.value
         )
         for family in text_string_to_metric_families(metrics)
@@ -37,6 +38,7 @@ class Totals:
     queries: int  # executed lookups in PostgreSQL's log
     sidecar_outcomes: dict[str, int]  # of keys: equal keys of a batch are sent once
     sidecar_queries: int
+    shared_keys: int  # that Spark's workers looked up in shared memory
 
     def records_with(self, *outcomes: str) -> int:
         """Return the number of records with one of the outcomes."""
@@ -55,4 +57,5 @@ def count_totals(dimension: Dimension, enriched: pa.Table, *, queries: int, metr
         queries=queries,
         sidecar_outcomes=dimension_counts(metrics, dimension.name, LOOKUPS),
         sidecar_queries=sum(dimension_counts(metrics, dimension.name, QUERIES).values()),
+        shared_keys=sum(dimension_counts(metrics, dimension.name, SHARED).values()),
     )

@@ -18,6 +18,7 @@ METRICS = "".join(
     f'sidelook_backend_queries_total{{dimension="{dimension.name}",result="ok"}} 5\n'
     f'sidelook_backend_queries_total{{dimension="{dimension.name}",result="timeout"}} 2\n'
     f'sidelook_lookups_total{{outcome="hit",dimension="{dimension.name}"}} 100\n'
+    f'sidelook_shared_lookups_total{{dimension="{dimension.name}"}} 3\n'
     for dimension in DIMENSIONS
 )
 LOOKUP = """\
@@ -137,6 +138,7 @@ def test_totals_come_from_three_sources() -> None:
         queries=4,
         sidecar_outcomes={"hit": 100},
         sidecar_queries=7,
+        shared_keys=3,
     )
     assert totals.records_with("hit", "stale", "error") == 3
     assert dimension_counts(METRICS, "unknown", LOOKUPS) == {}
