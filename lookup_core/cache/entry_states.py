@@ -19,7 +19,6 @@ MAX_VISITS = 3
 
 _TICK_SHIFT = 3
 _NEGATIVE_BIT = 4
-_LAST_WORD = 2**32 - 1
 _TICKS = 2 ** (32 - _TICK_SHIFT)
 _LEAST_TICK_S = 2.0**-20
 _SHARE_BITS = 24  # of a hash, for the jitter of the time to live
@@ -103,11 +102,9 @@ class EntryStates:
         """The state of one slot."""
         return self.table.words.item(slot)
 
-    def oldest_age_s(self, free: Slots, now: float) -> float:
-        """The age of the oldest entry; there is one, and none in the free slots."""
-        words = self.table.words.copy()
-        words[free] = _LAST_WORD
-        return self.table.age_s(int(words.min()), now)
+    def oldest_age_s(self, is_used: Mask, now: float) -> float:
+        """The age of the oldest entry in the used slots; there is one."""
+        return self.table.age_s(int(self.table.words[is_used].min()), now)
 
     def visit(self, slots: Slots, words: Words) -> None:
         """Count a visit of these slots with these states; duplicates are one visit."""

@@ -191,7 +191,7 @@ class RowCache:
         """The age of the oldest entry, the maximal staleness of an answer; None if it is empty."""
         if not len(self._entries):
             return None
-        return self._entries.states.oldest_age_s(self._entries.index.free_slots(), now)
+        return self._entries.states.oldest_age_s(self._entries.rows.is_used, now)
 
     def statistics(self) -> CacheStatistics:
         """Levels and totals now."""

@@ -234,6 +234,11 @@ class RowStore:
             )
         return self._table
 
+    @property
+    def is_used(self) -> npt.NDArray[np.bool_]:
+        """Which slots have a row."""
+        return self._addresses != _NOWHERE
+
     def gather(self, slots: Slots, names: Sequence[str]) -> Gathered:
         """The rows of slots that have one, duplicates allowed: see `RowTable`."""
         return self.table.gather(self._addresses.take(slots), names)

@@ -1,7 +1,7 @@
 """Key index: open addressing on numpy arrays maps whole batches of keys to slots.
 
-The table stores slots, a dense array their hashes: 4 bytes for a place and 12 for a slot. The data
-of a slot belongs to the owner of the index.
+The table stores slots, a dense array their hashes: 4 bytes for a place and 8 for a slot, besides a
+small stack of free slots. The data of a slot belongs to the owner of the index.
 
 Linear probing: Knuth, TAOCP vol. 3, 6.4, Algorithm L; removed places are marked and reused.
 """
@@ -27,8 +27,8 @@ _LEAST_PLACES = 1024
 _MAX_LOAD = 0.6  # used and removed places; above, chains become long
 _NEW_LOAD = 0.5  # at most, in a new table
 _LEAST_SLOTS = _LEAST_PLACES // 2
-_BYTES_BY_SLOT = 8 + 4  # the hash, and the entry in the free list
-_SLOT_MULTIPLE = 8  # of the number of slots
+_SLOT_MULTIPLE = 16  # of the number of slots
+_FREE_SHARE = 16  # of this many slots, one fits the stack of free slots
 _MAX_STEPS = 32  # of a chain, probed at once
 _FEW_KEYS = 500
 _FIRST_STEPS = np.arange(5)[:, None]  # of the chains of few keys
@@ -139,8 +139,10 @@ class KeyIndex:
         """`zeros` allocates the arrays of `table`."""
         self._zeros = zeros
         self.table = KeyTable(self._places(_LEAST_PLACES), zeros(_LEAST_SLOTS, np.uint64))
-        self._free: Slots = np.arange(_LEAST_SLOTS, dtype=np.int32)  # a stack of slots
-        self._free_count = len(self._free)
+        self._next_slot = 0  # it and all later ones were never used
+        # A stack of some slots that were removed; a search of the table finds the others.
+        self._free: Slots = np.empty(_LEAST_SLOTS // _FREE_SHARE, np.int32)
+        self._free_count = 0
         self._used = 0
         self._removed = 0
 
@@ -164,7 +166,7 @@ class KeyIndex:
     def more_bytes(self, count: int, *, kept: int) -> int:
         """The bytes that `count` insertions add, as above."""
         more_places = self._places_for(count, kept=kept) - len(self.table.places)
-        return 4 * more_places + _BYTES_BY_SLOT * self.more_slots(count, kept=kept)
+        return 4 * more_places + _bytes_of(self.more_slots(count, kept=kept))
 
     @staticmethod
     def least_slots(count: int) -> int:
@@ -174,7 +176,7 @@ class KeyIndex:
     @staticmethod
     def least_bytes(count: int) -> int:
         """The memory of such an index."""
-        return _BYTES_BY_SLOT * KeyIndex.least_slots(count) + 4 * _least_places(count)
+        return _bytes_of(KeyIndex.least_slots(count)) + 4 * _least_places(count)
 
     def find(self, hashes: Hashes, is_same_key: IsSameKey | None = None) -> Slots:
         """The slot of each key, or ABSENT."""
@@ -198,6 +200,7 @@ class KeyIndex:
             pending, places = pending[~is_match], self._next_places(places[~is_match])
         self._used -= len(slots)
         self._removed += len(slots)
+        slots = slots[: len(self._free) - self._free_count]
         self._free[self._free_count : self._free_count + len(slots)] = slots
         self._free_count += len(slots)
 
@@ -208,18 +211,14 @@ class KeyIndex:
         hashes = self._zeros(slot_count, np.uint64)
         hashes[: len(kept)] = self.table.hashes[kept]
         self.table = KeyTable(self.table.places, hashes)
-        self._free_count = slot_count - len(kept)
-        self._free = np.arange(len(kept), len(kept) + slot_count, dtype=np.int32)
+        self._next_slot, self._free_count = len(kept), 0
+        self._free = np.empty(slot_count // _FREE_SHARE, np.int32)
         self._make_table(_least_places(len(kept)), np.arange(len(kept), dtype=np.int32))
         return kept
 
     def used_slots(self) -> Slots:
         """All slots with a key, in no order."""
         return self.table.places[self.table.places >= 0]
-
-    def free_slots(self) -> Slots:
-        """All slots without a key, in no order; faster than `used_slots`."""
-        return self._free[: self._free_count]
 
     def hashes_of(self, slots: Slots) -> Hashes:
         """The hashes of the keys in these slots."""
@@ -229,7 +228,11 @@ class KeyIndex:
         """For tests: used and free slots are distinct and complete, and counts match."""
         used = self.used_slots()
         assert len(np.unique(used)) == len(used) == self._used
-        assert self._used + self._free_count == self.slot_count
+        assert self._used <= self._next_slot <= self.slot_count
+        free = self._free[: self._free_count]
+        assert len(np.unique(free)) == len(free)
+        assert not len(np.intersect1d(free, used))
+        assert (free < self._next_slot).all()
         assert self._removed == int((self.table.places == _REMOVED).sum())
         assert (self._used + self._removed) < len(self.table.places)
 
@@ -242,10 +245,23 @@ class KeyIndex:
         return (places + 1) & (len(self.table.places) - 1)
 
     def _allocate(self, count: int) -> Slots:
-        if self._free_count < count:
+        if self.slot_count - self._used < count:
             self._add_slots(self._slots_for(self._used + count))
-        self._free_count -= count
-        return self._free[self._free_count : self._free_count + count].copy()
+        reused = min(count, self._free_count)
+        self._free_count -= reused
+        slots = self._free[self._free_count : self._free_count + reused]
+        first = self._next_slot
+        self._next_slot = min(first + count - reused, self.slot_count)
+        slots = np.concatenate((slots, np.arange(first, self._next_slot, dtype=np.int32)))
+        if len(slots) == count:
+            return slots
+        is_free = np.ones(self.slot_count, np.bool_)
+        is_free[self.used_slots()] = is_free[slots] = False
+        free = np.flatnonzero(is_free).astype(np.int32)
+        more, left = np.split(free, [count - len(slots)])
+        self._free_count = min(len(left), len(self._free))
+        self._free[: self._free_count] = left[: self._free_count]
+        return np.concatenate((slots, more))
 
     def _slots_for(self, count: int) -> int:
         slots = self.slot_count
@@ -253,14 +269,13 @@ class KeyIndex:
         return slots if count <= slots else _rounded_slots(max(slots + slots // 4, count))
 
     def _add_slots(self, slot_count: int) -> None:
-        before, more = self.slot_count, slot_count - self.slot_count
+        before = self.slot_count
         hashes = self._zeros(slot_count, np.uint64)
         hashes[:before] = self.table.hashes
         self.table = KeyTable(self.table.places, hashes)
-        free = np.empty(slot_count, np.int32)
+        free = np.empty(slot_count // _FREE_SHARE, np.int32)
         free[: self._free_count] = self._free[: self._free_count]
-        free[self._free_count : self._free_count + more] = np.arange(before, slot_count)
-        self._free, self._free_count = free, self._free_count + more
+        self._free = free
 
     def _make_places(self, count: int) -> None:
         if self._has_places(count):
@@ -298,6 +313,11 @@ class KeyIndex:
             has_won = is_free & (self.table.places[places] == pending)
             self._removed -= int((before[has_won] == _REMOVED).sum())
             pending, places = pending[~has_won], self._next_places(places[~has_won])
+
+
+def _bytes_of(slots: int) -> int:
+    """Memory by slot: the hashes and the stack; `slots` is a multiple of `_SLOT_MULTIPLE`."""
+    return 8 * slots + 4 * (slots // _FREE_SHARE)
 
 
 def _rounded_slots(slots: int) -> int:

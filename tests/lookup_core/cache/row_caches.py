@@ -18,7 +18,7 @@ from lookup_core.table.full_table import FullTable
 
 TTL_S = 8.0
 NEGATIVE_TTL_S = 2.0
-OVERHEAD_BYTES = 15_360  # of a cache without rows
+OVERHEAD_BYTES = 13_440  # of a cache without rows
 
 
 @dataclass(frozen=True, slots=True)
