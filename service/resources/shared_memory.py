@@ -45,7 +45,7 @@ Number = TypeVar("Number", bound=np.generic)
 _FOLDER_MODE = 0o750
 _FILE_MODE = 0o640
 _LOCK_FILE = "lock"
-_SHARED_MEMORY = Path("/dev/shm")  # noqa: S108  # the folder below it has mode 0750
+SHARED_MEMORY = Path("/dev/shm")  # noqa: S108  # the folder below it has mode 0750
 _LEASE_S = 0.6
 _EXTENSION_S = 0.15
 
@@ -76,9 +76,9 @@ class SharedCaches:
         """
         if socket is None:  # no reader is on this machine, as far as is known
             return cls(None)
-        candidates = (socket.parent / "cache", _SHARED_MEMORY / f"sidelook-{os.getuid()}")
+        candidates = (socket.parent / "cache", SHARED_MEMORY / f"sidelook-{os.getuid()}")
         found = next((each for each in candidates if _is_in_memory(each.parent)), None)
-        reason = f"neither {socket.parent} nor {_SHARED_MEMORY} is a tmpfs"
+        reason = f"neither {socket.parent} nor {SHARED_MEMORY} is a tmpfs"
         if found is None:
             log.warning("cache.not_shared", reason=reason, remedy=f"mount one at {socket.parent}")
         return cls(found, why_private=reason)
