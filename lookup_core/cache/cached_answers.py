@@ -97,7 +97,11 @@ class CachedLookup:
         columns: Sequence[str],
         options: LookupOptions,
     ) -> None:
-        """`key` has the fields of the lookups. Raises InvalidRequest if they do not fit."""
+        """`key` has the fields of the lookups, in their order, with the names of the dimension's.
+
+        Raises InvalidRequest if they do not fit.
+        """
+        self._names = key.names
         self._casts = KeyCasts(key, description.schema)
         self._seed = description.seed
         self._columns = tuple(columns)
@@ -110,7 +114,7 @@ class CachedLookup:
 
     def answers(self, reader: EntryReader, keys: pa.RecordBatch, now: float) -> CachedAnswers:
         """Answer what the cache knows; `now` is monotonic seconds."""
-        typed = self._casts.typed_keys(keys)
+        typed = self._casts.typed_keys(keys.rename_columns(self._names))
         is_open = np.ones(typed.size, np.bool_)
         answers = []
         if len(typed.nulls):

@@ -20,6 +20,7 @@ from lookup_core.cache.cached_answers import CachedAnswers, CachedLookup
 from lookup_core.dimension_schema import VersionColumns
 from lookup_core.errors import ProtocolViolation, SidelookError
 from lookup_core.keys.key_index import Slots
+from lookup_core.keys.typed_keys import named_key
 from lookup_core.protocol import frames
 from lookup_core.protocol.backlog import ChannelAnswer
 from lookup_core.protocol.client_channel import ClientChannel
@@ -285,7 +286,7 @@ class ChannelSession:
             return None
         lookup = CachedLookup(
             cache.description,
-            key=request.key,
+            key=named_key(request.key, cache.description.schema),
             columns=opened.columns.names,
             options=request.options,
         )
