@@ -24,6 +24,7 @@ from service.engine.observer import QueryStatus
 from service.engine.refresher import RefreshSources
 from service.engine.shared_connections import ConnectionShare
 from service.engine.tracer import Tracer
+from service.resources.shared_memory import SharedCaches
 
 SCHEMA = DimensionSchema(
     pa.schema({"id": pa.int64()}), pa.schema({"name": pa.utf8(), "tier": pa.int32()})
@@ -197,6 +198,7 @@ async def running(
     sources: RefreshSources | None = None,
     observer: DiaryObserver | None = None,
     tracer: Tracer | None = None,
+    shared_caches: SharedCaches | None = None,
     clock: Callable[[], float] | None = None,
     described_s: float = PATIENCE_S,
 ) -> AsyncIterator[Dimension]:
@@ -208,6 +210,7 @@ async def running(
         sources=sources,
         observer=observer,
         tracer=tracer,
+        shared_caches=shared_caches,
         clock=clock or asyncio.get_running_loop().time,
     )
     async with asyncio.TaskGroup() as tasks, asyncio.timeout(PATIENCE_S):
