@@ -1,37 +1,70 @@
-"""Reads of a cache that changes meanwhile: every order of stores and loads."""
+"""Reads of a cache that changes meanwhile: every order of loads and stores.
 
-from collections.abc import Callable, Sequence
+With weak memory as well: loads and stores between two fences are then in any order.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from typing import cast
 
 import numpy as np
 import pytest
 
-from lookup_core.cache.cache_view import CacheReader
+from lookup_core.cache.cache_view import CacheReader, CacheView
+from lookup_core.cache.cached_entries import CachedEntries, Newcomers
 from lookup_core.cache.entry_states import Lifetimes
 from lookup_core.cache.row_cache import RowCache
+from lookup_core.cache.row_store import RowQueue
 from lookup_core.settings import CacheSettings
-from tests.lookup_core.cache.interleaving import WatchedMemory, interleavings
-from tests.lookup_core.cache.row_caches import KINDS, CacheKind
+from tests.lookup_core.cache.broken_reader import (
+    WITHOUT_ADDRESSES,
+    WITHOUT_ANY,
+    WITHOUT_HASHES,
+    WITHOUT_KEYS,
+    broken_reader,
+)
+from tests.lookup_core.cache.interleaving import WatchedMemory
+from tests.lookup_core.cache.row_caches import KINDS, OVERHEAD_BYTES, CacheKind
 
-NOW = 1.0
+TTL_S = 3_600.0
+NOW = 6_000.0
+LATER_S = 3_000.0  # the first ticks of this time to live end before
 GENERATION = 1_000  # rows of the first generation show the key's number, later ones this much more
+MISSING = "missing"
+NUMBERS = KINDS["number"]
+SAME_HASH = CacheKind(KINDS["text"].schema, hash_count=1)
+
+
+def nothing() -> None:
+    """Order nothing."""
+
+
+Entry = int | str | None  # a row's value, MISSING, or no entry
+Reader = Callable[..., CacheReader]
 
 
 class Writer:
     """A cache whose rows show their key and their generation."""
 
-    def __init__(self, kind: CacheKind, max_bytes: int = 2**20) -> None:
+    def __init__(self, kind: CacheKind, memory: WatchedMemory, max_bytes: int) -> None:
         self.kind = kind
-        self.memory = WatchedMemory()
-        self.settings = CacheSettings(max_bytes=max_bytes, ttl_s=60.0, negative_ttl_s=60.0)
-        self.cache = RowCache(kind.schema, self.settings, self.memory)
+        self.memory = memory
+        settings = CacheSettings(max_bytes=max_bytes, ttl_s=TTL_S, negative_ttl_s=TTL_S)
+        self.lifetimes = Lifetimes(settings)
+        self.cache = RowCache(kind.schema, settings, memory)
 
-    def put(self, *numbers: int, generation: int = 0) -> None:
+    @property
+    def entries(self) -> CachedEntries:
+        """The parts of the cache."""
+        return self.cache._entries
+
+    def put(self, *numbers: int, generation: int = 0, age_s: float = 0.0) -> None:
         """Cache a row of this generation for each of these keys."""
         values = [number + generation * GENERATION for number in numbers]
         every = np.ones(len(numbers), np.bool_)
         keys, rows = self.kind.keys(numbers), self.kind.rows(values)
-        self.cache.fill(keys, every, rows=rows, read_at=NOW, now=NOW)
+        self.cache.fill(keys, every, rows=rows, read_at=NOW - age_s, now=NOW - age_s)
 
     def miss(self, *numbers: int) -> None:
         """Cache a negative entry for each of these keys."""
@@ -43,59 +76,297 @@ class Writer:
         """Invalidate keys."""
         self.cache.invalidate(self.kind.keys(numbers))
 
-    def read(self, number: int, times: Sequence[int] = (2**31,)) -> int | str | None:
-        """What a reader with loads at these times finds: a row's value, "missing", or None."""
-        reader = CacheReader(
-            self.memory.read_at(*times), Lifetimes(self.settings), self.memory.fence
+    def visit(self, *numbers: int) -> None:
+        """Look keys up."""
+        self.cache.probe(self.kind.keys(numbers), NOW)
+
+    def shrink(self) -> None:
+        """Renumber the slots."""
+        self.entries.shrink()
+        self.entries.publish()
+
+    def split(self) -> None:
+        """Divide the rows of the oldest segment into segments of some rows each."""
+        self.entries.rows.is_roomy = False
+        self.entries.rows.queues[RowQueue.SMALL].unit_bytes = 150
+        self.entries.rows.split_oldest(RowQueue.SMALL)
+        self.entries.publish()
+
+    def limit_addresses(self, count: int) -> None:
+        """Let addresses run out after this number."""
+        self.entries.rows._address_count = count
+
+    def remove_fences(self) -> None:
+        """A fault: let stores become visible in any order."""
+        self.memory.has_fences = False
+
+    def newcomers(self, number: int) -> Newcomers:
+        """A new entry."""
+        every = np.ones(1, np.bool_)
+        keys, rows = self.kind.keys([number]), self.kind.rows([number])
+        return self.entries.newcomers(keys, every, queue=RowQueue.SMALL, rows=rows)
+
+    def replace_in_place(self, former: int, number: int) -> None:
+        """A fault: give the slot of a key to another one without taking its row away before."""
+        self.entries.index.remove(self.entries.find(self.kind.keys([former])))
+        self.entries.add([self.newcomers(number)], read_at=NOW)
+        self.entries.publish()
+
+    def put_states_last(self, number: int, *, age_s: float) -> None:
+        """A fault: publish an entry before it has its state."""
+        newcomers = self.newcomers(number)
+        slots = self.entries.index.insert(newcomers.hashes)
+        self.entries.rows.put(slots, newcomers.stored, newcomers.queue)
+        self.entries.publish()
+        self.entries.states.begin(slots, read_at=NOW - age_s, is_negative=False)
+
+    def at_rest(self, numbers: Sequence[int]) -> list[Entry]:
+        """The entries that the cache itself knows."""
+        found = self.kind.found_at(self.cache, numbers, NOW)
+        return [cast("Entry", each[0] if isinstance(each, tuple) else each) for each in found]
+
+    def read(self, numbers: Sequence[int], reader: Reader) -> list[Entry]:
+        """The entries that a reader finds."""
+        _, view = self.memory.view()
+        found = reader(view, self.lifetimes, self.memory.fence).read(
+            self.kind.keys(numbers), ["position"], NOW
         )
-        found = reader.read(self.kind.keys([number]), ["position"], NOW)
-        self.memory.is_read = False
-        if len(found.missing.places):
-            return "missing"
+        entries: list[Entry] = [None] * len(numbers)
         values = found.rows.rows.column(0).to_pylist()
-        return values[0] if values else None
+        for at, value in zip(found.rows.places.tolist(), values, strict=True):
+            entries[at] = value
+        for at in found.missing.places.tolist():
+            assert entries[at] is None
+            entries[at] = MISSING
+        return entries
+
+
+Step = Callable[[Writer], object]
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A change of a cache, and what a reader of key 1 may see: before it, during it, after it."""
+    """Changes of a cache one after another, of which the first ones prepare it."""
 
-    prepare: Callable[[Writer], None]
-    change: Callable[[Writer], None]
-    before: int | str | None
-    after: int | str | None
+    steps: Sequence[Step]
+    changes: Callable[[Writer], object]  # what they change besides entries
+    keys: Sequence[int] = (1, 2)  # to be read
     max_bytes: int = 2**20
 
 
-def crowd(writer: Writer) -> None:
-    """Fill a small cache."""
-    for first in range(0, 60, 10):
-        writer.put(*range(first, first + 10))
+def entry_count(writer: Writer) -> int:
+    """The number of entries."""
+    return len(writer.entries)
 
 
+def address_of_1(writer: Writer) -> int:
+    """The address of the row of key 1."""
+    slots = writer.entries.find(writer.kind.keys([1]))
+    return writer.entries.rows.table.of(slots).item()
+
+
+def last_hash(writer: Writer) -> int:
+    """The hash of the key in the last slot, which is the first to be used."""
+    return int(writer.entries.index.table.hashes[-1])
+
+
+def put(*numbers: int, generation: int = 0, age_s: float = 0.0) -> Step:
+    """A step that caches rows."""
+    return lambda writer: writer.put(*numbers, generation=generation, age_s=age_s)
+
+
+def remove(*numbers: int) -> Step:
+    """A step that invalidates keys."""
+    return lambda writer: writer.remove(*numbers)
+
+
+def miss(*numbers: int) -> Step:
+    """A step that caches negative entries."""
+    return lambda writer: writer.miss(*numbers)
+
+
+TINY = OVERHEAD_BYTES + 400  # room for a dozen rows
 CASES = {
-    "put": Case(lambda w: w.put(2), lambda w: w.put(1, 3), None, 1),
-    "replace": Case(lambda w: w.put(1, 2), lambda w: w.put(1, generation=1), 1, 1_001),
-    "invalidate": Case(lambda w: w.put(1, 2), lambda w: w.remove(1), 1, None),
-    "missing to row": Case(lambda w: w.miss(1), lambda w: w.put(1), "missing", 1),
-    "row to missing": Case(lambda w: w.put(1), lambda w: w.miss(1), 1, "missing"),
+    "put": Case([put(2), put(1, 3)], entry_count),
+    "replace": Case([put(1, 2), put(1, generation=1)], address_of_1),
+    "invalidate": Case([put(1, 2), remove(1)], entry_count),
+    "missing to row": Case([miss(1), put(1)], address_of_1),
+    "row to missing": Case([put(1), miss(1)], address_of_1),
+    "expired": Case([put(1, age_s=TTL_S), put(1, generation=1)], address_of_1),
+    "slot of another key": Case([put(1), remove(1), put(2)], last_hash),
+    "slot of an expired row": Case([put(1, age_s=TTL_S), remove(1), put(2)], last_hash),
+    "slot of a fresh row": Case([put(1), remove(1), put(2, age_s=TTL_S)], last_hash),
+    "slot of a negative entry": Case([miss(1), remove(1), put(2)], last_hash),
+    "eviction": Case(
+        [put(1, 2), *(put(*range(at, at + 5)) for at in range(10, 30, 5))],
+        lambda writer: writer.cache.statistics().evictions,
+        max_bytes=TINY,
+    ),
+    "move to the main queue": Case(
+        [
+            put(1, 2),
+            lambda writer: writer.visit(1),
+            *(put(*range(at, at + 5)) for at in range(10, 30, 5)),
+        ],
+        lambda writer: writer.entries.rows.queues[RowQueue.MAIN].rows,
+        max_bytes=TINY,
+    ),
+    "compaction": Case([put(1, 2, 3, 4), remove(2, 3, 4), put(2)], address_of_1),
+    "merge": Case([put(1), put(2), put(3)], address_of_1),
+    "split": Case(
+        [put(*range(1, 9)), Writer.split, remove(1)],
+        lambda writer: len(writer.entries.rows.table.segments),
+    ),
+    "more slots": Case(
+        [put(*range(1, 513)), put(600), remove(1), put(601)],
+        lambda writer: writer.entries.slot_count,
+        keys=(1, 601),
+    ),
+    "more places": Case(
+        [put(*range(1, 601)), put(*range(601, 621)), remove(1), put(700)],
+        lambda writer: len(writer.entries.index.table.places),
+        keys=(1, 700),
+    ),
+    "other slots": Case(
+        [put(1, 2, 3), remove(1), Writer.shrink, remove(2), put(1, generation=1)],
+        lambda writer: writer.entries.find(writer.kind.keys([3])).item(),
+    ),
+    "clear": Case(
+        [put(1, 2), lambda writer: writer.cache.clear(), put(2, generation=1), put(1)], address_of_1
+    ),
+    "later ticks": Case(
+        [put(1, 2), put(3, age_s=-LATER_S), remove(1), put(4)],
+        lambda writer: writer.entries.states.table.first_tick,
+        keys=(1, 3, 4),
+    ),
+    "closed gaps": Case(
+        [lambda writer: writer.limit_addresses(9), put(1, 2), put(3), put(4), remove(1), put(5)],
+        lambda writer: writer.entries.rows._era,
+        keys=(1, 5),
+    ),
 }
 
 
-@pytest.mark.parametrize("kind", [KINDS["number"], KINDS["equal hashes"]], ids=["number", "text"])
-@pytest.mark.parametrize("name", CASES)
-def test_reader_sees_old_or_new_entry(kind: CacheKind, name: str) -> None:
-    """Wherever its loads are among the stores, a reader sees one of the entries, or none."""
-    case = CASES[name]
-    writer = Writer(kind, case.max_bytes)
-    case.prepare(writer)
-    before, first = writer.read(1), writer.memory.stores
-    case.change(writer)
-    after, loads = writer.read(1), writer.memory.loads
+def wrong_answers(
+    kind: CacheKind, case: Case, *, is_weak: bool, reader: Reader = CacheReader
+) -> list[str]:
+    """What readers find that their keys did not have at a time of the read.
 
-    found = {
-        writer.read(1, times)
-        for times in interleavings(first=first, last=writer.memory.stores, loads=loads)
-    }
-    assert (before, after) == (case.before, case.after)
-    assert {before, after} <= found <= {before, after, None}
+    After the last step, and then only, they must find everything.
+    """
+    writer = Writer(kind, WatchedMemory(is_weak=is_weak), case.max_bytes)
+    times: list[int] = []
+    states: list[list[Entry]] = []
+    for step in case.steps:
+        step(writer)
+        times.append(writer.memory.stores)
+        states.append(writer.at_rest(case.keys))
+    # One by one in weak memory: the loads of several keys are in far too many orders.
+    wrong = []
+    for keys in zip(case.keys) if is_weak else [case.keys]:
+        asked = [case.keys.index(key) for key in keys]
+        known = [[entries[at] for at in asked] for entries in states]
+        wrong += wrong_reads(writer, partial(writer.read, keys, reader), times, known)
+    return wrong
+
+
+def wrong_reads(
+    writer: Writer, read: Callable[[], list[Entry]], times: list[int], known: list[list[Entry]]
+) -> list[str]:
+    """The wrong results of a read that begins at one of these times."""
+    wrong = []
+    for at, time in enumerate(times):
+        possible = [{None, *entries} for entries in zip(*known[at:], strict=True)]
+        for found in writer.memory.readings(read, since=time):
+            if not all(each in known for each, known in zip(found, possible, strict=True)):
+                wrong.append(f"{found} after step {at}, when {known[at:]}")
+    if found != known[-1]:
+        wrong.append(f"{found} at rest, when {known[-1]}")
+    return wrong
+
+
+MEMORIES = pytest.mark.parametrize("is_weak", [False, True], ids=["in order", "weak"])
+LARGE = {"more slots", "more places", "eviction", "move to the main queue"}
+
+
+@MEMORIES
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [("number", name) for name in CASES]
+    + [("text" if name in LARGE else "equal hashes", name) for name in CASES],
+)
+def test_reader_sees_entries_of_its_time(kind: str, name: str, *, is_weak: bool) -> None:
+    """Wherever its loads are, a read finds an entry that its key has during it, or none."""
+    assert wrong_answers(KINDS[kind], CASES[name], is_weak=is_weak) == []
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_cases_change_what_they_name(name: str) -> None:
+    """The last steps of each case change what the case is about, and the entries."""
+    case = CASES[name]
+    writer = Writer(NUMBERS, WatchedMemory(), case.max_bytes)
+    seen = []
+    for step in case.steps:
+        step(writer)
+        writer.cache.check_invariants()
+        seen.append((case.changes(writer), writer.at_rest(case.keys)))
+
+    effects, entries = zip(*seen, strict=True)
+    assert any(effect != effects[0] for effect in effects)
+    assert any(each != entries[0] for each in entries)
+
+
+REUSE = CASES["slot of an expired row"]
+
+
+@pytest.mark.parametrize(
+    ("lines", "kind", "name", "is_weak"),
+    [
+        (WITHOUT_HASHES, NUMBERS, "closed gaps", False),
+        (WITHOUT_KEYS, SAME_HASH, "invalidate", False),
+        (WITHOUT_ADDRESSES, NUMBERS, "slot of an expired row", False),
+        (WITHOUT_ADDRESSES, NUMBERS, "slot of an expired row", True),
+        (WITHOUT_ANY, NUMBERS, "slot of an expired row", False),
+    ],
+)
+def test_missing_check_is_found(
+    lines: Mapping[str, str], kind: CacheKind, name: str, *, is_weak: bool
+) -> None:
+    """A reader without one of its checks finds a wrong entry in these cases."""
+    reader = broken_reader(lines)
+
+    assert wrong_answers(kind, CASES[name], is_weak=is_weak, reader=reader)
+
+
+def test_missing_fence_of_reader_is_found() -> None:
+    """In weak memory, a reader without fences takes an expired row for a fresh one."""
+
+    def unfenced(view: CacheView, lifetimes: Lifetimes, _: Callable[[], None]) -> CacheReader:
+        return CacheReader(view, lifetimes, nothing)
+
+    assert wrong_answers(NUMBERS, REUSE, is_weak=True, reader=unfenced)
+
+
+@pytest.mark.parametrize(
+    ("name", "steps", "is_weak"),
+    [
+        (
+            "keeps the address of a removed row",
+            [put(1, age_s=TTL_S), lambda writer: writer.replace_in_place(1, 2)],
+            False,
+        ),
+        (
+            "publishes before states",
+            [put(1), remove(1), lambda writer: writer.put_states_last(2, age_s=TTL_S)],
+            False,
+        ),
+        (
+            "has no fences",
+            [Writer.remove_fences, put(1, 3, 4, age_s=TTL_S), remove(1), put(2)],
+            True,
+        ),
+    ],
+)
+def test_wrong_order_of_stores_is_found(name: str, steps: Sequence[Step], *, is_weak: bool) -> None:
+    """Readers find wrong entries if the cache stores in another order."""
+    assert wrong_answers(NUMBERS, Case(steps, entry_count), is_weak=is_weak), name
