@@ -80,7 +80,7 @@ class Found:
 
 
 _NOTHING = pa.RecordBatch.from_pylist([], pa.schema([]))
-_NO_ENTRIES = FoundRows(np.zeros(0, np.intp), np.zeros(0), _NOTHING)
+NO_ENTRIES = FoundRows(np.zeros(0, np.intp), np.zeros(0), _NOTHING)
 
 
 class EntryReader(Protocol):
@@ -118,7 +118,7 @@ class CacheReader:
         is_fresh &= slots != ABSENT
         entries = _Entries(view.rows, self._fence, keys, slots, addresses, ages_s)
         if not is_negative.any():
-            rows, missing = entries.verified(is_fresh, names, is_negative=False), _NO_ENTRIES
+            rows, missing = entries.verified(is_fresh, names, is_negative=False), NO_ENTRIES
         else:
             rows = entries.verified(is_fresh & ~is_negative, names, is_negative=False)
             missing = entries.verified(is_fresh & is_negative, (), is_negative=True)

@@ -5,9 +5,8 @@ from dataclasses import replace
 from typing import Protocol
 
 import numpy as np
-import pyarrow as pa
 
-from lookup_core.cache.cache_view import CacheReader, CacheView, Found, FoundRows
+from lookup_core.cache.cache_view import NO_ENTRIES, CacheReader, CacheView, Found, FoundRows
 from lookup_core.cache.entry_states import Lifetimes
 from lookup_core.keys.canonical_keys import CanonicalKeys
 from lookup_core.keys.key_index import ABSENT
@@ -28,13 +27,20 @@ class TableState(Protocol):
     def changes(self) -> int:
         """A number that grows with each change; even while absent keys have no row."""
 
+    @property
+    def map_number(self) -> int:
+        """The number of the view that is published now."""
+
 
 class FullReader:
     """Like a `CacheReader`, but keys that are absent from an unchanged table are missing."""
 
-    def __init__(self, view: CacheView, state: TableState, fence: Callable[[], None]) -> None:
-        """`fence` orders the loads before it before those behind it."""
+    def __init__(
+        self, view: CacheView, state: TableState, fence: Callable[[], None], *, number: int
+    ) -> None:
+        """Read the view with this number; `fence` orders loads."""
         self._view = view
+        self._number = number
         self._state = state
         self._fence = fence
         self._reader = CacheReader(view, _FOREVER, fence)
@@ -43,6 +49,9 @@ class FullReader:
         """The rows of the keys, and the keys without one; `now` is monotonic seconds."""
         changes, age_s = self._state.changes, now - self._state.fresh_at
         self._fence()
+        if self._state.map_number != self._number:
+            # These arrays may lack changes that `changes` and `fresh_at` count.
+            keys = keys.take(np.zeros(0, np.int32))
         found = self._reader.read(keys, names, now).rows
         rows = replace(found, ages_s=np.minimum(found.ages_s, age_s))
         missing = np.delete(np.arange(keys.size), rows.places)
@@ -52,6 +61,5 @@ class FullReader:
             self._fence()
             if changes % 2 or self._state.changes != changes:
                 missing = missing[:0]
-        no_rows = pa.RecordBatch.from_pylist([], pa.schema([]))
-        absent = FoundRows(missing, np.full(len(missing), age_s), no_rows)
+        absent = FoundRows(missing, np.full(len(missing), age_s), NO_ENTRIES.rows)
         return Found(rows, absent, np.zeros(0, np.int32))

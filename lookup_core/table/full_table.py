@@ -215,7 +215,7 @@ class FullTable:
             self._table.forget_hashes(unseen)
             self._suspects, self._reload = unseen, None
             self.is_whole = True
-            self.confirm(reload.began_at)
+        self.confirm(reload.began_at)  # behind the publication of the rows
         return True
 
     def abort_reload(self) -> None:

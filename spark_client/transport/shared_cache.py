@@ -77,6 +77,11 @@ class SharedCache:
         return self._counts.item(LeaseField.CHANGES)
 
     @property
+    def map_number(self) -> int:
+        """See `TableState`."""
+        return self._counts.item(LeaseField.MAP)
+
+    @property
     def has_lease(self) -> bool:
         """Whether it may be read now."""
         return self._times.item(LeaseField.VALID_UNTIL) > self._clock()
@@ -111,12 +116,12 @@ class SharedCache:
             self._is_failing = True
             return
         self._is_failing = False
-        self._reader = self._reader_of(self._view(files))
+        self._reader = self._reader_of(self._view(files), number)
         self._map = number
 
-    def _reader_of(self, view: CacheView) -> EntryReader:
+    def _reader_of(self, view: CacheView, number: int) -> EntryReader:
         if self.description.settings.mode is CacheMode.FULL:
-            return FullReader(view, self, self._fence)
+            return FullReader(view, self, self._fence, number=number)
         return CacheReader(view, self._lifetimes, self._fence)
 
     def _view(self, files: CacheMap) -> CacheView:

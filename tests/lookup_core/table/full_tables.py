@@ -30,12 +30,14 @@ class ReadMemory(OwnMemory):
 
     def __init__(self) -> None:
         self.view: CacheView | None = None
+        self.map_number = 0
         self.fresh_at = 0.0
         self.changes = 1
 
     def publish(self, view: CacheView) -> None:
         """See `CacheMemory`."""
         self.view = view
+        self.map_number += 1
 
     def begin_change(self) -> None:
         """See `CacheMemory`."""
@@ -52,7 +54,7 @@ class ReadMemory(OwnMemory):
     def reader(self, state: TableState | None = None) -> FullReader:
         """A reader of the table as it is."""
         assert self.view is not None
-        return FullReader(self.view, state or self, self.fence)
+        return FullReader(self.view, state or self, self.fence, number=self.map_number)
 
 
 @dataclass(frozen=True, slots=True)

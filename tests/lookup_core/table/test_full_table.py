@@ -345,6 +345,7 @@ class ChangingState:
     """A table that changes while a reader reads it."""
 
     fresh_at = 0.0
+    map_number = 2  # the reader has the second view, with the rows
 
     def __init__(self) -> None:
         self._changes = 0
