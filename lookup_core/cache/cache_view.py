@@ -66,8 +66,7 @@ class FoundRows:
         if is_kept.all():
             return self
         kept = np.flatnonzero(is_kept)
-        rows = self.rows.take(pa.array(kept)) if self.rows.num_columns else self.rows
-        return FoundRows(self.places[kept], self.ages_s[kept], rows)
+        return FoundRows(self.places[kept], self.ages_s[kept], self.rows.take(pa.array(kept)))
 
 
 @dataclass(frozen=True, slots=True)

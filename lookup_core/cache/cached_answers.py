@@ -56,13 +56,16 @@ class CacheDescription:
 
     @classmethod
     def decoded(cls, content: bytes) -> "CacheDescription":
-        """The description of a file's content; raises ValueError or KeyError for another one."""
-        found = json.loads(content)
-        key, columns = _opened(found.pop("key")), _opened(found.pop("columns"))
+        """The description of a file's content; raises ValueError for another one."""
+        try:
+            found = json.loads(content)
+            key, columns = _opened(found.pop("key")), _opened(found.pop("columns"))
+            seed, mode = found.pop("seed"), CacheMode(found.pop("mode"))
+            settings = CacheSettings(mode=mode, **found)
+        except (KeyError, TypeError) as error:
+            raise ValueError(f"no description of a cache: {error!r}") from error
         schema = DimensionSchema(key.schema, columns.schema)
-        default = next(iter(columns), None)
-        seed, mode = found.pop("seed"), CacheMode(found.pop("mode"))
-        return cls(schema, seed, CacheSettings(mode=mode, **found), default)
+        return cls(schema, seed, settings, default=next(iter(columns), None))
 
 
 def _stream(schema: pa.Schema, row: pa.RecordBatch | None) -> str:

@@ -47,7 +47,8 @@ class FullReader:
 
     def read(self, keys: CanonicalKeys, names: Sequence[str], now: float) -> Found:
         """The rows of the keys, and the keys without one; `now` is monotonic seconds."""
-        changes, age_s = self._state.changes, now - self._state.fresh_at
+        # What was confirmed since `now` is not younger than `now`.
+        changes, age_s = self._state.changes, max(now - self._state.fresh_at, 0.0)
         self._fence()
         if self._state.map_number != self._number:
             # These arrays may lack changes that `changes` and `fresh_at` count.
