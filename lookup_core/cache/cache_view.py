@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from lookup_core.cache.entry_states import MAX_VISITS, Lifetimes, Seconds, StateTable
 from lookup_core.cache.row_store import RowTable
 from lookup_core.dimension_schema import DimensionSchema
-from lookup_core.keys.canonical_keys import CanonicalKeys, has_number_keys
+from lookup_core.keys.canonical_keys import CanonicalKeys, Hashes, has_number_keys
 from lookup_core.keys.key_index import ABSENT, KeyTable, Slots
 
 Mask = npt.NDArray[np.bool_]
@@ -63,7 +63,7 @@ class FoundRows:
 
     def only(self, is_kept: Mask) -> "FoundRows":
         """The selected ones."""
-        if is_kept.all():
+        if np.count_nonzero(is_kept) == len(is_kept):
             return self
         kept = np.flatnonzero(is_kept)
         return FoundRows(self.places[kept], self.ages_s[kept], self.rows.take(pa.array(kept)))
@@ -101,6 +101,7 @@ class CacheReader:
         self._view = view
         self._lifetimes = lifetimes
         self._fence = fence
+        self._hashes = [rows.column(HASH).to_numpy() for rows in view.rows.segments]
 
     def read(self, keys: CanonicalKeys, names: Sequence[str], now: float) -> Found:
         """The fresh entries of the keys, in these columns; `now` is monotonic seconds."""
@@ -115,8 +116,8 @@ class CacheReader:
         is_negative = view.states.is_negative(words)
         is_fresh = self._lifetimes.are_fresh(ages_s, keys.hashes, is_negative)
         is_fresh &= slots != ABSENT
-        entries = _Entries(view.rows, self._fence, keys, slots, addresses, ages_s)
-        if not is_negative.any():
+        entries = _Entries(*(view.rows, self._hashes, self._fence, keys, slots, addresses, ages_s))
+        if not np.count_nonzero(is_negative):
             rows, missing = entries.verified(is_fresh, names, is_negative=False), NO_ENTRIES
         else:
             rows = entries.verified(is_fresh & ~is_negative, names, is_negative=False)
@@ -131,6 +132,7 @@ class _Entries:
     """The supposed entries of keys, before they are verified."""
 
     table: RowTable
+    hashes: Sequence[Hashes]  # of the rows, by segment
     fence: Callable[[], None]
     keys: CanonicalKeys
     slots: Slots
@@ -139,17 +141,22 @@ class _Entries:
 
     def verified(self, which: Mask, names: Sequence[str], *, is_negative: bool) -> FoundRows:
         """The selected entries, of one kind, that belong to their keys, and their rows."""
-        places, addresses = np.flatnonzero(which), self.addresses
+        places, addresses = which.nonzero()[0], self.addresses
         if len(places) < len(which):
             addresses = addresses.take(places)
-        hidden = [HASH] if self.keys.parts is None else [HASH, KEY]
-        gathered = self.table.gather(addresses, [*hidden, *names], is_negative=is_negative)
+        parts = self.keys.parts
+        gathered = self.table.gather(
+            addresses,
+            names if parts is None else [KEY, *names],
+            is_negative=is_negative,
+            tags=self.hashes,
+        )
         places, rows = places.take(gathered.order), gathered.rows
-        is_own = rows.column(0).to_numpy() == self.keys.hashes.take(places)
-        if self.keys.parts is not None:
-            own = pc.equal(rows.column(1), self.keys.parts.take(pa.array(places)))
+        is_own = gathered.tags == self.keys.hashes.take(places)
+        if parts is not None:
+            own = pc.equal(rows.column(0), parts.take(pa.array(places)))
             is_own &= own.to_numpy(zero_copy_only=False)
+            rows = rows.select(names)
         self.fence()
         is_own &= self.table.of(self.slots.take(places)) == self.addresses.take(places)
-        rows = rows.select(names)
         return FoundRows(places, self.ages_s.take(places), rows).only(is_own)

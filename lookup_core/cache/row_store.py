@@ -99,12 +99,17 @@ class Place:
     address: int
 
 
+Positions = npt.NDArray[np.intp]
+Tags = npt.NDArray[np.uint64]  # a number for each row of a segment
+
+
 @dataclass(frozen=True, slots=True)
 class Gathered:
-    """Rows in the order of their storage; row i belongs to item `order[i]` of the request."""
+    """Rows by segment; row i belongs to item `order[i]` of the request."""
 
-    order: npt.NDArray[np.intp]
+    order: Positions
     rows: pa.RecordBatch
+    tags: Tags  # of the rows, if they were requested
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,37 +132,61 @@ class RowTable:
         return self.addresses.take(slots, mode="clip")
 
     def gather(
-        self, addresses: Addresses, names: Sequence[str], *, is_negative: bool | None = None
+        self,
+        addresses: Addresses,
+        names: Sequence[str],
+        *,
+        is_negative: bool | None = None,
+        tags: Sequence[Tags] = (),
     ) -> Gathered:
         """The rows at these addresses, duplicates allowed, in these columns.
 
-        `is_negative`: from negative segments only, or from others only. Addresses without a row
-        there are left out. Rows are copied, even a single one: a view would keep its segment in
-        memory, unaccounted.
+        `tags` are those of each segment. `is_negative`: from negative segments only, or from others
+        only. Addresses without a row there are left out. Rows are copied, even a single one: a view
+        would keep its segment in memory, unaccounted.
         """
-        order = np.argsort(addresses)
-        addresses = addresses.take(order)
-        begins = addresses.searchsorted(self.starts).tolist()
-        ends = addresses.searchsorted(self.ends).tolist()
-        places: list[slice] = []
+        orders: list[Positions] = []
         pieces: list[pa.RecordBatch] = []
-        for at, (begin, end) in enumerate(zip(begins, ends, strict=True)):
-            if begin < end and is_negative in {None, self.is_negative[at]}:
-                rows = pa.array(addresses[begin:end] - self.starts[at])
-                places.append(slice(begin, end))
-                pieces.append(self._selected(at, names).take(rows))
-        if sum(place.stop - place.start for place in places) < len(order):
-            known = np.concatenate([np.arange(0), *(np.r_[place] for place in places)])
-            order = order.take(known)
+        found_tags: list[Tags] = []
+        for at, order in self._by_segment(addresses):
+            if is_negative in {None, self.is_negative[at]}:
+                rows = addresses.take(order) - self.starts[at]
+                orders.append(order)
+                pieces.append(self._selected(at, names).take(pa.array(rows)))
+                found_tags.append(tags[at].take(rows) if tags else _NO_TAGS)
+        if len(pieces) == 1:  # the usual case
+            return Gathered(orders[0], pieces[0], found_tags[0])
         if not pieces:
-            pieces = [pa.RecordBatch.from_pylist([], schema=self.schema).select(names)]
-        return Gathered(order, pieces[0] if len(pieces) == 1 else concat_batches(pieces))
+            nothing = pa.RecordBatch.from_pylist([], schema=self.schema).select(names)
+            return Gathered(np.arange(0), nothing, _NO_TAGS)
+        found = np.concatenate(found_tags)
+        return Gathered(np.concatenate(orders), concat_batches(pieces), found)
+
+    def _by_segment(self, addresses: Addresses) -> Iterator[tuple[int, Positions]]:
+        """The number of each segment that has some of the addresses, and which ones it has."""
+        if not len(addresses) or not len(self.starts):
+            return
+        least, most = addresses.min(), addresses.max()
+        first, last = (self.starts.searchsorted((least, most), "right") - 1).tolist()
+        if first == last and first >= 0 and most < self.ends[first]:  # the usual case
+            yield first, np.arange(len(addresses))
+            return
+        numbers = self.starts.searchsorted(addresses, "right") - 1
+        # Between segments, and behind the last one, addresses have no row.
+        is_known = (numbers >= 0) & (addresses < self.ends.take(numbers, mode="clip"))
+        for number in range(max(first, 0), last + 1):
+            order = np.flatnonzero(is_known & (numbers == number))
+            if len(order):
+                yield number, order
 
     def _selected(self, at: int, names: Sequence[str]) -> pa.RecordBatch:
         known = (at, tuple(names))
         if known not in self.selected:
             self.selected[known] = self.segments[at].select(names)
         return self.selected[known]
+
+
+_NO_TAGS = np.zeros(0, np.uint64)
 
 
 def _as_it_is(rows: pa.RecordBatch) -> pa.RecordBatch:

@@ -34,19 +34,23 @@ class KeyCasts:
     def __init__(self, given: pa.Schema, schema: DimensionSchema) -> None:
         self._key = schema.key
         self._casts = _casts(given, schema)
+        is_unchanged = all(cast is _unchanged for _, cast in self._casts)
+        self._is_exact = is_unchanged and given.equals(schema.key, check_metadata=True)
 
     def typed_keys(self, batch: pa.RecordBatch) -> TypedKeys:
         """The keys of a batch; a value that the key type cannot represent is a fault.
 
         The fault is `type`, or `invalid_text` for U+0000.
         """
+        if self._is_exact and not any(column.null_count for column in batch.columns):
+            return TypedKeys(batch, _NO_POSITIONS, {})  # the usual case
         given = [batch.column(field.name) for field, _ in self._casts]
         cast = [
             cast_column(column, field)
             for column, (field, cast_column) in zip(given, self._casts, strict=True)
         ]
         keys = pa.record_batch(cast, schema=self._key)
-        if not any(column.null_count for column in cast):  # the usual case
+        if not any(column.null_count for column in cast):
             return TypedKeys(keys, _NO_POSITIONS, {})
         return TypedKeys(keys, *_nulls_and_faults(given, cast, self._key))
 
@@ -106,6 +110,10 @@ def _null_mask(column: pa.Array) -> npt.NDArray[np.bool_]:
     if column.null_count == 0:
         return np.zeros(len(column), np.bool_)
     return np.asarray(column.is_null().to_numpy(zero_copy_only=False))
+
+
+def _unchanged(column: pa.Array, _: pa.Field) -> pa.Array:
+    return column
 
 
 def _widened(column: pa.Array, field: pa.Field) -> pa.Array:
@@ -180,7 +188,7 @@ def _are_timestamps_alike(given: pa.DataType, field: pa.Field) -> bool:
 _CASTS: tuple[tuple[Callable[[pa.DataType, pa.Field], bool], _Cast], ...] = (
     (lambda given, field: field.metadata == UUID_FIELD and _is_text(given), _uuid_from_text),
     (lambda given, field: field.metadata in TEXT_FIELDS and _is_text(given), _text_without_nul),
-    (lambda given, field: given == field.type, lambda column, _: column),
+    (lambda given, field: given == field.type, _unchanged),
     (_is_wider_integer, _widened),
     (lambda given, field: types.is_integer(given) and types.is_integer(field.type), _narrowed),
     (lambda given, field: _is_text(given) and _is_text(field.type), _widened),

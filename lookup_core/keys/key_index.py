@@ -31,7 +31,6 @@ _SLOT_MULTIPLE = 16  # of the number of slots
 _FREE_SHARE = 16  # of this many slots, one fits the stack of free slots
 _MAX_STEPS = 32  # of a chain, probed at once
 _FEW_KEYS = 500
-_FIRST_STEPS = np.arange(5)[:, None]  # of the chains of few keys
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,15 +49,13 @@ class KeyTable:
         if len(hashes) == 1 and is_same_key is None:  # avoids the fixed cost of array operations
             return np.array([self.find_one(hashes.item())], np.int32)
         places = self.first_places(hashes)
-        if len(hashes) <= _FEW_KEYS and is_same_key is None:
-            return self._find_few(hashes, places)
         slots = self.places.take(places)
         is_match = self._hashes_at(slots) == hashes
         is_match &= slots >= 0
         if is_same_key is not None and is_match.any():
             is_match[is_match] = is_same_key(slots[is_match], np.flatnonzero(is_match))
-        if not is_match.all():
-            rest = np.flatnonzero(~is_match)
+        rest = (~is_match).nonzero()[0]
+        if len(rest):
             continues = rest[slots.take(rest) != _EMPTY]
             slots[rest] = ABSENT
             self._find_further(
@@ -80,25 +77,11 @@ class KeyTable:
 
     def first_places(self, hashes: Hashes) -> npt.NDArray[np.int64]:
         """Where the chain of each key begins."""
-        return (hashes & np.uint64(len(self.places) - 1)).view(np.int64)
+        return hashes.view(np.int64) & (len(self.places) - 1)
 
     def _hashes_at(self, slots: npt.NDArray[np.integer]) -> Hashes:
         # Undefined for slots below 0. Places may be newer than hashes, and have greater slots.
         return self.hashes.take(slots, mode="clip")
-
-    def _find_few(self, hashes: Hashes, places: npt.NDArray[np.int64]) -> Slots:
-        # Several steps at once: for few keys, the number of array operations counts.
-        near = self.places.take((places + _FIRST_STEPS) & (len(self.places) - 1))  # [steps, keys]
-        is_match = self._hashes_at(near) == hashes
-        is_match &= near >= 0
-        slots = np.where(is_match, near, ABSENT).max(axis=0)
-        is_open = (near != _EMPTY).all(axis=0)
-        is_open &= slots == ABSENT
-        if is_open.any():
-            pending = np.flatnonzero(is_open)
-            places = places.take(pending) + (len(_FIRST_STEPS) - 1)
-            self._find_further(hashes, slots, pending, places=places, is_same_key=None)
-        return slots
 
     def _find_further(
         self,
@@ -110,21 +93,25 @@ class KeyTable:
         is_same_key: IsSameKey | None,
     ) -> None:
         # Sets the slots of keys behind these places. Probes several steps at once: otherwise the
-        # longest chain of the batch determines the number of rounds.
-        count, probed, last = 2, 0, len(self.places) - 1
+        # longest chain of the batch determines the number of rounds. Few keys take more steps: for
+        # them, the number of array operations counts.
+        probed, last = 0, len(self.places) - 1
+        count = 2 if len(pending) > _FEW_KEYS else _MAX_STEPS // 2
         while pending.size and probed <= last:
             steps = np.arange(1, count + 1)[:, None]
             near = self.places.take((places + steps) & last)  # [steps, pending]
             is_match = self._hashes_at(near) == hashes.take(pending)
             is_match &= near >= 0
-            at = np.flatnonzero(is_match)
+            at = is_match.ravel().nonzero()[0]
             found, positions = near.take(at), pending.take(at % len(pending))
             if is_same_key is not None and found.size:
                 is_same = is_same_key(found, positions)
                 found, positions = found[is_same], positions[is_same]
             slots[positions] = found
-            is_open = (slots.take(pending) == ABSENT) & (near != _EMPTY).all(axis=0)
-            continues = np.flatnonzero(is_open)
+            open_ = (slots.take(pending) == ABSENT).nonzero()[0]
+            if not len(open_):
+                return
+            continues = open_[(near.take(open_, axis=1) != _EMPTY).all(axis=0)]
             pending, places = pending.take(continues), places.take(continues) + count
             probed, count = probed + count, min(2 * count, _MAX_STEPS)
 
