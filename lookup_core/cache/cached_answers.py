@@ -19,10 +19,12 @@ from lookup_core.dimension_schema import DimensionSchema
 from lookup_core.keys.canonical_keys import canonical_keys
 from lookup_core.keys.key_casts import KeyCasts
 from lookup_core.keys.key_index import Slots
+from lookup_core.keys.typed_keys import TypedKeys
 from lookup_core.lookup_options import LookupOptions
 from lookup_core.settings import CacheMode, CacheSettings
 
 Mask = npt.NDArray[np.bool_]
+Positions = npt.NDArray[np.int32]
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,11 +84,17 @@ def _opened(text: str) -> pa.RecordBatchReader:
 
 @dataclass(frozen=True, slots=True)
 class CachedAnswers:
-    """The answers to some of n keys; the others need the service."""
+    """The answers to some of n keys, each with one outcome; the other keys need the service."""
 
     answers: Sequence[Answer]
-    is_open: Mask  # [n] without an answer
     visited: Slots  # of rows whose visits count
+
+    def is_open(self, count: int) -> Mask:
+        """Which of `count` keys have no answer."""
+        is_open = np.ones(count, np.bool_)
+        for answer in self.answers:
+            is_open[answer.positions] = False
+        return is_open
 
 
 class CachedLookup:
@@ -118,31 +126,22 @@ class CachedLookup:
     def answers(self, reader: EntryReader, keys: pa.RecordBatch, now: float) -> CachedAnswers:
         """Answer what the cache knows; `now` is monotonic seconds."""
         typed = self._casts.typed_keys(keys.rename_columns(self._names))
-        is_open = np.ones(typed.size, np.bool_)
-        answers = []
-        if len(typed.nulls):
-            is_open[typed.nulls] = False
-            answers.append(rowless_answer(typed.nulls, Outcome.MISSING))
-        is_valid = is_open.copy()
-        is_valid[list(typed.faults)] = False
-        valid = np.flatnonzero(is_valid).astype(np.int32)
-        columns = typed.columns
-        if len(valid) < typed.size:
+        columns, valid, answers = typed.columns, None, []
+        if len(typed.nulls) or typed.faults:
+            valid = _valid_positions(typed)
             columns = columns.take(pa.array(valid))
+            answers.append(rowless_answer(typed.nulls, Outcome.MISSING))
         found = reader.read(canonical_keys(columns, seed=self._seed), self._read, now)
-        rows, missing = self._kept(found.rows), found.missing
+        rows, missing = self._kept(found.rows), self._recent(found.missing)
         if len(rows.places):
-            places = valid[rows.places]
-            outcomes = np.full(len(places), Outcome.HIT, np.uint8)
-            answers.append(Answer(places, outcomes, _ages_ms(rows), rows.rows))
-            is_open[places] = False
-        missing = self._recent(missing)
+            outcomes = np.zeros(len(rows.places), np.uint8)  # HIT
+            answers.append(Answer(_positions(rows, valid), outcomes, _ages_ms(rows), rows.rows))
         if len(missing.places) and not self._options.max_retries:
-            places = valid[missing.places]
-            answer = rowless_answer(places, Outcome.MISSING)
+            answer = rowless_answer(_positions(missing, valid), Outcome.MISSING)
             answers.append(replace(answer, ages_ms=_ages_ms(missing)))
-            is_open[places] = False
-        return CachedAnswers([*map(self._defaulted, answers)], is_open, found.visited)
+        if self._default is not None:
+            answers = [_with_row(answer, self._default) for answer in answers]
+        return CachedAnswers(answers, found.visited)
 
     def _recent(self, found: FoundRows) -> FoundRows:
         if self._options.max_age_ms is None:
@@ -157,13 +156,31 @@ class CachedLookup:
         found = found.only(~is_null.to_numpy(zero_copy_only=False))
         return replace(found, rows=found.rows.select(self._columns))
 
-    def _defaulted(self, answer: Answer) -> Answer:
-        if self._default is None or answer.rows is not None:
-            return answer
-        outcomes = np.full(answer.size, Outcome.DEFAULT, np.uint8)
-        rows = self._default.take(pa.array(np.zeros(answer.size, np.int32)))
-        return replace(answer, outcomes=outcomes, rows=rows)
+
+def _with_row(answer: Answer, default: pa.RecordBatch) -> Answer:
+    if answer.rows is not None:
+        return answer
+    outcomes = np.full(answer.size, Outcome.DEFAULT, np.uint8)
+    return replace(
+        answer, outcomes=outcomes, rows=default.take(pa.array(np.zeros(answer.size, np.int32)))
+    )
+
+
+def _valid_positions(typed: TypedKeys) -> Positions:
+    is_valid = np.ones(typed.size, np.bool_)
+    is_valid[typed.nulls] = False
+    is_valid[list(typed.faults)] = False
+    return np.flatnonzero(is_valid).astype(np.int32)
+
+
+def _positions(found: FoundRows, valid: Positions | None) -> Positions:
+    """The positions in the request; `valid` are those of the keys that were looked up."""
+    return found.places.astype(np.int32) if valid is None else valid[found.places]
 
 
 def _ages_ms(found: FoundRows) -> npt.NDArray[np.uint32]:
-    return np.minimum(found.ages_s * 1000, MOST_AGE_MS).astype(np.uint32)
+    ages_ms = found.ages_s * 1000
+    # A row may be queried after the time of the lookup, and be cached before it is looked up.
+    np.maximum(ages_ms, 0, out=ages_ms)
+    np.minimum(ages_ms, MOST_AGE_MS, out=ages_ms)
+    return ages_ms.astype(np.uint32)

@@ -6,12 +6,11 @@ Both hold the connection's lock while they use the channel.
 
 import threading
 import time
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from lookup_core.answer import Outcome
@@ -28,7 +27,7 @@ from lookup_core.protocol.frames import Frame
 from lookup_core.protocol.sent_lookups import QuestionId, SentKeys
 from spark_client.transport.shared_cache import SharedCache
 
-_MOST_VISITED = 64  # batches, until the next report
+_MOST_VISITS = 16_384  # of rows, until the next report
 
 
 def nothing() -> None:
@@ -67,26 +66,30 @@ class _CachedLookup:
 class _Uses:
     """The lookups that the shared cache answered since the last report."""
 
-    outcomes: npt.NDArray[np.int64] = field(
-        default_factory=lambda: np.zeros(len(Outcome), np.int64)
-    )
+    keys: dict[int, int] = field(default_factory=lambda: defaultdict(int))  # {outcome: number}
     visited: list[Slots] = field(default_factory=list)
+    visits: int = 0
 
     def add(self, found: CachedAnswers) -> None:
         for answer in found.answers:
-            self.outcomes += np.bincount(answer.outcomes, minlength=len(Outcome))
-        self.visited.append(found.visited)
-
-    @property
-    def keys(self) -> int:
-        return int(self.outcomes.sum())
+            if answer.size:
+                self.keys[answer.outcomes.item(0)] += answer.size
+        if len(found.visited):
+            self.visited.append(found.visited)
+            self.visits += len(found.visited)
 
     def frame(self, channel: int) -> frames.Cached:
-        hits, missing, defaults = self.outcomes[
-            [Outcome.HIT, Outcome.MISSING, Outcome.DEFAULT]
-        ].tolist()
-        visited = np.concatenate(self.visited).astype("<i4")
-        return frames.Cached(channel, hits, missing, defaults, visited.tobytes())
+        visited = np.concatenate([_NO_SLOTS, *self.visited])
+        return frames.Cached(
+            channel,
+            hits=self.keys[Outcome.HIT],
+            missing=self.keys[Outcome.MISSING],
+            defaults=self.keys[Outcome.DEFAULT],
+            visited=visited.astype("<i4").tobytes(),
+        )
+
+
+_NO_SLOTS = np.zeros(0, np.int32)
 
 
 class ChannelSession:
@@ -156,11 +159,11 @@ class ChannelSession:
                 self._answers += [
                     ChannelAnswer(keys.question, keys.placed(answer)) for answer in found.answers
                 ]
-                if len(self._uses.visited) > _MOST_VISITED:
+                if self._uses.visits > _MOST_VISITS:
                     self.report_uses()
-                keys = keys.only(found.is_open)
-                if not keys.count:
+                if sum(answer.size for answer in found.answers) == keys.count:
                     return
+                keys = keys.only(found.is_open(keys.count))
             self._wire.send(self.channel.look_up(keys, now_s=self._wire.clock()))
             self._answers += self.channel.pop_refused()
             self._open_if_revoked()
