@@ -16,10 +16,10 @@ from pyspark.sql.types import DataType, StructField, StructType, _parse_datatype
 
 from lookup_core.errors import ErrorCode, InvalidRequest
 from lookup_core.operator.as_of import is_moment
+from lookup_core.operator.event_time_watermarks import is_event_time
 from lookup_core.protocol.frames import MAX_CHANNELS
 from spark_client.call_options import PassOptions, lookup_settings, pass_options
 from spark_client.input_columns import InputColumn, InputColumns, addressable, quoted
-from spark_client.lookup_operator import is_event_time
 from spark_client.lookup_settings import (
     JoinKeys,
     JoinType,

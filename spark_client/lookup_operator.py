@@ -8,11 +8,10 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
-from pyarrow import types
 
 from lookup_core.answer import Outcome
+from lookup_core.cache.cached_answers import CachedAnswers
 from lookup_core.errors import ErrorCode, LookupFailed
 from lookup_core.keys.canonical_keys import key_hashes, rows_with_null
 from lookup_core.operator.batch_intake import BatchIntake, BatchPool, ByteBudget, Run
@@ -20,9 +19,11 @@ from lookup_core.operator.element_queue import OrderedQueue
 from lookup_core.operator.encoded_keys import EncodedKeys, encoded_keys
 from lookup_core.operator.event_time_watermarks import (
     MAX_WATERMARK_MS,
-    MIN_EVENT_TIME_MS,
     Cut,
+    EventTimes,
     EventTimeWatermarks,
+    event_times,
+    latest_event_time,
 )
 from lookup_core.operator.question import Question
 from lookup_core.operator.records_in_flight import (
@@ -49,8 +50,6 @@ from spark_client.lookup_settings import (
 from spark_client.output_columns import ColumnCasts, Output
 from spark_client.transport.interface import LookupChannel
 
-EventTimes = npt.NDArray[np.int64]
-
 _QUEUES: dict[OutputMode, type[OrderedQueue | UnorderedQueue | KeyOrderedQueue]] = {
     OutputMode.ORDERED: OrderedQueue,
     OutputMode.UNORDERED: UnorderedQueue,
@@ -63,7 +62,6 @@ _LONGEST_S = 3600.0  # of one wait
 _KEYS_SHOWN = 3  # of a failed lookup, in its error
 _MAX_SHOWN_CHARACTERS = 60  # of each value of a key
 _MAX_SHOWN_VALUES = 8  # of a composite key
-_TICKS_PER_SECOND = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +108,10 @@ class LookupPlan:
     def keys_of(self, run: Leaving) -> list[pa.Array]:
         """The key's columns for some rows of a run."""
         return [_key_column(run, column) for column in self.key_columns]
+
+    def keys_in(self, run: Leaving) -> pa.RecordBatch:
+        """The keys of some rows of a run, as they are sent."""
+        return pa.record_batch(self.keys_of(run), schema=self.key)
 
     def shown_keys(self, run: Leaving) -> str:
         """The first keys of some rows for people, behind a colon; nothing without `show_keys`."""
@@ -252,26 +254,54 @@ class LookupOperator:
         records = batch.records.slice(start, stop - start)
         questions = [plan.question(records) for plan in self._plans]
         whole = Leaving(records, questions, np.arange(records.num_rows))
-        encoded = [
-            encoded_keys(self._plans[lookup].keys_of(whole), self._plans[lookup].key)
-            for lookup in self._direct
-        ]
+        keys = [self._plans[lookup].keys_in(whole) for lookup in self._direct]
         hashes = None
         if self._settings.mode is OutputMode.KEY_ORDERED:
-            hashes = key_hashes(encoded[0].keys)[encoded[0].codes]
+            hashes = key_hashes(keys[0])
         latest_ms = (
             None if batch.times_ms is None else latest_event_time(batch.times_ms[start:stop])
         )
         times = RunTimes(self._now() + self._settings.timeout_s, latest_ms)
         question = self._in_flight.put(run, records, questions, times=times, key_hashes=hashes)
         if records.num_rows:
-            for lookup, keys in zip(self._direct, encoded, strict=True):
-                asked = LookupRows(question, lookup, whole.rows)
-                self._channels[lookup].look_up(self._asked(asked, questions[lookup], keys))
+            for lookup, each in zip(self._direct, keys, strict=True):
+                rows = LookupRows(question, lookup, whole.rows)
+                self._look_up(rows, questions[lookup], each)
         marks = [element for element in run.elements if isinstance(element, Cut)]
         if marks:  # the last implies the earlier ones
             for lookup in self._direct:
                 self._channels[lookup].mark(marks[-1].watermark_ms)
+
+    def _look_up(self, rows: LookupRows, question: Question, keys: pa.RecordBatch) -> None:
+        """Look up the keys of all rows of a run; only those that are not cached are sent."""
+        channel, columns = self._channels[rows.lookup], keys.columns
+        found = channel.cached(keys)
+        if found is not None and found.size:
+            rows = self._take_cached(rows, question, found)
+            rest = pa.array(rows.rows)
+            columns = [column.take(rest) for column in columns] if len(rest) else []
+        if len(rows.rows):
+            encoded = encoded_keys(columns, self._plans[rows.lookup].key)
+            asked = self._asked(rows, question, encoded)
+            channel.look_up(asked, skips_cache=found is not None)
+
+    def _take_cached(
+        self, rows: LookupRows, question: Question, found: CachedAnswers
+    ) -> LookupRows:
+        """Take answers to the keys of all rows of a run; returns the rows without one."""
+        count, answers, rest = len(rows.rows), found.answers, rows.rows[:0]
+        if found.size == count:  # the usual case
+            known = rows.rows
+        else:
+            is_open = found.is_open(count)
+            known, rest = np.flatnonzero(~is_open), np.flatnonzero(is_open)
+            number = (np.cumsum(~is_open) - 1).astype(np.int32)
+            answers = [answer.placed(number) for answer in answers]
+        # Each row has a key of its own: keys that repeat need not be found among each other.
+        question.ask(known, np.arange(len(known)), len(known))
+        for answer in answers:
+            self._on_answer(rows.lookup, ChannelAnswer(rows.question, answer))
+        return replace(rows, rows=rest)
 
     def _asked(self, ready: LookupRows, question: Question, keys: EncodedKeys) -> SentKeys:
         start = question.ask(ready.rows, keys.codes, len(keys))
@@ -410,25 +440,3 @@ def _shown(key: tuple[object, ...]) -> str:
 
 def _reasons(codes: Sequence[ErrorCode]) -> str:
     return ", ".join(f"{code}: {code.meaning}" for code in codes) or "no reason given"
-
-
-def event_times(column: pa.Array) -> EventTimes:
-    """Milliseconds of timestamps (rounded down) and whole numbers; NULL is the least time."""
-    times_ms = column.cast(pa.int64()).fill_null(0).to_numpy().astype(np.int64)
-    if types.is_timestamp(column.type):
-        per_second = _TICKS_PER_SECOND[column.type.unit]
-        times_ms = times_ms * 1000 if per_second == 1 else times_ms // (per_second // 1000)
-    if column.null_count:
-        times_ms[column.is_null().to_numpy(zero_copy_only=False)] = MIN_EVENT_TIME_MS
-    return times_ms
-
-
-def latest_event_time(times_ms: EventTimes) -> int | None:
-    """The largest of some event times, as `event_times` gives them; None if there is none."""
-    largest_ms = int(times_ms.max(initial=MIN_EVENT_TIME_MS))
-    return None if largest_ms == MIN_EVENT_TIME_MS else largest_ms
-
-
-def is_event_time(kind: pa.DataType) -> bool:
-    """Whether a column of this type holds event times."""
-    return bool(types.is_timestamp(kind) or types.is_integer(kind))

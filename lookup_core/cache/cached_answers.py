@@ -16,7 +16,7 @@ import pyarrow as pa
 from lookup_core.answer import MOST_AGE_MS, Answer, Outcome, rowless_answer
 from lookup_core.cache.cache_view import EntryReader, FoundRows, stored_schema
 from lookup_core.dimension_schema import DimensionSchema
-from lookup_core.keys.canonical_keys import canonical_keys
+from lookup_core.keys.canonical_keys import canonical_keys, has_number_keys
 from lookup_core.keys.key_casts import KeyCasts
 from lookup_core.keys.key_index import Slots
 from lookup_core.keys.typed_keys import TypedKeys
@@ -25,6 +25,9 @@ from lookup_core.settings import CacheMode, CacheSettings
 
 Mask = npt.NDArray[np.bool_]
 Positions = npt.NDArray[np.int32]
+
+_SAMPLE = 256  # keys
+_DISTINCT_SHARE = 0.9  # of the sample; to find the distinct keys takes a tenth of their lookups
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +92,11 @@ class CachedAnswers:
     answers: Sequence[Answer]
     visited: Slots  # of rows whose visits count
 
+    @property
+    def size(self) -> int:
+        """The number of keys with an answer."""
+        return sum(answer.size for answer in self.answers)
+
     def is_open(self, count: int) -> Mask:
         """Which of `count` keys have no answer."""
         is_open = np.ones(count, np.bool_)
@@ -113,6 +121,7 @@ class CachedLookup:
         Raises InvalidRequest if they do not fit.
         """
         self._names = key.names
+        self._has_number_keys = has_number_keys(description.schema)
         self._casts = KeyCasts(key, description.schema)
         self._seed = description.seed
         self._columns = tuple(columns)
@@ -122,6 +131,11 @@ class CachedLookup:
         self._read = (*columns, *needed)
         default = description.default
         self._default = None if default is None else default.select(self._columns)
+
+    def takes_repeated(self, keys: pa.RecordBatch) -> bool:
+        """Whether keys that may repeat are cheaper to answer than to find the distinct ones."""
+        sample = keys.column(0).slice(0, _SAMPLE)
+        return self._has_number_keys and len(sample.unique()) >= _DISTINCT_SHARE * len(sample)
 
     def answers(self, reader: EntryReader, keys: pa.RecordBatch, now: float) -> CachedAnswers:
         """Answer what the cache knows; `now` is monotonic seconds."""

@@ -7,9 +7,14 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
+from pyarrow import types
+
+EventTimes = npt.NDArray[np.int64]  # milliseconds
 
 MIN_EVENT_TIME_MS = -(2**63)  # no event time (NULL): does not hold the watermark back
 MAX_WATERMARK_MS = 2**63 - 1  # the end of input
+_TICKS_PER_SECOND = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,3 +74,25 @@ class EventTimeWatermarks:
             return []
         self._watermark_ms = watermark_ms
         return [Cut(rows, watermark_ms)]
+
+
+def event_times(column: pa.Array) -> EventTimes:
+    """Milliseconds of timestamps (rounded down) and whole numbers; NULL is the least time."""
+    times_ms = column.cast(pa.int64()).fill_null(0).to_numpy().astype(np.int64)
+    if types.is_timestamp(column.type):
+        per_second = _TICKS_PER_SECOND[column.type.unit]
+        times_ms = times_ms * 1000 if per_second == 1 else times_ms // (per_second // 1000)
+    if column.null_count:
+        times_ms[column.is_null().to_numpy(zero_copy_only=False)] = MIN_EVENT_TIME_MS
+    return times_ms
+
+
+def latest_event_time(times_ms: EventTimes) -> int | None:
+    """The largest of some event times, as `event_times` gives them; None if there is none."""
+    largest_ms = int(times_ms.max(initial=MIN_EVENT_TIME_MS))
+    return None if largest_ms == MIN_EVENT_TIME_MS else largest_ms
+
+
+def is_event_time(kind: pa.DataType) -> bool:
+    """Whether a column of this type holds event times."""
+    return bool(types.is_timestamp(kind) or types.is_integer(kind))

@@ -1,182 +1,19 @@
 """Question: the lookup of a run of rows, with its distinct keys and the answers so far."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from itertools import pairwise
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from lookup_core.answer import Answer, Outcome, rowless_answer
-from lookup_core.compatibility import concat_batches
 from lookup_core.errors import ErrorCode
+from lookup_core.operator.answered_rows import JOINED_BYTES, AnsweredRows, longer
 from lookup_core.operator.as_of import AsOf
 from lookup_core.operator.element_queue import Positions, RowMask
 from lookup_core.operator.encoded_keys import Codes
 from lookup_core.operator.row_products import Counts, Elements
-from lookup_core.row_bytes import most_row_bytes, row_bytes, value_bytes
-
-Askers = npt.NDArray[np.integer]  # the keys of a question, or its rows
-_NO_ROW = -1
-JOINED_BYTES = 64 * 1024 * 1024  # of all answers, up to which they are joined
-
-_Sizes = npt.NDArray[np.int64] | int  # of each value, or of any
-
-
-class AnsweredRows:
-    """Rows of the dimension for some of `count` askers; `columns` is their schema.
-
-    Parts of more than `joined_bytes` are never joined, because a text column of Arrow holds 2 GiB.
-    """
-
-    def __init__(self, count: int, columns: pa.Schema, *, joined_bytes: int) -> None:
-        self._joined_bytes = joined_bytes
-        self._columns = columns
-        self._row_of = np.full(count, _NO_ROW, np.int64)  # position over all parts
-        self._parts: list[pa.RecordBatch] = []
-        self._starts = [0]  # the first row of each part, then the number of rows
-        self.nbytes = 0  # of the rows
-        self.max_row_bytes = 0  # an upper bound
-        self._element_sizes: dict[int, Sequence[_Sizes]] = {}  # of the lists of each part
-
-    def add_askers(self, count: int) -> None:
-        """Add askers without a row behind the others."""
-        self._row_of = np.append(self._row_of, np.full(count, _NO_ROW, np.int64))
-
-    def add(
-        self, askers: Askers, rows: pa.RecordBatch, places: npt.NDArray[np.int64] | None = None
-    ) -> None:
-        """Store the rows of askers without a row.
-
-        `places` is the row of each asker, -1 for none; by default asker i gets row i.
-        """
-        start = self._starts[-1]
-        if places is None:
-            places = np.arange(len(askers))
-        self._row_of[askers] = np.where(places < 0, _NO_ROW, places + start)
-        self.max_row_bytes = max(self.max_row_bytes, most_row_bytes(rows))
-        self._parts.append(rows)
-        self.nbytes += rows.nbytes
-        # A batch without columns has no row count.
-        count = max(rows.num_rows, int(places.max(initial=_NO_ROW)) + 1)
-        self._starts.append(start + count)
-
-    def has(self, askers: Askers) -> npt.NDArray[np.bool_]:
-        """Which of these askers have a row."""
-        return self._row_of[askers] != _NO_ROW
-
-    def take(self, askers: Askers, columns: Sequence[int] | None = None) -> list[pa.Array]:
-        """The columns, all by default, for these askers, in this order; null without a row."""
-        found = self._found(askers, columns)
-        if found is None:
-            chosen = range(len(self._columns)) if columns is None else columns
-            return [pa.nulls(len(askers), self._columns.field(each).type) for each in chosen]
-        indices = pa.array(found.places, pa.int64(), mask=found.mask)
-        return [column.take(indices) for column in found.rows.columns]
-
-    def counts(self, askers: Askers) -> Counts:
-        """The length of the lists of each asker's row, 0 without one."""
-        lengths = [np.diff(part.column(0).offsets.to_numpy()) for part in self._parts]
-        of_rows = np.concatenate([*lengths, np.zeros(1, np.int64)])
-        return of_rows[self._row_of[askers]]  # _NO_ROW is the last, 0
-
-    def take_elements(self, askers: Askers, elements: Elements) -> list[pa.Array]:
-        """One element of the lists of each asker's row, null for NO_ELEMENT."""
-        found = self._found(askers)
-        if found is None:
-            kinds = [field.type.value_type for field in self._columns]
-            return [pa.nulls(len(askers), kind) for kind in kinds]
-        mask = elements < 0
-        taken = []
-        for column in found.rows.columns:
-            begins = column.offsets.to_numpy()[np.where(mask, 0, found.places)]
-            places = pa.array(begins + elements, pa.int64(), mask=mask)
-            taken.append(column.values.take(places))
-        return taken
-
-    def element_bytes(self, askers: Askers, elements: Elements) -> npt.NDArray[np.int64]:
-        """The bytes of what `take_elements` gives for each asker."""
-        wanted = self._row_of[askers]
-        total = np.zeros(len(askers), np.int64)
-        for number, part in enumerate(self._parts):
-            start, stop = self._starts[number : number + 2]
-            which = np.flatnonzero((wanted >= start) & (wanted < stop) & (elements >= 0))
-            if not len(which):
-                continue
-            rows = wanted[which] - start
-            for column, sizes in zip(part.columns, self._element_sizes_of(number), strict=True):
-                if isinstance(sizes, int):
-                    total[which] += sizes
-                else:
-                    total[which] += sizes[column.offsets.to_numpy()[rows] + elements[which]]
-        return total
-
-    def bytes_of(self, askers: Askers) -> npt.NDArray[np.int64]:
-        """The bytes of each asker's row, 0 without one; reads all rows."""
-        if not len(self._columns):  # then the parts have no row count
-            return np.zeros(len(askers), np.int64)
-        of_rows = np.concatenate([*map(row_bytes, self._parts), np.zeros(1, np.int64)])
-        return of_rows[self._row_of[askers]]  # _NO_ROW is the last, 0
-
-    def check_invariants(self) -> None:
-        """For tests: every asker has a stored row or none."""
-        assert ((self._row_of >= _NO_ROW) & (self._row_of < self._starts[-1])).all()
-        assert len(self._starts) == len(self._parts) + 1
-
-    def _element_sizes_of(self, number: int) -> Sequence[_Sizes]:
-        part = self._parts[number]
-        if number not in self._element_sizes:
-            self._element_sizes[number] = [value_bytes(column.values) for column in part.columns]
-        return self._element_sizes[number]
-
-    def _found(self, askers: Askers, columns: Sequence[int] | None = None) -> "_FoundRows | None":
-        """A batch with the columns, all by default, of the askers' rows; None if none has one."""
-        wanted = self._row_of[askers]
-        last = int(wanted.max(initial=_NO_ROW))
-        if last == _NO_ROW:
-            return None
-        # Emitted rows are usually in one part, even with many partial answers.
-        lowest = int(wanted.view(np.uint64).min())  # _NO_ROW is the largest number
-        index = int(np.searchsorted(self._starts, lowest, side="right")) - 1
-        if last >= self._starts[index + 1]:
-            if self.nbytes > self._joined_bytes:
-                return self._gathered(wanted, columns)
-            self._parts = [concat_batches(self._parts)]
-            self._starts = [0, self._starts[-1]]
-            self._element_sizes = {}
-            index = 0
-        mask = wanted == _NO_ROW if int(wanted.min()) == _NO_ROW else None
-        part = _selected(self._parts[index], columns)
-        return _FoundRows(part, wanted - self._starts[index], mask)
-
-    def _gathered(
-        self, wanted: npt.NDArray[np.int64], columns: Sequence[int] | None
-    ) -> "_FoundRows":
-        """A copy of the wanted rows only."""
-        mask = wanted == _NO_ROW
-        kept = np.unique(wanted[~mask])
-        bounds = kept.searchsorted(self._starts).tolist()
-        rows = [
-            _selected(part, columns).take(pa.array(kept[begin:end] - start))
-            for part, start, (begin, end) in zip(
-                self._parts, self._starts[:-1], pairwise(bounds), strict=True
-            )
-            if begin < end
-        ]
-        return _FoundRows(concat_batches(rows), kept.searchsorted(wanted), mask)
-
-
-@dataclass(frozen=True, slots=True)
-class _FoundRows:
-    rows: pa.RecordBatch  # the wanted columns
-    places: npt.NDArray[np.int64]  # [askers] the row of each
-    mask: RowMask | None  # [askers] without a row; None if each has one
-
-
-def _selected(rows: pa.RecordBatch, columns: Sequence[int] | None) -> pa.RecordBatch:
-    return rows if columns is None else rows.select(columns)
-
 
 STATUS_FIELDS: list[pa.Field] = [
     pa.field("outcome", pa.utf8()),
@@ -217,6 +54,7 @@ class Question:
         self._defaults = defaults
         self._codes: Codes = np.full(row_count, _NOT_ASKED, np.intp)  # [rows] position of its key
         self._rows_to_ask = row_count
+        self._are_keys_distinct = True  # each row that was asked has a key of its own
         self._outcomes = np.zeros(0, np.uint8)  # [keys]
         self._ages_ms = np.zeros(0, np.int64)  # [keys]
         self._errors: dict[int, ErrorCode] = {}  # {key: code}, few
@@ -231,13 +69,14 @@ class Question:
         first added key.
         """
         start = len(self._outcomes)
+        self._are_keys_distinct &= key_count == len(rows)
         if len(rows) == self.row_count:
             self._codes = codes
         else:
             self._codes[rows] = codes + start
         self._rows_to_ask -= len(rows)
-        self._outcomes = np.append(self._outcomes, np.full(key_count, _UNANSWERED, np.uint8))
-        self._ages_ms = np.append(self._ages_ms, np.zeros(key_count, np.int64))
+        self._outcomes = longer(self._outcomes, key_count, _UNANSWERED)
+        self._ages_ms = longer(self._ages_ms, key_count, 0)
         if self._as_of is None:
             self._rows.add_askers(key_count)
         self.open_keys += key_count
@@ -356,10 +195,11 @@ class Question:
         rows = [np.flatnonzero(self._codes == key)[0] for key in keys]
         return np.array(rows, np.intp)
 
-    @property
-    def max_row_bytes(self) -> int:
-        """An upper bound of the bytes of one row's columns."""
-        return self._rows.max_row_bytes
+    def most_bytes(self, count: int) -> int:
+        """An upper bound of the bytes of this number of rows' columns."""
+        if self._are_keys_distinct and not self._defaults:
+            return self._rows.nbytes
+        return self._rows.max_row_bytes * count
 
     def bytes_at(self, rows: Positions) -> npt.NDArray[np.int64]:
         """The bytes of these rows' columns."""
@@ -418,7 +258,7 @@ def pieces(questions: Sequence[Question], rows: Positions, *, max_bytes: int) ->
 
     A large row of the dimension is repeated for every record with its key.
     """
-    if sum(each.max_row_bytes for each in questions) * len(rows) <= max_bytes:
+    if sum(each.most_bytes(len(rows)) for each in questions) <= max_bytes:
         return [rows]
     sizes = sum(each.bytes_at(rows) for each in questions)
     return [rows[part] for part in bounded(np.asarray(sizes), max_bytes=max_bytes)]

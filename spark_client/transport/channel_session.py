@@ -149,19 +149,28 @@ class ChannelSession:
         """The names of the dimension's key columns, in order."""
         return self.channel.key
 
-    def look_up(self, keys: SentKeys) -> None:
+    def cached(self, keys: pa.RecordBatch) -> CachedAnswers | None:
         """See `LookupChannel`."""
         cached = self._cached
+        if cached is None or not cached.lookup.takes_repeated(keys):
+            return None
+        found = cached.answers(keys)
+        if found is not None:
+            with self._wire.lock:
+                self._count(found)
+        return found
+
+    def look_up(self, keys: SentKeys, *, skips_cache: bool = False) -> None:
+        """See `LookupChannel`."""
+        cached = None if skips_cache else self._cached
         found = None if cached is None else cached.answers(keys.keys)
         with self._changed:
             if found is not None:
-                self._uses.add(found)
+                self._count(found)
                 self._answers += [
                     ChannelAnswer(keys.question, keys.placed(answer)) for answer in found.answers
                 ]
-                if self._uses.visits > _MOST_VISITS:
-                    self.report_uses()
-                if sum(answer.size for answer in found.answers) == keys.count:
+                if found.size == keys.count:
                     return
                 keys = keys.only(found.is_open(keys.count))
             self._wire.send(self.channel.look_up(keys, now_s=self._wire.clock()))
@@ -300,6 +309,11 @@ class ChannelSession:
         if self._uses.keys:
             self._wire.send(self.channel.report_cached(self._uses.frame(self.channel.number)))
             self._uses = _Uses()
+
+    def _count(self, found: CachedAnswers) -> None:
+        self._uses.add(found)
+        if self._uses.visits > _MOST_VISITS:
+            self.report_uses()
 
     def _open_if_revoked(self) -> None:
         if self._is_revoked:

@@ -8,6 +8,7 @@ from typing import Protocol
 
 import pyarrow as pa
 
+from lookup_core.cache.cached_answers import CachedAnswers
 from lookup_core.dimension_schema import VersionColumns
 from lookup_core.protocol.backlog import ChannelAnswer
 from lookup_core.protocol.sent_lookups import QuestionId, SentKeys
@@ -55,8 +56,17 @@ class LookupChannel(Protocol):
     def default(self) -> pa.RecordBatch | None:
         """The dimension's default row; None if it has none, or if OPEN did not request it."""
 
-    def look_up(self, keys: SentKeys) -> None:
-        """Look up distinct keys, without blocking; `answers` returns the results."""
+    def cached(self, keys: pa.RecordBatch) -> CachedAnswers | None:
+        """The answers of the shared cache to keys, which may repeat.
+
+        None without such a cache, and if `look_up` of the distinct keys is cheaper.
+        """
+
+    def look_up(self, keys: SentKeys, *, skips_cache: bool = False) -> None:
+        """Look up distinct keys, without blocking; `answers` returns the results.
+
+        `skips_cache`: the shared cache has been read.
+        """
 
     def mark(self, watermark_ms: int) -> None:
         """Send a watermark behind the earlier lookups, without blocking."""

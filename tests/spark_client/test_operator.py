@@ -1,6 +1,5 @@
 """The operator of one partition, against a sidecar in memory."""
 
-import datetime as dt
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -10,17 +9,12 @@ import pytest
 
 from lookup_core.dimension_schema import VersionColumns
 from lookup_core.errors import ErrorCode, InvalidRequest, LookupFailed, ProtocolViolation
-from lookup_core.operator.event_time_watermarks import MAX_WATERMARK_MS, MIN_EVENT_TIME_MS
+from lookup_core.operator.event_time_watermarks import MAX_WATERMARK_MS
 from lookup_core.protocol import frames
 from lookup_core.protocol.arrow_payload import decode_batch
 from spark_client.as_of import version_pick
 from spark_client.fake_sidecar import Behaviour, FakeDimension, FakeSidecar
-from spark_client.lookup_operator import (
-    IDLE_AFTER_S,
-    event_times,
-    is_event_time,
-    latest_event_time,
-)
+from spark_client.lookup_operator import IDLE_AFTER_S
 from spark_client.lookup_settings import (
     FailurePolicy,
     JoinType,
@@ -464,32 +458,6 @@ def test_crashes_do_not_change_the_output() -> None:
     rows = [row for output in outputs for row in output.to_pylist()]
     assert [row["id"] for row in rows] == [key for number in range(20) for key in (number, 1)]
     assert [row["name"] for row in rows[1::2]] == ["Ann"] * 20
-
-
-MOMENT = dt.datetime(2013, 1, 1, 5, tzinfo=dt.UTC)
-
-
-@pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])
-@pytest.mark.parametrize("zone", ["UTC", "Europe/Berlin", None])
-def test_timestamps_become_milliseconds(unit: str, zone: str | None) -> None:
-    """The unit and the zone of a column do not change the moment."""
-    column = pa.array([MOMENT, None], pa.timestamp("us", "UTC")).cast(pa.timestamp(unit, zone))
-
-    assert event_times(column).tolist() == [1_357_016_400_000, MIN_EVENT_TIME_MS]
-
-
-def test_event_times_round_down() -> None:
-    """Also before the epoch; integers are exact; NULLs alone, or no records, have no latest."""
-    whole = pa.array([1, 5, None], pa.int64()).slice(1)
-    times_ms = event_times(whole)
-    kinds = [pa.timestamp("us"), pa.int64(), pa.utf8(), pa.float64(), pa.date32()]
-
-    assert event_times(pa.array([-1, 999, 1_000], pa.timestamp("us"))).tolist() == [-1, 0, 1]
-    assert times_ms.tolist() == [5, MIN_EVENT_TIME_MS]
-    assert event_times(pa.array([3], pa.int32())).tolist() == [3]
-    latest = [latest_event_time(each) for each in (times_ms, times_ms[1:], times_ms[:0])]
-    assert latest == [5, None, None]
-    assert [is_event_time(kind) for kind in kinds] == [True, True, False, False, False]
 
 
 TIME = pa.timestamp("us", "UTC")

@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lookup_core.answer import Answer, Outcome
+from lookup_core.cache.cached_answers import CachedAnswers
 from lookup_core.operator.event_time_watermarks import EventTimeWatermarks
 from lookup_core.protocol.backlog import ChannelAnswer
 from lookup_core.protocol.sent_lookups import QuestionId, SentKeys
@@ -69,8 +70,19 @@ class ShufflingChannel:
         self._keys: dict[tuple[QuestionId, int], int | None] = {}  # {question, position: key}
         self._open: dict[QuestionId, list[int]] = {}  # {question: keys without an answer}
 
-    def look_up(self, keys: SentKeys) -> None:
+    def cached(self, keys: pa.RecordBatch) -> CachedAnswers | None:
+        """See `LookupChannel`; some of the answers, at random."""
+        values, chance = keys.column(0).to_pylist(), self._chance.random
+        positions = list(range(len(values)))
+        chance.shuffle(positions)
+        known = positions[: chance.choice([0, len(values) // 2, len(values)])]
+        parts = known[: len(known) // 2], known[len(known) // 2 :]
+        answers = [self._answer(part, [values[at] for at in part]) for part in parts if part]
+        return chance.choice([None, CachedAnswers(answers, np.zeros(0, np.int32))])
+
+    def look_up(self, keys: SentKeys, *, skips_cache: bool = False) -> None:
         """See `LookupChannel`."""
+        del skips_cache
         for position, key in enumerate(keys.keys.column(0).to_pylist(), keys.start):
             self._keys[keys.question, position] = key
             self._open.setdefault(keys.question, []).append(position)
@@ -102,11 +114,14 @@ class ShufflingChannel:
         if left:
             self._open[question] = left
         keys = [self._keys[question, position] for position in chosen]
+        return ChannelAnswer(question, self._answer(chosen, keys))
+
+    def _answer(self, positions: Sequence[int], keys: Sequence[int | None]) -> Answer:
         values = [None if key is None else key + self._add for key in keys]
         rows = pa.record_batch([pa.array(values, pa.int64())], COLUMNS)
-        outcomes = np.full(len(chosen), Outcome.HIT, np.uint8)
-        ages_ms = np.zeros(len(chosen), np.uint32)
-        return ChannelAnswer(question, Answer(np.array(chosen, np.int32), outcomes, ages_ms, rows))
+        outcomes = np.full(len(positions), Outcome.HIT, np.uint8)
+        ages_ms = np.zeros(len(positions), np.uint32)
+        return Answer(np.array(positions, np.int32), outcomes, ages_ms, rows)
 
 
 # Where the key of each lookup comes from: the records, or the value of another lookup.

@@ -1,15 +1,24 @@
 """Client watermarks: bounded out-of-orderness, and batches split at watermarks."""
 
+import datetime as dt
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from lookup_core.operator.batch_intake import BatchIntake, Rows
 from lookup_core.operator.element_queue import Mark, Slice
-from lookup_core.operator.event_time_watermarks import MIN_EVENT_TIME_MS, Cut, EventTimeWatermarks
+from lookup_core.operator.event_time_watermarks import (
+    MIN_EVENT_TIME_MS,
+    Cut,
+    EventTimeWatermarks,
+    event_times,
+    is_event_time,
+    latest_event_time,
+)
 from lookup_core.operator.segmented_queue import UnorderedQueue
 from tests.lookup_core.hypothesis_runs import few_examples
 
@@ -138,3 +147,29 @@ def test_batch_goes_in_once_in_order(ends: list[int], room: list[tuple[int, int]
         assert intake.places_left == len(expected) - len(taken)
 
     assert taken == expected
+
+
+MOMENT = dt.datetime(2013, 1, 1, 5, tzinfo=dt.UTC)
+
+
+@pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])
+@pytest.mark.parametrize("zone", ["UTC", "Europe/Berlin", None])
+def test_timestamps_become_milliseconds(unit: str, zone: str | None) -> None:
+    """The unit and the zone of a column do not change the moment."""
+    column = pa.array([MOMENT, None], pa.timestamp("us", "UTC")).cast(pa.timestamp(unit, zone))
+
+    assert event_times(column).tolist() == [1_357_016_400_000, MIN_EVENT_TIME_MS]
+
+
+def test_event_times_round_down() -> None:
+    """Also before the epoch; integers are exact; NULLs alone, or no records, have no latest."""
+    whole = pa.array([1, 5, None], pa.int64()).slice(1)
+    times_ms = event_times(whole)
+    kinds = [pa.timestamp("us"), pa.int64(), pa.utf8(), pa.float64(), pa.date32()]
+
+    assert event_times(pa.array([-1, 999, 1_000], pa.timestamp("us"))).tolist() == [-1, 0, 1]
+    assert times_ms.tolist() == [5, MIN_EVENT_TIME_MS]
+    assert event_times(pa.array([3], pa.int32())).tolist() == [3]
+    latest = [latest_event_time(each) for each in (times_ms, times_ms[1:], times_ms[:0])]
+    assert latest == [5, None, None]
+    assert [is_event_time(kind) for kind in kinds] == [True, True, False, False, False]

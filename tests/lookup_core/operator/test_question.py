@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 from lookup_core.answer import Answer, Outcome
 from lookup_core.errors import ErrorCode, ProtocolViolation
 from lookup_core.keys.canonical_keys import rows_with_null
+from lookup_core.operator.answered_rows import JOINED_BYTES
 from lookup_core.operator.as_of import NEVER_US, AsOf, VersionPick
 from lookup_core.operator.encoded_keys import encoded_keys
-from lookup_core.operator.question import JOINED_BYTES, Question, pieces
+from lookup_core.operator.question import Question, pieces
 from tests.lookup_core.hypothesis_runs import few_examples
 from tests.lookup_core.operator.operator_answers import COLUMNS, failed, hits, missing, with_rows
 

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from lookup_core.answer import Answer, Outcome, rowless_answer
 from lookup_core.errors import ErrorCode, InvalidRequest
-from lookup_core.operator.question import JOINED_BYTES, Question
+from lookup_core.operator.answered_rows import JOINED_BYTES
+from lookup_core.operator.question import Question
 from lookup_core.operator.row_products import RowProducts, TooManyRows, even_lists
 
 LISTS = pa.schema({"a": pa.list_(pa.int64()), "b": pa.list_(pa.utf8())})
