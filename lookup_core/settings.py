@@ -88,7 +88,7 @@ class FeedSettings:
 class BatchSettings:
     """Batches of keys; with `linger_s` = 0, a batch is sent as soon as a slot is free."""
 
-    max_keys: int = 500
+    max_keys: int = 10_000
     linger_s: float = 0.0
     max_in_flight: int = 8
 

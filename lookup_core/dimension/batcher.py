@@ -18,6 +18,8 @@ from lookup_core.settings import BatchSettings
 
 QUERY_BYTES = 8 * 1024 * 1024  # of rows: a query's rows take about four times as much at its end
 _LEAST_BYTES = 4 * 1024  # less memory is not worth a copy
+_FIRST_KEYS = 500  # of a query; the number grows while full queries are quick
+_QUICK_S = 0.1
 
 ChannelId = NewType("ChannelId", int)
 
@@ -63,6 +65,7 @@ class Batcher:
         self._settings = settings
         self._flights = flights
         self._size = AnswerSize(1)  # rows count as small until the first ones come
+        self._least_keys = self._quick_keys = min(_FIRST_KEYS, settings.max_keys)
         self._channels: dict[ChannelId, _Channel] = {}  # in the order of their turns
         self._queued = 0
         self._oldest_at = 0.0  # since when keys are queued, those behind a full batch included
@@ -73,7 +76,7 @@ class Batcher:
     @property
     def max_keys(self) -> int:
         """The number of keys that the next query may have; fewer if rows are large, at least 1."""
-        return max(1, min(self._settings.max_keys, QUERY_BYTES // self._size.record_bytes))
+        return max(1, min(self._quick_keys, QUERY_BYTES // self._size.record_bytes))
 
     def add(self, channel: ChannelId, run: KeyRun, now: float) -> None:
         """Queue keys for a channel."""
@@ -96,12 +99,25 @@ class Batcher:
             return None
         return self._take_turns() or None
 
-    def on_rows(self, count: int, rows_bytes: int, *, missing: int) -> None:
-        """Learn the size of rows from a query's result: rows, their bytes, keys without a row."""
+    def on_rows(self, count: int, rows_bytes: int, *, missing: int, seconds: float) -> None:
+        """Learn from a query's result: rows, their bytes, keys without a row, and its time.
+
+        The fixed cost of a query is divided among its keys. Therefore queries grow while many keys
+        wait, but only as long as they are quick: a slow one would delay its first key, or time out.
+        """
         if count:
             self._size.on_rows(count, rows_bytes)
         if missing:
             self._size.on_no_rows(missing)
+        keys = count + missing
+        if seconds > _QUICK_S:
+            self._quick_keys = max(self._least_keys, min(self._quick_keys, keys) // 2)
+        elif keys >= self._quick_keys:
+            self._quick_keys = min(2 * self._quick_keys, self._settings.max_keys)
+
+    def on_timeout(self) -> None:
+        """A query took longer than it may: the next ones are small again."""
+        self._quick_keys = self._least_keys
 
     def drop_unwanted(self) -> None:
         """Drop the keys that no lookup waits for, before their turn."""
@@ -132,7 +148,7 @@ class Batcher:
         while room and self._channels:
             name, channel = next(iter(self._channels.items()))
             if not channel.deficit:
-                channel.deficit = max(1, self._settings.max_keys // len(self._channels))
+                channel.deficit = max(1, self.max_keys // len(self._channels))
             taken = self._take(channel, min(room, channel.deficit))
             batch.extend(taken)
             count = sum(len(run.flights) for run in taken)

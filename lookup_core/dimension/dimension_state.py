@@ -153,7 +153,9 @@ class DimensionState:
         fetched = self._queries.defer(query, fetched, now)
         rows, read_at = fetched.rows, fetched.read_at
         missing = max(len(query.flights) - rows.num_rows, 0)
-        self._batcher.on_rows(rows.num_rows, rows.nbytes, missing=missing)
+        self._batcher.on_rows(
+            rows.num_rows, rows.nbytes, missing=missing, seconds=now - query.sent_at
+        )
         age_ms = int((now - (query.sent_at if read_at is None else read_at)) * 1000)
         result = QueryResult.of_rows(len(query.flights), fetched, age_ms=age_ms)
         waiters = self._flights.waiters(query.flights)
@@ -187,6 +189,8 @@ class DimensionState:
         query = self._queries.at_backend(batch_id)
         if query is None:
             return Effects()
+        if code is ErrorCode.TIMEOUT:
+            self._batcher.on_timeout()
         latest_s = self._waiting.latest_deadline(self._flights.waiters(query.flights))
         if self._queries.retry_failed(query, code, latest_s=latest_s, now=now, jitter=jitter):
             self._retries += 1

@@ -298,7 +298,7 @@ class KeyIndex:
             is_free = before < 0
             self.table.places[places[is_free]] = pending[is_free]  # the last write wins
             has_won = is_free & (self.table.places[places] == pending)
-            self._removed -= int((before[has_won] == _REMOVED).sum())
+            self._removed -= int(np.count_nonzero(before[has_won] == _REMOVED))
             pending, places = pending[~has_won], self._next_places(places[~has_won])
 
 

@@ -30,7 +30,7 @@ from service.config.source import ParquetSource, Source
 class Batch(Section):
     """Keys, delay and concurrency of a dimension's queries; linger 0 sends without delay."""
 
-    max_keys: Annotated[int, count(1, 100_000)] = 500
+    max_keys: Annotated[int, count(1, 100_000)] = 10_000
     linger_s: Annotated[float, duration("0ms", "10s")] = written("0ms", alias="linger")
     max_in_flight: Annotated[int, count(1, 1000)] = 8
 

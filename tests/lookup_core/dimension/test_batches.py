@@ -167,11 +167,50 @@ def test_large_rows_make_small_queries() -> None:
 def test_query_size_follows_the_rows(row_bytes: list[int], keys: int) -> None:
     """A query has as many keys as fit its bytes, by the size of earlier rows, at least one."""
     size = Batcher(BatchSettings(max_keys=500), FlightTable())
-    size.on_rows(0, 0, missing=9)
+    size.on_rows(0, 0, missing=9, seconds=0.0)
     for each in row_bytes:
-        size.on_rows(10, 10 * each, missing=0)
+        size.on_rows(10, 10 * each, missing=0, seconds=0.0)
 
     assert size.max_keys == keys
+
+
+def test_quick_full_queries_grow() -> None:
+    """The number of keys doubles with each full query that is quick, up to `max_keys`."""
+    batcher = Batcher(BatchSettings(max_keys=3_000), FlightTable())
+    sizes = [batcher.max_keys]
+    for missing in (499, 1, 0, 0):
+        batcher.on_rows(sizes[-1] - missing, 1, missing=missing, seconds=0.1)
+        sizes.append(batcher.max_keys)
+    batcher.on_rows(2_999, 1, missing=0, seconds=0.1)
+
+    assert sizes == [500, 1_000, 2_000, 3_000, 3_000]
+    assert batcher.max_keys == 3_000
+
+
+def test_slow_queries_shrink() -> None:
+    """A slow query halves the number of keys, a timeout resets it; it never falls below 500."""
+    batcher = Batcher(BatchSettings(), FlightTable())
+    for keys in (500, 1_000, 2_000, 4_000, 8_000):
+        batcher.on_rows(keys, 1, missing=0, seconds=0.0)
+    sizes = [batcher.max_keys]
+    for keys in (10_000, 3_000, 1_200, 900):
+        batcher.on_rows(keys, 1, missing=0, seconds=0.2)
+        sizes.append(batcher.max_keys)
+
+    assert sizes == [10_000, 5_000, 1_500, 600, 500]
+
+
+def test_timeouts_make_queries_small() -> None:
+    """After a query that timed out, the next ones have at most 500 keys again."""
+    scenario = Scenario(settings(max_keys=2_000, max_in_flight=1, max_waiting_keys=10_000))
+    scenario.land(scenario.query(1, *range(500)))
+    late = scenario.query(2, *range(500, 1_500))
+    scenario.look_up(3, *range(2_000, 4_000))
+
+    scenario.fail(late, ErrorCode.TIMEOUT)
+
+    assert late == 2
+    assert [len(keys) for keys in drain(scenario)][:2] == [500, 1_000]
 
 
 def test_missing_rows_enlarge_queries_again() -> None:
@@ -258,25 +297,31 @@ def submit_numbers(scenario: Scenario, count: int) -> "weakref.ref[npt.NDArray[n
 def test_few_queued_keys_free_their_frame() -> None:
     """A queued key does not keep the memory of a lookup whose other keys are answered."""
     scenario = Scenario(settings(max_keys=10_000, max_waiting_keys=10_000))
-    scenario.land(scenario.query(9, *range(9_999)), dict.fromkeys(range(9999), "x"))
+    scenario.look_up(9, *range(9_999))
+    while order := scenario.send():
+        scenario.land(order.batch, dict.fromkeys(order.keys, "x"))
 
     frame = submit_numbers(scenario, 10_000)
 
     assert frame() is None
-    assert scenario.send() == Order(2, [9_999])
+    last = scenario.send()
+    assert last is not None
+    assert last.keys == [9_999]
 
 
 def test_answered_keys_of_queue_free_memory() -> None:
     """A lookup that is answered query by query keeps the memory of its last keys only."""
     scenario = Scenario(settings(max_keys=9_000, max_in_flight=1, max_waiting_keys=10_000))
     frame = submit_numbers(scenario, 10_000)
-    order = scenario.send()
-    assert order is not None
-    scenario.land(order.batch, dict.fromkeys(range(9000), "x"))
+    for batch, keys in enumerate((500, 1_000, 2_000, 4_000), 1):
+        order = scenario.send()
+        assert order is not None
+        assert (order.batch, len(order.keys)) == (batch, keys)
+        scenario.land(batch, dict.fromkeys(order.keys, "x"))
 
     waiting = scenario.state._waiting.get(LookupId(1))
-    assert (frame(), len(waiting.waiters)) == (None, 1_000)
-    assert scenario.send() == Order(2, [*range(9_000, 10_000)])
+    assert (frame(), len(waiting.waiters)) == (None, 2_500)
+    assert scenario.send() == Order(5, [*range(7_500, 10_000)])
 
 
 def test_deferred_keys_are_queried_at_once() -> None:
@@ -299,7 +344,7 @@ def test_deferred_keys_are_queried_at_once() -> None:
 
 @pytest.mark.parametrize(
     ("large", "queries"),
-    [(range(3), 3), (range(10), 9), (range(2000), 1023)],
+    [(range(3), 5), (range(10), 11), (range(2000), 1020)],
     ids=["three", "ten", "all"],
 )
 def test_large_rows_delay_few_queries(large: range, queries: int) -> None:
