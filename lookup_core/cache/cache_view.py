@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lookup_core.cache.entry_states import MAX_VISITS, Lifetimes, Seconds, StateTable
-from lookup_core.cache.row_store import RowTable
+from lookup_core.cache.row_table import RowTable
 from lookup_core.dimension_schema import DimensionSchema
 from lookup_core.keys.canonical_keys import CanonicalKeys, Hashes, has_number_keys
 from lookup_core.keys.key_index import ABSENT, KeyTable, Slots

@@ -12,7 +12,8 @@ from lookup_core.cache import entry_states, row_store
 from lookup_core.cache.cache_memory import CacheMemory, OwnMemory
 from lookup_core.cache.cache_view import HASH, KEY, CacheView, stored_schema
 from lookup_core.cache.entry_states import EntryStates
-from lookup_core.cache.row_store import RowQueue, RowStore, stored_bytes
+from lookup_core.cache.row_segments import RowQueue, stored_bytes
+from lookup_core.cache.row_store import RowStore
 from lookup_core.dimension_schema import DimensionSchema
 from lookup_core.keys.canonical_keys import CanonicalKeys, Hashes, SingleKey
 from lookup_core.keys.key_index import ABSENT, KeyIndex, Slots
@@ -193,7 +194,7 @@ class CachedEntries:
         rows = pa.record_batch([pa.nulls(int(which.sum()))], names=["none"]).select([])
         return self.newcomers(keys, which, queue=RowQueue.NEGATIVE, rows=rows)
 
-    def add(self, newcomers: Sequence[Newcomers], *, read_at: float) -> Slots:
+    def add(self, newcomers: Sequence[Newcomers], *, read_at: float, is_kept: bool = True) -> Slots:
         """Add entries with distinct keys that are not here; returns their slots in order."""
         slots = self.index.insert(np.concatenate([each.hashes for each in newcomers]))
         self._resize()
@@ -201,7 +202,7 @@ class CachedEntries:
         for each in newcomers:
             own = slots[start : start + len(each.hashes)]
             self.states.begin(own, read_at=read_at, is_negative=each.queue is RowQueue.NEGATIVE)
-            self.rows.put(own, each.stored, each.queue)
+            self.rows.put(own, each.stored, each.queue, is_kept=is_kept)
             start += len(own)
         return slots
 
@@ -232,7 +233,7 @@ class CachedEntries:
     @property
     def view(self) -> CacheView:
         """The entries as readers see them, until the next change of slots or segments."""
-        return CacheView(self.index.table, self.states.table, self.rows.table)
+        return CacheView(self.index.table, self.states.table, self.rows.kept_table)
 
     def publish(self) -> None:
         """Let readers see all changes; a no-op if arrays and segments are the same."""

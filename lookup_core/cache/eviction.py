@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from lookup_core.cache.cached_entries import CachedEntries, Newcomers
 from lookup_core.cache.entry_states import Lifetimes
-from lookup_core.cache.row_store import RowQueue
+from lookup_core.cache.row_segments import RowQueue
 from lookup_core.keys.key_index import ABSENT, Slots
 from lookup_core.statistics import EvictionReason
 

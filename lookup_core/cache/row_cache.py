@@ -14,7 +14,9 @@ from lookup_core.cache.cache_memory import CacheMemory
 from lookup_core.cache.cached_entries import CachedEntries, Newcomers
 from lookup_core.cache.entry_states import Lifetimes, Words
 from lookup_core.cache.eviction import Eviction, unit_bytes
-from lookup_core.cache.row_store import Gathered, Place, RowQueue, StoredRow
+from lookup_core.cache.row_segments import RowQueue
+from lookup_core.cache.row_store import Place, StoredRow
+from lookup_core.cache.row_table import Gathered
 from lookup_core.dimension_schema import DimensionSchema
 from lookup_core.keys.canonical_keys import CanonicalKeys, SingleKey
 from lookup_core.keys.key_index import ABSENT, Slots
@@ -22,6 +24,8 @@ from lookup_core.settings import CacheSettings
 from lookup_core.statistics import CacheStatistics, EvictionReason
 
 Mask = npt.NDArray[np.bool_]
+
+_SETTLE_S = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +79,8 @@ class RowCache:
             memory=memory,
         )
         self._entries.publish()
+        self._settle_at: float | None = None  # when `settle` is due
+        self._is_filling = False  # since the last `settle`
         self._eviction = Eviction(self._entries, self._lifetimes, settings.max_bytes)
 
     @property
@@ -140,11 +146,13 @@ class RowCache:
         rows: pa.RecordBatch,
         read_at: float,
         now: float,
+        settles_later: bool = False,
     ) -> None:
         """Cache the rows of the distinct keys that have one, in order, and the others as negative.
 
         Ages count from `read_at`: the rows may have changed from then on. Entries that would not
-        fit an empty cache are not cached; they only remove the former entries of their keys.
+        fit an empty cache are not cached; they only remove the former entries of their keys. With
+        `settles_later`, readers in other processes may see the entries after `settle` only.
         """
         found = self._entries.find(keys)
         arrivals = self._arrivals(keys, has_row, rows=rows, found=found)
@@ -157,8 +165,24 @@ class RowCache:
         if len(negative.hashes) and self._eviction.make_negative_room(negative, now):
             arrivals.append(negative)
         if arrivals and self._eviction.make_room(arrivals, now):
-            self._entries.add(arrivals, read_at=read_at)
+            self._entries.add(arrivals, read_at=read_at, is_kept=not settles_later)
         self._entries.publish()
+        if settles_later:
+            self._is_filling = True
+            if self._settle_at is None:
+                self._settle_at = now + _SETTLE_S
+
+    def settle(self, now: float) -> float | None:
+        """Let readers see all entries, if that is due; returns the next time.
+
+        The last time, when no more entries have come, they are merged into few segments.
+        """
+        if self._settle_at is not None and self._settle_at <= now:
+            self._entries.rows.settle(is_quiet=not self._is_filling)
+            self._entries.publish()
+            self._settle_at = now + _SETTLE_S if self._is_filling else None
+            self._is_filling = False
+        return self._settle_at
 
     def set_max_bytes(self, max_bytes: int) -> None:
         """Set the bound, 0 for no entries, and evict down to it."""

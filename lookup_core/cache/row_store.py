@@ -5,20 +5,18 @@ Knows neither keys nor lifetimes. Each queue of S3-FIFO has segments of its own.
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from enum import Enum
+from dataclasses import dataclass
 from itertools import pairwise
 from operator import attrgetter
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-from pyarrow import types
 
+from lookup_core.cache.row_segments import RowQueue, Segment, SegmentQueue, stored_bytes
+from lookup_core.cache.row_table import Addresses, Gathered, RowTable
 from lookup_core.compatibility import concat_batches
 from lookup_core.keys.key_index import Slots, Zeros
-
-Addresses = npt.NDArray[np.uint32]
 
 BYTES_BY_SLOT = 4  # one address each
 
@@ -26,60 +24,12 @@ _ADDRESSES = 2**32 - 1
 _NOWHERE = _ADDRESSES
 _MAX_DEAD_SHARE = 0.5  # of a segment's rows
 _MAX_DEAD_SHARE_IF_FULL = 0.1  # without room, compaction pays off earlier
-# Memory of an entry besides its row, about: else segments of narrow rows would be half the cache.
-_BYTES_BESIDE_ROW = 40
-_SEGMENTS_PER_QUEUE = 6  # about; each further one costs every `gather` some 20 microseconds
-_ROOMY_SEGMENT_BYTES = 32 * 1024 * 1024  # while nothing is evicted; bounds the time of a merge
-_MAX_SEGMENT_BYTES = 256 * 1024 * 1024  # far below the limit of Arrow's 32-bit text offsets
 _LEAST_PARTS = 2
 _ROOMY_RATIO, _CROWDED_RATIO = 8, 2  # of neighbours that are merged, at most
-
-
-class RowQueue(Enum):
-    """The queues of the cache."""
-
-    SMALL = "small"  # new rows, on probation
-    MAIN = "main"  # rows that were looked up again
-    NEGATIVE = "negative"  # negative entries
-
-
-@dataclass(slots=True)
-class SegmentQueue:
-    """The segments of one queue; its owner sets `unit_bytes`, its store the rest."""
-
-    unit_bytes: int  # to be evicted at a time
-    ids: dict[int, None]  # of segments, oldest first
-    bytes: int = 0  # of rows and their slots
-    rows: int = 0
-
-    def segment_bytes(self, *, is_roomy: bool) -> int:
-        """The size up to which segments are merged, the overhead of their entries included."""
-        total_bytes = self.bytes + _BYTES_BESIDE_ROW * self.rows
-        large = max(self.unit_bytes, total_bytes // _SEGMENTS_PER_QUEUE)
-        return min(max(large, _ROOMY_SEGMENT_BYTES * is_roomy), _MAX_SEGMENT_BYTES)
-
-
-@dataclass(slots=True, kw_only=True)
-class _Segment:
-    """Rows of one queue with their slots; row i has the address `start + i`."""
-
-    start: int
-    rows: pa.RecordBatch
-    slots: Slots  # [rows] the slot of each row; a row is dead when its slot has another address
-    queue: RowQueue
-    bytes: int
-    columns: Sequence[pa.Array]  # of the rows, for single rows: Arrow copies the list on access
-    dead: int = 0
-
-    @property
-    def total_bytes(self) -> int:
-        """Memory of its rows and of everything besides them."""
-        return self.bytes + _BYTES_BESIDE_ROW * len(self.slots)
-
-    @property
-    def addresses(self) -> Addresses:
-        """The addresses of all its rows, dead ones included."""
-        return np.arange(self.start, self.start + len(self.slots), dtype=np.uint32)
+# New segments are merged so many at once that few rows are copied twice. The eldest has a part of
+# the rows at most; if it might have no more than the others, slowly falling sizes would add up.
+_FAN_IN, _ELDER_PARTS = 4, 3
+_SMALL_BYTES = 1024 * 1024  # of a new segment, which is not worth a file of its own
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,96 +47,6 @@ class Place:
     era: object  # in which slots and addresses keep their meaning
     slot: int
     address: int
-
-
-Positions = npt.NDArray[np.intp]
-Tags = npt.NDArray[np.uint64]  # a number for each row of a segment
-
-
-@dataclass(frozen=True, slots=True)
-class Gathered:
-    """Rows by segment; row i belongs to item `order[i]` of the request."""
-
-    order: Positions
-    rows: pa.RecordBatch
-    tags: Tags  # of the rows, if they were requested
-
-
-@dataclass(frozen=True, slots=True)
-class RowTable:
-    """Rows by slot, to be read.
-
-    Another process may change the addresses meanwhile: slots may lead to other rows, or nowhere.
-    """
-
-    schema: pa.Schema
-    addresses: Addresses  # by slot
-    starts: Addresses  # the address of the first row of each segment, ascending
-    ends: Addresses  # that behind the last one
-    segments: Sequence[pa.RecordBatch]  # each with some columns of the schema, in its order
-    is_negative: Sequence[bool]  # for each segment
-    selected: dict[tuple[int, tuple[str, ...]], pa.RecordBatch] = field(default_factory=dict)
-
-    def of(self, slots: Slots) -> Addresses:
-        """The addresses of these slots; for ABSENT that of any slot."""
-        return self.addresses.take(slots, mode="clip")
-
-    def gather(
-        self,
-        addresses: Addresses,
-        names: Sequence[str],
-        *,
-        is_negative: bool | None = None,
-        tags: Sequence[Tags] = (),
-    ) -> Gathered:
-        """The rows at these addresses, duplicates allowed, in these columns.
-
-        `tags` are those of each segment. `is_negative`: from negative segments only, or from others
-        only. Addresses without a row there are left out. Rows are copied, even a single one: a view
-        would keep its segment in memory, unaccounted.
-        """
-        orders: list[Positions] = []
-        pieces: list[pa.RecordBatch] = []
-        found_tags: list[Tags] = []
-        for at, order in self._by_segment(addresses):
-            if is_negative in {None, self.is_negative[at]}:
-                rows = addresses.take(order) - self.starts[at]
-                orders.append(order)
-                pieces.append(self._selected(at, names).take(pa.array(rows)))
-                found_tags.append(tags[at].take(rows) if tags else _NO_TAGS)
-        if len(pieces) == 1:  # the usual case
-            return Gathered(orders[0], pieces[0], found_tags[0])
-        if not pieces:
-            nothing = pa.RecordBatch.from_pylist([], schema=self.schema).select(names)
-            return Gathered(np.arange(0), nothing, _NO_TAGS)
-        found = np.concatenate(found_tags)
-        return Gathered(np.concatenate(orders), concat_batches(pieces), found)
-
-    def _by_segment(self, addresses: Addresses) -> Iterator[tuple[int, Positions]]:
-        """The number of each segment that has some of the addresses, and which ones it has."""
-        if not len(addresses) or not len(self.starts):
-            return
-        least, most = addresses.min(), addresses.max()
-        first, last = (self.starts.searchsorted((least, most), "right") - 1).tolist()
-        if first == last and first >= 0 and most < self.ends[first]:  # the usual case
-            yield first, np.arange(len(addresses))
-            return
-        numbers = self.starts.searchsorted(addresses, "right") - 1
-        # Between segments, and behind the last one, addresses have no row.
-        is_known = (numbers >= 0) & (addresses < self.ends.take(numbers, mode="clip"))
-        for number in range(max(first, 0), last + 1):
-            order = np.flatnonzero(is_known & (numbers == number))
-            if len(order):
-                yield number, order
-
-    def _selected(self, at: int, names: Sequence[str]) -> pa.RecordBatch:
-        known = (at, tuple(names))
-        if known not in self.selected:
-            self.selected[known] = self.segments[at].select(names)
-        return self.selected[known]
-
-
-_NO_TAGS = np.zeros(0, np.uint64)
 
 
 def _as_it_is(rows: pa.RecordBatch) -> pa.RecordBatch:
@@ -218,8 +78,9 @@ class RowStore:
         self._keep = keep
         self._zeros = zeros
         self._fence = fence
-        self._segments: dict[int, _Segment] = {}  # {segment id: segment}, by address
+        self._segments: dict[int, Segment] = {}  # {segment id: segment}, by address
         self._table: RowTable | None = None  # None: to be computed
+        self._kept_table: RowTable | None = None
         self.queues = {queue: SegmentQueue(size, {}) for queue, size in unit_bytes.items()}
         self.is_roomy = False  # whether no eviction is near; set by the owner
         self._addresses: Addresses = zeros(0, np.uint32)  # by slot
@@ -232,10 +93,13 @@ class RowStore:
         """Memory of all rows and their slots."""
         return sum(queue.bytes for queue in self.queues.values())
 
-    def put(self, slots: Slots, rows: pa.RecordBatch, queue: RowQueue) -> None:
+    def put(
+        self, slots: Slots, rows: pa.RecordBatch, queue: RowQueue, *, is_kept: bool = True
+    ) -> None:
         """Store one row per slot; the slots are empty, and `rows` is no slice of a larger batch.
 
-        All rows of one queue have the same columns, a subset of the schema's.
+        All rows of one queue have the same columns, a subset of the schema's. Without `is_kept`,
+        readers may see the rows after `settle` only: then many small segments cost few copies.
         """
         if not len(slots):
             return
@@ -243,30 +107,43 @@ class RowStore:
         ids = self.queues[queue].ids
         ids[segment_id] = None
         self.queues[queue].rows += len(slots)
-        self._set(segment_id, rows, slots=slots, queue=queue)
-        while len(ids) > 1 and self._merge(*[*ids][-2:]):
+        self._set(segment_id, rows, slots=slots, queue=queue, is_kept=is_kept)
+        if is_kept or not self.is_roomy:
+            self._merge_pairs(queue)
+            return
+        while self._merge_run([*ids]):
             pass
-        # At most one older pair: as the queue grows, its large segments become small ones.
-        any(self._merge(*pair) for pair in pairwise([*ids]))
+
+    def settle(self, *, is_quiet: bool) -> None:
+        """Let readers see all rows; if no more come for now, merge them into few segments."""
+        for queue, known in self.queues.items():
+            if is_quiet:
+                self._merge_pairs(queue)
+            new = [each for each in known.ids if not self._segments[each].is_kept]
+            if new:
+                self._replace(new[0], *(self._segments[each] for each in new))
+                for each in new[1:]:
+                    self._pop(each)
 
     @property
     def table(self) -> RowTable:
         """The rows, to be read until the next change of segments or slots."""
         if self._table is None:
-            segments = self._segments.values()
-            starts = np.array([segment.start for segment in segments], np.uint32)
-            sizes = np.array([len(segment.slots) for segment in segments], np.uint32)
-            self._table = RowTable(
-                *(self.schema, self._addresses, starts, starts + sizes),
-                segments=[segment.rows for segment in segments],
-                is_negative=[segment.queue is RowQueue.NEGATIVE for segment in segments],
-            )
+            self._table = self._table_of([*self._segments.values()])
         return self._table
 
     @property
     def is_used(self) -> npt.NDArray[np.bool_]:
         """Which slots have a row."""
         return self._addresses != _NOWHERE
+
+    @property
+    def kept_table(self) -> RowTable:
+        """The rows that readers see."""
+        if self._kept_table is None:
+            kept = [segment for segment in self._segments.values() if segment.is_kept]
+            self._kept_table = self._table_of(kept)
+        return self._kept_table
 
     def gather(self, slots: Slots, names: Sequence[str]) -> Gathered:
         """The rows of slots that have one, duplicates allowed: see `RowTable`."""
@@ -378,27 +255,45 @@ class RowStore:
             assert queue.bytes == sum(self._segments[key].bytes for key in own)
             assert queue.rows == sum(len(live[key]) for key in own)
 
-    def _stored(self, slot: int) -> tuple[_Segment, int]:
+    def _stored(self, slot: int) -> tuple[Segment, int]:
         address, segments = self._addresses.item(slot), [*self._segments.values()]
         segment = segments[bisect_right(segments, address, key=attrgetter("start")) - 1]
         return segment, address - segment.start
 
-    def _set(self, segment_id: int, rows: pa.RecordBatch, *, slots: Slots, queue: RowQueue) -> None:
+    def _table_of(self, segments: Sequence[Segment]) -> RowTable:
+        starts = np.array([segment.start for segment in segments], np.uint32)
+        sizes = np.array([len(segment.slots) for segment in segments], np.uint32)
+        return RowTable(
+            *(self.schema, self._addresses, starts, starts + sizes),
+            segments=[segment.rows for segment in segments],
+            is_negative=[segment.queue is RowQueue.NEGATIVE for segment in segments],
+        )
+
+    def _set(
+        self,
+        segment_id: int,
+        rows: pa.RecordBatch,
+        *,
+        slots: Slots,
+        queue: RowQueue,
+        is_kept: bool = True,
+    ) -> None:
         before = self._segments.pop(segment_id, None)
         if self._next_address + len(slots) > self._address_count:
             self._close_gaps()
-        rows = self._keep(rows)
-        segment = _Segment(
+        rows = self._keep(rows) if is_kept else rows
+        segment = Segment(
             start=self._next_address,
             rows=rows,
             slots=slots,
             queue=queue,
             bytes=stored_bytes(rows),
             columns=rows.columns,
+            is_kept=is_kept,
         )
         self._next_address += len(slots)
         self._segments[segment_id] = segment
-        self._table = None
+        self._forget_tables(segment, before)
         self.queues[queue].bytes += segment.bytes - (before.bytes if before else 0)
         self._fence()  # behind the hashes and states of the slots
         self._addresses[slots] = segment.addresses
@@ -417,19 +312,19 @@ class RowStore:
         longer: Addresses = self._zeros(slot_count, np.uint32)
         longer[: len(addresses)] = addresses
         longer[len(addresses) :] = _NOWHERE
-        self._addresses, self._table = longer, None
+        self._addresses, self._table, self._kept_table = longer, None, None
 
     def _numbers(self, slots: Slots) -> npt.NDArray[np.intp]:
         """The ordinal of each slot's segment."""
         return self.table.starts.searchsorted(self._addresses.take(slots), "right") - 1
 
-    def _is_live(self, segment: _Segment) -> npt.NDArray[np.bool_]:
+    def _is_live(self, segment: Segment) -> npt.NDArray[np.bool_]:
         return self._addresses[segment.slots] == segment.addresses
 
-    def _live_slots(self, segment: _Segment) -> Slots:
+    def _live_slots(self, segment: Segment) -> Slots:
         return segment.slots[self._is_live(segment)]
 
-    def _live_part(self, segment: _Segment) -> tuple[Slots, pa.RecordBatch]:
+    def _live_part(self, segment: Segment) -> tuple[Slots, pa.RecordBatch]:
         if not segment.dead:
             return segment.slots, segment.rows
         at = np.flatnonzero(self._is_live(segment))
@@ -439,58 +334,66 @@ class RowStore:
         return self.queues[queue].segment_bytes(is_roomy=self.is_roomy)
 
     def _pop(self, segment_id: int) -> None:
-        segment, self._table = self._segments.pop(segment_id), None
+        segment = self._segments.pop(segment_id)
+        self._forget_tables(segment)
         queue = self.queues[segment.queue]
         queue.bytes -= segment.bytes
         del queue.ids[segment_id]
 
-    def _merge(self, elder_id: int, younger_id: int) -> bool:
-        elder, younger = self._segments[elder_id], self._segments[younger_id]
-        merged_bytes = elder.total_bytes + younger.total_bytes
-        is_small = merged_bytes <= self._segment_bytes(elder.queue)
-        # Sizes fall from old to young, so a row is copied a logarithmic number of times.
-        ratio = _ROOMY_RATIO if self.is_roomy else _CROWDED_RATIO
-        if not is_small or ratio * len(younger.slots) < len(elder.slots):
+    def _forget_tables(self, *changed: Segment | None) -> None:
+        self._table = None
+        if any(segment is not None and segment.is_kept for segment in changed):
+            self._kept_table = None
+
+    def _merge_pairs(self, queue: RowQueue) -> None:
+        ids = self.queues[queue].ids
+        while len(ids) > 1 and self._merge(*[*ids][-2:]):
+            pass
+        # At most one older pair: as the queue grows, its large segments become small ones.
+        any(self._merge(*pair) for pair in pairwise([*ids]))
+
+    def _merge_run(self, ids: Sequence[int]) -> bool:
+        """Merge the youngest neighbours of about the same size; False if there are none."""
+        for end in range(len(ids), _FAN_IN - 1, -1):
+            run = ids[end - _FAN_IN : end]
+            sizes = [len(self._segments[each].slots) for each in run]
+            if _ELDER_PARTS * sizes[0] <= sum(sizes) and self._merge_all(run):
+                return True
+        return False
+
+    def _merge_all(self, ids: Sequence[int]) -> bool:
+        """Merge neighbours of one queue; False if they are too large."""
+        segments = [self._segments[each] for each in ids]
+        merged_bytes = sum(each.total_bytes for each in segments)
+        if merged_bytes > self._segment_bytes(segments[0].queue):
             return False
-        self._replace(elder_id, elder, younger)
-        self._pop(younger_id)
+        is_kept = merged_bytes > _SMALL_BYTES or any(each.is_kept for each in segments)
+        self._replace(ids[0], *segments, is_kept=is_kept)
+        for each in ids[1:]:
+            self._pop(each)
         return True
 
-    def _compact(self, segment_id: int, segment: _Segment) -> None:
+    def _merge(self, elder_id: int, younger_id: int) -> bool:
+        elder, younger = self._segments[elder_id], self._segments[younger_id]
+        # Sizes fall from old to young, so a row is copied a logarithmic number of times.
+        ratio = _ROOMY_RATIO if self.is_roomy else _CROWDED_RATIO
+        is_large = ratio * len(younger.slots) >= len(elder.slots)
+        return is_large and self._merge_all((elder_id, younger_id))
+
+    def _compact(self, segment_id: int, segment: Segment) -> None:
         if segment.dead == len(segment.slots):
             self._pop(segment_id)
             return
-        self._replace(segment_id, segment)
+        self._replace(segment_id, segment, is_kept=segment.is_kept)
         # Else segments with few survivors would add up, and every `gather` visits all segments.
         ids = list(self.queues[segment.queue].ids)
         at = ids.index(segment_id)
         for elder_id, younger_id in reversed([*pairwise(ids[max(at - 1, 0) : at + 2])]):
             self._merge(elder_id, younger_id)
 
-    def _replace(self, segment_id: int, *old: _Segment) -> None:
+    def _replace(self, segment_id: int, *old: Segment, is_kept: bool = True) -> None:
         """Store the live rows of old segments as one, with the age of the segment of this id."""
         parts = [self._live_part(each) for each in old]
         rows = concat_batches([rows for _, rows in parts])
         slots = np.concatenate([slots for slots, _ in parts])
-        self._set(segment_id, rows, slots=slots, queue=old[0].queue)
-
-
-def stored_bytes(rows: pa.RecordBatch) -> int:
-    """Memory of rows once they are stored, with their slots.
-
-    An upper bound that holds after merging and compaction too: counts a validity bitmap for each
-    column, and shared buffers once per use.
-    """
-    slot_bytes = rows.num_rows * np.dtype(np.int32).itemsize
-    return slot_bytes + sum(_column_bytes(column) for column in rows.columns)
-
-
-def _column_bytes(column: pa.Array) -> int:
-    bitmap_bytes = -(-len(column) // 8)  # only bitmaps may be absent
-    buffers, values_bytes = column.buffers(), 0
-    if types.is_list(column.type):  # the values have a bitmap of their own length
-        buffers, values_bytes = buffers[:2], _column_bytes(column.values)
-    elif types.is_struct(column.type):
-        fields = [column.field(at) for at in range(column.type.num_fields)]
-        buffers, values_bytes = buffers[:1], sum(_column_bytes(field) for field in fields)
-    return values_bytes + sum(bitmap_bytes if each is None else each.size for each in buffers)
+        self._set(segment_id, rows, slots=slots, queue=old[0].queue, is_kept=is_kept)

@@ -236,6 +236,10 @@ class DimensionState:
             self._shared_keys += keys
         self._resolver.cache.visit(visited)
 
+    def settle_cache(self, now: float) -> float | None:
+        """Let readers of the shared cache see new rows, if that is due; returns the next time."""
+        return self._resolver.settle_cache(now)
+
     def count_timed_out(self, keys: int) -> None:
         """Count keys whose deadline passed before they were submitted."""
         self._outcomes[Outcome.TIMEOUT] += keys

@@ -193,10 +193,14 @@ class LocalResolver:
         keys = self.canonical(query.keys, kept)
         # Rows that the backend had read before it was queried are older than the query.
         read_at = min(query.sent_at, now - result.age_ms / 1000)
-        self.cache.fill(keys, row_of >= 0, rows=rows, read_at=read_at, now=now)
+        self.cache.fill(keys, row_of >= 0, rows=rows, read_at=read_at, now=now, settles_later=True)
         failed = np.flatnonzero(result.row_of < NO_ROW).astype(np.int32)
         if failed.size:  # the table has another row now: the former must not be served as stale
             self.cache.invalidate(self.canonical(query.keys, failed))
+
+    def settle_cache(self, now: float) -> float | None:
+        """Let readers in other processes see new rows, if that is due; returns the next time."""
+        return self.cache.settle(now) if isinstance(self.cache, RowCache) else None
 
     def known_rows(self, keys: pa.RecordBatch, now: float) -> FetchedRows | None:
         """The rows of distinct keys from a loaded table; None unless all keys are known."""

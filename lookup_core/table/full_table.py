@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from lookup_core.cache.cache_memory import CacheMemory, OwnMemory
 from lookup_core.cache.row_cache import Bookmark, Hit, Probe
-from lookup_core.cache.row_store import Gathered
+from lookup_core.cache.row_table import Gathered
 from lookup_core.dimension_schema import DimensionSchema
 from lookup_core.keys.canonical_keys import CanonicalKeys, Hashes, SingleKey
 from lookup_core.keys.key_index import ABSENT, Slots
@@ -116,12 +116,13 @@ class FullTable:
         rows: pa.RecordBatch,
         read_at: float,
         now: float,
+        settles_later: bool = False,
     ) -> None:
         """Close holes: `rows` are those of the distinct keys that have one, in order.
 
         Other keys stay as they are: the table is newer. Without room the holes stay open.
         """
-        del now
+        del now, settles_later
         slots = self._table.find(keys)
         is_open = (slots != ABSENT) & self._table.is_hole(slots)
         if self._suspects.size:

@@ -10,7 +10,7 @@ import pyarrow as pa
 from lookup_core.cache.cache_memory import CacheMemory
 from lookup_core.cache.cached_entries import CachedEntries, Newcomers
 from lookup_core.cache.eviction import unit_bytes
-from lookup_core.cache.row_store import RowQueue
+from lookup_core.cache.row_segments import RowQueue
 from lookup_core.dimension_schema import DimensionSchema
 from lookup_core.keys.canonical_keys import CanonicalKeys, Hashes
 from lookup_core.keys.key_index import ABSENT, Slots

@@ -102,13 +102,13 @@ class StateRunner:
         return bool(self._callers)
 
     def step(self, tasks: asyncio.TaskGroup) -> float | None:
-        """Send queries and end lookups that are due; returns when the next step is due."""
+        """Send queries, end lookups, settle the cache; returns when the next step is due."""
         now = self.clock()
         self._carry_out(self.state.expire(now))
         if self.state.start_probe_if_due(now):
             tasks.create_task(self._probe())
         query_at = self._send_queries(tasks, now)
-        dues = (query_at, self.state.next_deadline())
+        dues = (query_at, self.state.next_deadline(), self.state.settle_cache(now))
         return min((due for due in dues if due is not None), default=None)
 
     def submit(self, request: LookupRequest, caller: Caller, *, now: float) -> Submitted:

@@ -17,7 +17,7 @@ import pyarrow as pa
 from lookup_core.cache.cache_view import CacheReader, CacheView, EntryReader
 from lookup_core.cache.cached_answers import CacheDescription
 from lookup_core.cache.entry_states import Lifetimes, StateTable
-from lookup_core.cache.row_store import RowTable
+from lookup_core.cache.row_table import RowTable
 from lookup_core.cache.shared_layout import (
     DESCRIPTION_FILE,
     LAYOUT_VERSION,

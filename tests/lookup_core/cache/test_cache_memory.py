@@ -5,7 +5,7 @@ import pytest
 
 from lookup_core.cache.cached_entries import CachedEntries, Newcomers
 from lookup_core.cache.row_cache import RowCache
-from lookup_core.cache.row_store import RowQueue
+from lookup_core.cache.row_segments import RowQueue
 from lookup_core.statistics import CacheStatistics, EvictionReason
 from tests.lookup_core.cache.row_caches import KINDS, OVERHEAD_BYTES, CacheKind, evictions
 

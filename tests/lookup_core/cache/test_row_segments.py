@@ -6,7 +6,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from lookup_core.cache.row_store import Gathered, RowQueue, RowStore, SegmentQueue, stored_bytes
+from lookup_core.cache.row_segments import RowQueue, SegmentQueue, stored_bytes
+from lookup_core.cache.row_store import RowStore
+from lookup_core.cache.row_table import Gathered
 from lookup_core.keys.key_index import Slots
 
 SMALL, MAIN, NEGATIVE = RowQueue.SMALL, RowQueue.MAIN, RowQueue.NEGATIVE
@@ -114,6 +116,77 @@ def test_long_queue_has_few_segments() -> None:
         segments += 1
 
     assert segments < 60
+
+
+def put_new(store: RowStore, *sizes: int) -> list[int]:
+    """Store segments of new rows; returns the sizes of all segments."""
+    first = int(sum(len(each) for each in store.table.segments))
+    for size in sizes:
+        slots = slots_of(*range(first, first + size))
+        store.put(slots, rows_of(*slots.tolist()), MAIN, is_kept=False)
+        store.check_invariants()
+        first += size
+    return [each.num_rows for each in store.table.segments]
+
+
+def test_new_segments_merge_in_runs() -> None:
+    """Four neighbours become one if the eldest has at most a third of their rows."""
+    store = new_store()
+    store.is_roomy = True
+
+    assert put_new(store, 1, 1, 1) == [1, 1, 1]
+    assert put_new(store, 1) == [4]
+    assert put_new(store, 1, 1, 1) == [4, 1, 1, 1]
+    assert put_new(store, 1, *[1] * 4) == [4, 4, 4]
+    assert put_new(store, 1) == [13]
+    assert texts_at(store, 0, 7, 12) == ["t0", "t7", "t12"]
+
+
+def test_large_runs_stay_apart() -> None:
+    """New segments do not merge beyond their bound."""
+    store = new_store(max_segment_bytes=1)
+    store.is_roomy = True
+    large = pa.record_batch(
+        [pa.array([1]), pa.array(["x" * 12 * 2**20]), pa.array([True])], schema=SCHEMA
+    )
+    for slot in range(4):
+        store.put(slots_of(slot), large, MAIN, is_kept=False)
+
+    assert len(store.table.segments) == 4
+
+
+def test_crowded_store_merges_pairs() -> None:
+    """While evictions are near, few segments matter more than few copies."""
+    store = new_store()
+
+    assert put_new(store, 2, 1, 1) == [3, 1]
+    assert put_new(store, 1) == [5]
+
+
+def test_readers_see_new_rows_once_settled() -> None:
+    """New rows are stored for readers when their segments are large, and when they settle."""
+    kept: list[int] = []
+
+    def keep(rows: pa.RecordBatch) -> pa.RecordBatch:
+        kept.append(rows.num_rows)
+        return rows
+
+    store = RowStore(SCHEMA, unit_bytes=dict.fromkeys(RowQueue, LARGE), keep=keep)
+    store.is_roomy = True
+    store.resize(100_000)
+    assert put_new(store, 2, 1) == [2, 1]
+    assert (kept, [*store.kept_table.segments]) == ([], [])
+
+    store.settle(is_quiet=False)
+    assert (kept, store.kept_table.segments[0].num_rows) == ([3], 3)
+    store.settle(is_quiet=False)
+    assert kept == [3]
+    put_new(store, *[10_000] * 4)
+    assert kept == [3, 30_003]  # 10,000 rows are still new
+    store.settle(is_quiet=True)
+
+    assert kept == [3, 30_003, 40_003]
+    assert texts_at(store, 0, 30_003, 40_002) == ["t0", "t30003", "t40002"]
 
 
 def test_large_segment_waits_for_half() -> None:

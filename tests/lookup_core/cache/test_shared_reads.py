@@ -370,3 +370,20 @@ def test_missing_fence_of_reader_is_found() -> None:
 def test_wrong_order_of_stores_is_found(name: str, steps: Sequence[Step], *, is_weak: bool) -> None:
     """Readers find wrong entries if the cache stores in another order."""
     assert wrong_answers(NUMBERS, Case(steps, entry_count), is_weak=is_weak), name
+
+
+def test_readers_see_settled_rows() -> None:
+    """Rows that settle later are for this process only, until `settle` is due."""
+    writer = Writer(NUMBER, WatchedMemory(is_weak=False), 2**20)
+    every = np.ones(1, np.bool_)
+    keys, rows = writer.kind.keys([1]), writer.kind.rows([1])
+    assert writer.cache.settle(NOW) is None
+    writer.cache.fill(keys, every, rows=rows, read_at=NOW, now=NOW, settles_later=True)
+
+    assert writer.cache.probe(keys, NOW).is_row.all()
+    assert writer.cache.settle(NOW + 0.05) == NOW + 0.1
+    assert writer.read([1], CacheReader) == [None]
+    assert writer.cache.settle(NOW + 0.1) == pytest.approx(NOW + 0.2)  # more rows may come
+    assert writer.read([1], CacheReader) == [1]
+    assert writer.cache.settle(NOW + 0.3) is None
+    assert writer.read([1], CacheReader) == [1]
