@@ -6,6 +6,7 @@ from lookup_core.settings import (
     BatchSettings,
     CacheMode,
     CacheSettings,
+    CacheShare,
     DimensionSettings,
     FeedSettings,
     FullSettings,
@@ -66,7 +67,9 @@ def test_defaults_are_the_documented_ones() -> None:
     """A dimension without settings has a bounded read-through cache, and batches do not linger."""
     assert DimensionSettings("customers") == DimensionSettings(
         "customers",
-        CacheSettings(CacheMode.PARTIAL, 256 * 1024 * 1024, 600.0, 5.0, 0.0, 0.0, 0.0),
+        CacheSettings(
+            CacheMode.PARTIAL, CacheShare.AUTO, 256 * 1024 * 1024, 600.0, 5.0, 0.0, 0.0, 0.0
+        ),
         BatchSettings(max_keys=10_000, linger_s=0.0, max_in_flight=8),
         RetrySettings(2, 0.05, 1.0, 2.0, OnMissingSettings(max_retries=0, delay_s=1.0)),
         FullSettings(WhileLoading.WAIT, 600.0, ReloadSettings(every_s=None, at_s=None)),

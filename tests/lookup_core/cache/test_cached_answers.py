@@ -194,7 +194,7 @@ def test_answers_are_those_of_the_service(
         expected = cached.own_answers(asked, columns, options, now=now)
         answered = told(found.answers)
         assert answered == expected
-        assert sorted(answered) == np.flatnonzero(~found.is_open).tolist()
+        assert sorted(answered) == np.flatnonzero(~found.is_open(asked.num_rows)).tolist()
 
 
 @pytest.mark.parametrize("name", ["id", "customer"])
@@ -207,7 +207,7 @@ def test_key_fields_count_by_position(name: str) -> None:
     found = cached.answers(asked, ["name"], now=60.0)
 
     assert told(found.answers) == {0: (Outcome.HIT, 15_000, {"name": "Ann"})}
-    assert found.is_open.tolist() == [False, True]
+    assert found.is_open(2).tolist() == [False, True]
 
 
 def test_key_fields_by_exact_names_are_sorted() -> None:
@@ -232,7 +232,7 @@ def test_invalid_keys_are_left_to_the_service() -> None:
         1: (Outcome.HIT, 15_000, {"name": "Ann"}),
         2: (Outcome.MISSING, 0, None),
     }
-    assert found.is_open.tolist() == [True, False, False]
+    assert found.is_open(3).tolist() == [True, False, False]
 
 
 def test_keys_of_nulls_only_are_missing() -> None:
@@ -242,7 +242,7 @@ def test_keys_of_nulls_only_are_missing() -> None:
     found = cached.answers(cached.batch([None, None]), ["name"], now=60.0)
 
     assert told(found.answers) == dict.fromkeys([0, 1], (Outcome.MISSING, 0, None))
-    assert not found.is_open.any()
+    assert not found.is_open(2).any()
 
 
 def test_lists_of_all_rows_are_answered() -> None:
@@ -257,7 +257,7 @@ def test_lists_of_all_rows_are_answered() -> None:
         1: (Outcome.MISSING, 1_000, None),
         2: (Outcome.HIT, 1_000, {"name": ["a", None]}),
     }
-    assert found.is_open.tolist() == [False, False, False, True]
+    assert found.is_open(4).tolist() == [False, False, False, True]
 
 
 def test_rows_with_few_visits_are_reported() -> None:

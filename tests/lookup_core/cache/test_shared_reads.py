@@ -15,7 +15,7 @@ from lookup_core.cache.cache_view import CacheReader, CacheView
 from lookup_core.cache.cached_entries import CachedEntries, Newcomers
 from lookup_core.cache.entry_states import Lifetimes
 from lookup_core.cache.row_cache import RowCache
-from lookup_core.cache.row_store import RowQueue
+from lookup_core.cache.row_segments import RowQueue
 from lookup_core.settings import CacheSettings
 from tests.lookup_core.cache.broken_reader import (
     WITHOUT_ADDRESSES,
@@ -165,9 +165,9 @@ def address_of_1(writer: Writer) -> int:
     return writer.entries.rows.table.of(slots).item()
 
 
-def last_hash(writer: Writer) -> int:
-    """The hash of the key in the last slot, which is the first to be used."""
-    return int(writer.entries.index.table.hashes[-1])
+def first_hash(writer: Writer) -> int:
+    """The hash of the key in the first slot."""
+    return int(writer.entries.index.table.hashes[0])
 
 
 def put(*numbers: int, generation: int = 0, age_s: float = 0.0) -> Step:
@@ -193,10 +193,10 @@ CASES = {
     "missing to row": Case([miss(1), put(1)], address_of_1),
     "row to missing": Case([put(1), miss(1)], address_of_1),
     "expired": Case([put(1, age_s=TTL_S), put(1, generation=1)], address_of_1),
-    "slot of another key": Case([put(1), remove(1), put(2)], last_hash),
-    "slot of an expired row": Case([put(1, age_s=TTL_S), remove(1), put(2)], last_hash),
-    "slot of a fresh row": Case([put(1), remove(1), put(2, age_s=TTL_S)], last_hash),
-    "slot of a negative entry": Case([miss(1), remove(1), put(2)], last_hash),
+    "slot of another key": Case([put(1), remove(1), put(2)], first_hash),
+    "slot of an expired row": Case([put(1, age_s=TTL_S), remove(1), put(2)], first_hash),
+    "slot of a fresh row": Case([put(1), remove(1), put(2, age_s=TTL_S)], first_hash),
+    "slot of a negative entry": Case([miss(1), remove(1), put(2)], first_hash),
     "eviction": Case(
         [put(1, 2), *(put(*range(at, at + 5)) for at in range(10, 30, 5))],
         lambda writer: writer.cache.statistics().evictions,
@@ -374,7 +374,7 @@ def test_wrong_order_of_stores_is_found(name: str, steps: Sequence[Step], *, is_
 
 def test_readers_see_settled_rows() -> None:
     """Rows that settle later are for this process only, until `settle` is due."""
-    writer = Writer(NUMBER, WatchedMemory(is_weak=False), 2**20)
+    writer = Writer(NUMBERS, WatchedMemory(is_weak=False), 2**20)
     every = np.ones(1, np.bool_)
     keys, rows = writer.kind.keys([1]), writer.kind.rows([1])
     assert writer.cache.settle(NOW) is None
