@@ -7,6 +7,9 @@ import structlog
 
 log = structlog.get_logger()
 
+_MERGES = 1.5  # a merge of rows writes a copy before it frees the former files
+_REPLACED_BYTES = 64 * 2**20  # files that the service has replaced and workers map up to a second
+
 
 @dataclass(frozen=True, slots=True)
 class MemoryShares:
@@ -37,6 +40,11 @@ class MemoryShares:
     def cache_scale(self, wanted_bytes: int) -> float:
         """The factor, 0 to 1, by which the caches fit into one half."""
         return min(1.0, self.total_bytes / 2 / max(wanted_bytes, 1))
+
+
+def shared_file_bytes(cache_bytes: int) -> int:
+    """The most that the files of shared caches with these bytes together need in a tmpfs."""
+    return int(_MERGES * cache_bytes) + _REPLACED_BYTES if cache_bytes else 0
 
 
 def cache_scale(

@@ -190,7 +190,7 @@ def test_defaults_equal_the_kustomization(charts: dict[str, Rendering]) -> None:
 
 
 def test_values_reach_the_pod(charts: dict[str, Rendering]) -> None:
-    """Image, resources, pull secret and startup time of the values are those of the pod."""
+    """Image, resources, pull secret, startup time and the size of caches are those of the pod."""
     (pod,) = charts["production"].executor_pods
 
     (sidecar,) = pod["spec"]["initContainers"]
@@ -201,6 +201,7 @@ def test_values_reach_the_pod(charts: dict[str, Rendering]) -> None:
     }
     assert sidecar["startupProbe"]["failureThreshold"] == 900
     assert pod["spec"]["imagePullSecrets"] == [{"name": "registry"}]
+    assert pod["spec"]["volumes"][0]["emptyDir"] == {"medium": "Memory", "sizeLimit": "1600Mi"}
 
 
 def test_disabled_parts_are_absent(charts: dict[str, Rendering]) -> None:

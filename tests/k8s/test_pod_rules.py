@@ -73,7 +73,22 @@ BREAKAGES: dict[str, tuple[dict[str, Any], list[str]]] = {
         {"initContainers.0.livenessProbe.failureThreshold": 1},
         ["liveness_tolerates_half_a_minute"],
     ),
-    "socket on disk": ({"volumes.0.emptyDir": {}}, ["socket_volume_is_bounded_memory"]),
+    "socket on disk": (
+        {"volumes.0.emptyDir": {}},
+        ["volume sidelook-socket is not in memory", "socket_volume_is_bounded_memory"],
+    ),
+    "volume below the caches": (
+        {"volumes.0.emptyDir.sizeLimit": "447Mi"},
+        ["volume sidelook-socket has 447Mi, and the files of shared caches need up to 448Mi"],
+    ),
+    "volume of any size": (
+        {"volumes.0.emptyDir.sizeLimit": ABSENT},
+        ["socket_volume_is_bounded_memory"],
+    ),
+    "writable caches": (
+        {"containers.0.volumeMounts.0.readOnly": ABSENT},
+        ["executors_only_read_the_caches"],
+    ),
     "secret for all": ({"volumes.2.secret.defaultMode": 0o444}, [SECRET_RULE]),
     "secret in the executor": ({"containers.0.volumeMounts.1": STOLEN}, [SECRET_RULE]),
     "another ConfigMap": ({"volumes.1.configMap.name": "other"}, ["configuration_is_mounted"]),
@@ -93,7 +108,11 @@ MISCONFIGURATIONS: dict[str, tuple[str, str, list[str]]] = {
     "socket elsewhere": (
         "/run/sidelook/",
         "/run/lookup/",
-        ["listen.unix of the configuration (/run/lookup/", "socket_volume_is_bounded_memory"],
+        [
+            "listen.unix of the configuration (/run/lookup/",
+            "socket_volume_is_bounded_memory",
+            "executors_only_read_the_caches",
+        ],
     ),
     "unknown file of the secret": (
         "/dsn",

@@ -17,6 +17,7 @@ from service.doctor.deployment.pod_template import (
     SidecarNeeds,
     container_findings,
     pod_findings,
+    volume_findings,
 )
 from service.doctor.finding import Severity, Subject
 from tools.k8s.manifests import Manifest, parse_yaml
@@ -115,7 +116,10 @@ def _doctor_faults(deployment: Deployment) -> Iterator[str]:
     # A shipped pod leaves time to load a full table, which a configuration may add later.
     patience_s = max(needs.longest_load_s, FullSettings().warmup_max_wait_s)
     needs = replace(needs, longest_load_s=patience_s)
-    found = [*pod_findings(subject, template, socket=socket, checks_all=True)]
+    found = [
+        *pod_findings(subject, template, socket=socket, checks_all=True),
+        *volume_findings(subject, template, needs),
+    ]
     if template.sidecar is not None:
         found += container_findings(subject, template.sidecar, needs)
     for each in found:
@@ -197,6 +201,13 @@ def socket_volume_is_bounded_memory(deployment: Deployment) -> bool:
     return source.get("medium") == "Memory" and "sizeLimit" in source.values
 
 
+def executors_only_read_the_caches(deployment: Deployment) -> bool:
+    """Executors have the sidecar's user: a mount with readOnly keeps its files from their jobs."""
+    socket = PurePosixPath(deployment.configuration.below("listen").text("unix"))
+    mounts = [each.mount_at(socket.parent) for each in deployment.template.executors]
+    return all(each.get("readOnly") is True for each in mounts)
+
+
 def configuration_is_mounted(deployment: Deployment) -> bool:
     """The file of `--config` comes from the ConfigMap, read-only."""
     path = PurePosixPath(deployment.sidecar.values["args"][-1])
@@ -250,6 +261,7 @@ RULES: list[Callable[[Deployment], bool]] = [
     liveness_tolerates_half_a_minute,
     lookups_use_the_socket_only,
     socket_volume_is_bounded_memory,
+    executors_only_read_the_caches,
     configuration_is_mounted,
     secret_belongs_to_the_sidecar_alone,
     secret_is_the_documented_one,

@@ -15,6 +15,12 @@
 {{- end }}
 {{- end }}
 
+{{/* In MiB, for the socket and any caches: see base/executor-pod/executor-pod-template.yaml. */}}
+{{- define "sidelook.sharedMebibytes" -}}
+{{- $caches := include "sidelook.mebibytes" .Values.config.limits.memory | int64 }}
+{{- add 64 (div (add 3 (mul 3 $caches)) 4) }}
+{{- end }}
+
 {{/* A time span in milliseconds; the schema accepts numbers with these units only. */}}
 {{- define "sidelook.milliseconds" -}}
 {{- $factors := dict "ms" 1 "s" 1000 "m" 60000 "h" 3600000 "d" 86400000 }}

@@ -69,10 +69,10 @@ spec:
         privileged: false
         capabilities: { drop: [ALL] }
       volumeMounts:
-        - { name: sidelook-socket, mountPath: /run/sidelook }
+        - { name: sidelook-socket, mountPath: /run/sidelook, readOnly: true }
   volumes:
     - name: sidelook-socket
-      emptyDir: { medium: Memory, sizeLimit: 1Mi }
+      emptyDir: { medium: Memory, sizeLimit: {{ include "sidelook.sharedMebibytes" . }}Mi }
     - name: sidelook-config
       configMap: { name: {{ .Values.name | quote }}, defaultMode: 0444 }
     - name: sidelook-secret

@@ -5,14 +5,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lookup_core.errors import ConfigurationError
-from lookup_core.settings import CacheMode
+from lookup_core.settings import CacheMode, CacheShare
 from service.config.environment import WORDS, variable_of
 from service.config.quantity import duration_text, size_text
 from service.config.settings import Settings
 from service.doctor.deployment.manifest import Manifest, quantity, read_manifests
 from service.doctor.finding import Finding, Subject
 from service.doctor.sidecar.process_limits_check import memory_finding
+from service.resources.memory_shares import MemoryShares, shared_file_bytes
 
+_MEBIBYTE = 2**20
 _PROBES = ("startupProbe", "livenessProbe", "readinessProbe")
 
 
@@ -20,10 +22,11 @@ _PROBES = ("startupProbe", "livenessProbe", "readinessProbe")
 class SidecarNeeds:
     """Requirements of a configuration on the container."""
 
-    memory_bytes: int = 512 * 2**20  # limits.memory
+    memory_bytes: int = 512 * _MEBIBYTE  # limits.memory
     longest_load_s: float = 0.0  # longest time until /startupz succeeds
     has_health: bool = True  # a health listener that is not on loopback
     probe_ports: frozenset[int] = frozenset({8816})  # ports that answer at the pod's IP
+    shared_bytes: int = 448 * _MEBIBYTE  # in the socket's folder, for shared caches; 0: none
 
     @classmethod
     def of(cls, settings: Settings) -> "SidecarNeeds":
@@ -43,7 +46,18 @@ class SidecarNeeds:
                 for each in (health, settings.listen.http)
                 if each is not None and not each.is_loopback
             ),
+            shared_bytes=_shared_bytes(settings),
         )
+
+
+def _shared_bytes(settings: Settings) -> int:
+    caches = [each.cache for each in settings.dimensions.values()]
+    caches = [each for each in caches if each.mode is not CacheMode.NONE]
+    scale = MemoryShares(settings.limits.memory_bytes).cache_scale(
+        sum(each.max_bytes for each in caches)
+    )
+    shared = [each.max_bytes for each in caches if each.share is CacheShare.AUTO]
+    return shared_file_bytes(int(scale * sum(shared)))
 
 
 def container_findings(
@@ -297,7 +311,8 @@ def _user_findings(
     users = {of_pod.get("runAsUser") if user is None else user for user in own}
     if len(users) > 1 and of_pod.get("fsGroup") is None:
         yield subject.error(
-            "the containers run as different users, without a shared group for the socket (0660)",
+            "the containers run as different users, without a shared group for the socket (0660) and "
+            "the shared caches (0640)",
             "give both the same runAsUser and runAsGroup, or the pod an fsGroup",
         )
 
@@ -334,6 +349,38 @@ def _secret_findings(subject: Subject, sidecar: Manifest) -> Iterator[Finding]:
             )
 
 
+def volume_findings(
+    subject: Subject, template: PodTemplate, needs: SidecarNeeds
+) -> Iterator[Finding]:
+    """Yield whether the volume of the socket can hold the shared caches.
+
+    A volume or mount that is missing is a finding of `pod_findings`.
+    """
+    socket = None if template.sidecar is None else container_socket(template.sidecar).path
+    if template.sidecar is None or socket is None or not needs.shared_bytes:
+        return
+    name = template.sidecar.mount_at(socket.parent).text("name")
+    volumes = {each.text("name"): each for each in template.spec.items("volumes")}
+    if name not in volumes:
+        return
+    source = volumes[name].below("emptyDir")
+    needed = f"{-(-needs.shared_bytes // _MEBIBYTE)}Mi"
+    limit = quantity(source.text("sizeLimit"))
+    if source.get("medium") != "Memory":
+        yield subject.warning(
+            f"volume {name} is not in memory: workers cannot read the caches of the sidecar",
+            f"make it emptyDir: {{ medium: Memory, sizeLimit: {needed} }}, or set cache.share: off",
+        )
+    elif limit is not None and limit < needs.shared_bytes:
+        yield subject.warning(
+            f"volume {name} has {source.text('sizeLimit')}, and the files of shared caches need up "
+            f"to {needed}: when it is full, workers use the socket only",
+            f"set its sizeLimit to {needed}, which reserves no memory, or set cache.share: off",
+        )
+    else:
+        yield subject.ok(f"volume {name} can hold the shared caches")
+
+
 async def check_pod_template(
     subject: Subject,
     *,
@@ -356,4 +403,6 @@ async def check_pod_template(
         yield finding
     if template.sidecar is not None:
         for finding in container_findings(subject, template.sidecar, needs):
+            yield finding
+        for finding in volume_findings(subject, template, needs):
             yield finding

@@ -14,6 +14,7 @@ from service.doctor.deployment.pod_template import (
     SidecarNeeds,
     container_findings,
     pod_findings,
+    volume_findings,
 )
 from service.doctor.finding import Finding
 from tests.service.doctor.executor_pod import SOCKET, make_ordinary, template
@@ -35,6 +36,7 @@ def faults(
     found = [*pod_findings(SUBJECT, pod, socket=socket, checks_all=checks_all)]
     if pod.sidecar is not None:
         found += container_findings(SUBJECT, pod.sidecar, needs)
+    found += volume_findings(SUBJECT, pod, needs)
     return [finding for finding in found if finding.severity != "ok"]
 
 
@@ -83,6 +85,10 @@ def _probe(name: str, port: object) -> Change:
     return lambda _, sidecar: sidecar[name]["httpGet"].update(port=port)
 
 
+def _volume(**source: str) -> Change:
+    return lambda spec, _: spec["volumes"][0].update(emptyDir=source)
+
+
 NOT_MOUNTED = "container spark-kubernetes-executor does not mount"
 CHANGES: list[tuple[Change, str, str]] = [
     (lambda _, sidecar: sidecar.pop("restartPolicy"), "error", "is an init container without"),
@@ -93,6 +99,8 @@ CHANGES: list[tuple[Change, str, str]] = [
     (_set_socket, "error", "no volume is mounted at /tmp, where the sidecar creates its socket"),
     (lambda spec, _: spec["volumes"].pop(0), "error", "there is no volume sidelook-socket"),
     (lambda _, car: car["volumeMounts"][0].update(readOnly=True), "error", "/run/sidelook is"),
+    (_volume(), "warning", "volume sidelook-socket is not in memory"),
+    (_volume(medium="Memory", sizeLimit="447Mi"), "warning", "volume sidelook-socket has 447Mi"),
     (lambda _, car: car["volumeMounts"][2].update(subPath="dsn"), "warning", "/etc/sidelook-secr"),
     (_run_as_others, "error", "the containers run as different users"),
     (lambda _, car: car["resources"].pop("limits"), "warning", "has no memory limit"),
@@ -117,10 +125,26 @@ def test_each_fault_is_found(change: Change, severity: str, message: str) -> Non
     assert finding.message.startswith(message)
 
 
-@pytest.mark.parametrize("change", [_move_volume, _limit(cpu="1"), _probe("readinessProbe", 8816)])
+@pytest.mark.parametrize(
+    "change",
+    [
+        _move_volume,
+        _limit(cpu="1"),
+        _probe("readinessProbe", 8816),
+        _volume(medium="Memory", sizeLimit="1Gi"),
+        _volume(medium="Memory"),
+    ],
+)
 def test_fitting_changes_have_no_fault(change: Change) -> None:
-    """A moved socket with its volume, a whole processor, and the number of a port are valid."""
+    """A moved socket with its volume, a whole processor, a port's number, more memory are valid."""
     assert faults(change) == []
+
+
+def test_private_caches_need_no_volume() -> None:
+    """Without shared caches, the volume of the socket may be small, or on a disk."""
+    needs = replace(NEEDS, shared_bytes=0)
+
+    assert faults(_volume(), needs=needs) == faults(_volume(sizeLimit="1Mi"), needs=needs) == []
 
 
 def test_image_overrides_the_file() -> None:
@@ -147,15 +171,21 @@ def test_probes_need_a_listener() -> None:
 
 
 def test_needs_come_from_the_configuration() -> None:
-    """The longest load of full caches counts; a listener on loopback serves no probes."""
+    """The longest load counts; a listener on loopback serves no probes; caches share one half."""
     source = {"kind": "parquet", "path": "/x"}
     whole = {"source": source, "key": ["k"], "cache": {"mode": "full", "warmup_max_wait": "5m"}}
+    private = {"source": source, "key": ["k"], "cache": {"share": "off"}}
+    none = {"source": source, "key": ["k"], "cache": {"mode": "none"}}
     values = {
         "listen": {"health": "127.0.0.1:1"},
         "limits": {"memory": "64MiB"},
-        "dimensions": {"a": whole, "b": {"source": source, "key": ["k"]}},
+        "dimensions": {"a": whole, "b": private, "c": none},
     }
 
     assert SidecarNeeds.of(Settings(values)) == SidecarNeeds(
-        64 * 2**20, 300.0, has_health=False, probe_ports=frozenset()
+        64 * 2**20,
+        300.0,
+        has_health=False,
+        probe_ports=frozenset(),
+        shared_bytes=(64 + 24) * 2**20,
     )
