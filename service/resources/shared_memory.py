@@ -4,6 +4,7 @@
 """
 
 import asyncio
+import errno
 import fcntl
 import mmap
 import os
@@ -42,6 +43,7 @@ log = structlog.get_logger()
 
 Number = TypeVar("Number", bound=np.generic)
 
+FOLDER = "cache"  # next to the Unix socket
 _FOLDER_MODE = 0o750
 _FILE_MODE = 0o640
 _LOCK_FILE = "lock"
@@ -76,11 +78,12 @@ class SharedCaches:
         """
         if socket is None:  # no reader is on this machine, as far as is known
             return cls(None)
-        candidates = (socket.parent / "cache", SHARED_MEMORY / f"sidelook-{os.getuid()}")
+        candidates = (socket.parent / FOLDER, SHARED_MEMORY / f"sidelook-{os.getuid()}")
         found = next((each for each in candidates if _is_in_memory(each.parent)), None)
-        reason = f"neither {socket.parent} nor {SHARED_MEMORY} is a tmpfs"
+        parents = " nor ".join(str(each.parent) for each in candidates)
+        reason = f"neither {parents} is a tmpfs; mount one at {socket.parent}"
         if found is None:
-            log.warning("cache.not_shared", reason=reason, remedy=f"mount one at {socket.parent}")
+            log.warning("cache.not_shared", reason=reason)
         return cls(found, why_private=reason)
 
     def new(self, description: CacheDescription) -> "SharedMemory | None":
@@ -90,8 +93,8 @@ class SharedCaches:
         try:
             cache = SharedMemory(self._own_folder() / str(next(self._numbers)), description)
         except OSError as error:
-            self.why_private = str(error)
-            log.warning("cache.not_shared", folder=str(self._parent), reason=str(error))
+            self.why_private = _reason(error, self._parent)
+            log.warning("cache.not_shared", reason=self.why_private)
             return None
         self._caches.append(cache)
         return cache
@@ -135,6 +138,14 @@ class SharedCaches:
             fcntl.flock(self._lock, fcntl.LOCK_EX)
             self._folder = folder
         return self._folder
+
+
+def _reason(error: OSError, folder: Path) -> str:
+    """Why nothing is shared in this folder, and the remedy."""
+    if error.errno == errno.ENOSPC:
+        return f"the tmpfs of {folder} is full; raise its size (sizeLimit), and restart the sidecar"
+    what = f"{folder} cannot be written: {error.strerror}"
+    return f"{what}; make it writable for the sidecar, and restart it"
 
 
 def _is_in_memory(folder: Path) -> bool:
@@ -321,9 +332,9 @@ class SharedMemory:
         path.replace(self.folder / name)
 
     def _end(self, error: OSError) -> None:
-        self.why_private = str(error)
+        self.why_private = _reason(error, self.folder)
         self.end_lease()
-        log.warning("cache.sharing_ended", folder=str(self.folder), reason=str(error))
+        log.warning("cache.sharing_ended", reason=self.why_private)
 
 
 @dataclass(frozen=True, slots=True)

@@ -311,8 +311,8 @@ def _user_findings(
     users = {of_pod.get("runAsUser") if user is None else user for user in own}
     if len(users) > 1 and of_pod.get("fsGroup") is None:
         yield subject.error(
-            "the containers run as different users, without a shared group for the socket (0660) and "
-            "the shared caches (0640)",
+            "the containers run as different users, without a shared group for the socket (0660) "
+            "and the shared caches (0640)",
             "give both the same runAsUser and runAsGroup, or the pod an fsGroup",
         )
 

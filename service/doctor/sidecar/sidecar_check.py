@@ -186,3 +186,16 @@ def dimension_findings(subject: Subject, response: SidecarResponse) -> Iterator[
         yield found(what, remedy or _REMEDIES.get(code, "see the findings of its backend"))
     if not reasons:
         yield subject.ok("is available")
+    yield from _sharing_findings(subject, response)
+
+
+def _sharing_findings(subject: Subject, response: SidecarResponse) -> Iterator[Finding]:
+    shared = response.fields.get("cache", {}).get("shared")
+    if shared is None:  # an older sidecar
+        return
+    if shared["why_private"] is None:
+        yield subject.ok("workers on its machine may read its cache in shared memory")
+        return
+    why, _, remedy = shared["why_private"].partition("; ")
+    text = f"workers use the socket only, not the cache itself: {why}"
+    yield subject.warning(text, remedy) if remedy else subject.ok(text)

@@ -52,7 +52,7 @@ from service.doctor.sidecar.secrets_check import (
     secret_files,
 )
 from service.doctor.sidecar.sidecar_check import SidecarResponse, check_sidecar
-from service.doctor.sidecar.socket_check import check_socket, read_socket
+from service.doctor.sidecar.socket_check import CacheFolder, check_socket, read_socket
 from service.version import own_version
 from tests.service.config.configuration import CHANGELOG, MINIMAL, dimension, table
 from tests.service.doctor.findings import SUBJECT, gathered, texts
@@ -89,6 +89,24 @@ async def test_served_socket_is_well(tmp_path: Path) -> None:
         owner = f"uid and gid {os.getuid()}:{os.getgid()}"
         served = f"is served by process {os.getpid()}; mode 0660, {owner}"
         assert await found(check_socket(SUBJECT, path)) == [f"ok: {served}"]
+
+
+def test_shared_caches_are_read(tmp_path: Path) -> None:
+    """A process tries what a worker does: it reads the lease of each cache next to the socket."""
+    path, folder = tmp_path / "s.sock", tmp_path / "cache"
+    absent = read_socket(path).caches
+    lease = folder / "process" / "1" / "lease"
+    lease.parent.mkdir(parents=True)
+    (folder / "process" / "lock").touch(mode=0o600)
+    ending = read_socket(path).caches
+    lease.write_bytes(b"")
+    readable = read_socket(path).caches
+    lease.unlink()
+    lease.symlink_to(lease)
+
+    assert absent is None
+    assert ending == readable == CacheFolder(folder, folder.stat().st_gid)
+    assert read_socket(path).caches == CacheFolder(folder, folder.stat().st_gid, errno.ELOOP)
 
 
 def test_unserved_sockets_are_read(tmp_path: Path) -> None:

@@ -57,7 +57,7 @@ from service.doctor.sidecar.sidecar_check import (
     unreachable_finding,
     version_finding,
 )
-from service.doctor.sidecar.socket_check import SocketFacts, socket_findings
+from service.doctor.sidecar.socket_check import CacheFolder, SocketFacts, socket_findings
 from tests.service.case_tables import cases
 from tests.service.config.configuration import parsed
 from tests.service.doctor.findings import SUBJECT, texts
@@ -127,6 +127,9 @@ def of_sockets(**facts: Facts) -> Findings:
         facts["mode"] |= facts.pop("kind", stat.S_IFSOCK)
     if "connect_errno" in facts:
         facts["connect_errno"] = getattr(errno, facts["connect_errno"])
+    if "caches" in facts:
+        refusal = facts["caches"] and getattr(errno, facts["caches"])
+        facts["caches"] = CacheFolder(Path("/run/s/cache"), 185, refusal)
     return socket_findings(SUBJECT, replace(SOCKET, **facts))
 
 
