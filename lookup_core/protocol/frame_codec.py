@@ -27,6 +27,7 @@ _LOOKUP_WITH_EVENT_TIME = struct.Struct("<IIq")
 _WATERMARK = struct.Struct("<q")
 _CREDIT = struct.Struct("<IQ")
 _CACHED = struct.Struct("<QQQ")
+_MOST_KEYS = 2**40  # of one CACHED, which reports about a second: a peer can spoil no sum for ever
 _SLOT_BYTES = 4
 _NOTHING = struct.Struct("")
 
@@ -168,6 +169,8 @@ _BODILESS: dict[FrameKind, Callable[[_Header], Frame]] = {
 
 def _decode_cached(header: _Header, body: memoryview) -> frames.Cached:
     hits, missing, defaults = _unpack(_CACHED, body[: _CACHED.size])
+    if hits + missing + defaults > _MOST_KEYS:
+        raise bad_frame(f"CACHED reports more than {_MOST_KEYS} keys", HEADER.size)
     visited = body[_CACHED.size :]
     if len(visited) % _SLOT_BYTES:
         raise bad_frame("slots have 4 bytes each", HEADER.size + _CACHED.size)

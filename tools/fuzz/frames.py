@@ -7,6 +7,7 @@ corpus.
 
 import datetime as dt
 import hashlib
+import struct
 from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
@@ -163,6 +164,8 @@ def _frames() -> list[frames.Frame]:
         frames.Lookup(7, 1, 5_000, 20, encode_batch(_keys()[0]), 1_709_208_000_000),
         frames.Watermark(7, -(2**63)),
         frames.Status(7, is_idle=True),
+        frames.Opened(7, 1, 2, SCHEMAS[0], ("id",), cache="/run/sidelook/cache/1f/1"),
+        frames.Cached(7, 5, 2**40 - 6, 1, struct.pack("<3i", -1, 0, 2**31 - 1)),
         frames.Cancel(7, 9),
         frames.Close(7),
         frames.Closed(7),

@@ -45,6 +45,7 @@ FRAMES: list[Frame] = [
     replace(OPENED, versions=VersionColumns("at", "until"), waits=True),
     replace(OPENED, versions=VersionColumns("at")),
     replace(OPENED, has_all_rows=True, default=b"\0row"),
+    replace(OPENED, cache="/run/é/cache/1"),
     frames.Lookup(7, 1, 5_000, 20_000, b"keys", -(2**63)),
     frames.Lookup(7, 1, 5_000, 20_000, b"", 2**63 - 1),
     frames.Lookup(7, 2**63 - 1, 5_000, 20_000, b"keys"),
@@ -58,6 +59,8 @@ FRAMES: list[Frame] = [
     frames.Status(7, is_idle=True),
     frames.Status(7, is_idle=False),
     frames.Cancel(7, 9),
+    frames.Cached(7, 2**40 - 2, 1, 1, visited=b"\1\0\0\0\xff\xff\xff\xff"),
+    frames.Cached(7, 0, 0, 0, visited=b""),
     frames.Close(7),
     frames.Closed(7),
     frames.Failure(0, "internal", "…", is_retryable=False),
@@ -66,7 +69,8 @@ FRAMES: list[Frame] = [
 ]
 MESSAGES = [encode_frame(frame) for frame in FRAMES]
 BY_KIND = {FrameKind(message[0]): message for message in MESSAGES}
-WITH_PAYLOAD = (frames.Lookup, frames.Result)  # all bytes behind the fixed part are payload
+# All bytes behind the fixed part are payload; of CACHED, all slots.
+WITH_PAYLOAD = (frames.Lookup, frames.Result, frames.Cached)
 WITH_SEQUENCE = {FrameKind.LOOKUP, FrameKind.RESULT, FrameKind.CANCEL}
 OF_CONNECTION = {FrameKind.HELLO, FrameKind.WELCOME, FrameKind.GOAWAY}
 FLAGS = {FrameKind.LOOKUP: 1, FrameKind.RESULT: 3, FrameKind.STATUS: 1}
@@ -113,7 +117,7 @@ def test_frame_survives_the_wire(frame: Frame) -> None:
 
 def test_each_kind_is_tested() -> None:
     """The frames of this module have all kinds, and the kinds have the numbers of the protocol."""
-    client = ["HELLO", "OPEN", "LOOKUP", "WATERMARK", "STATUS", "CANCEL", "CLOSE"]
+    client = ["HELLO", "OPEN", "LOOKUP", "WATERMARK", "STATUS", "CANCEL", "CLOSE", "CACHED"]
     service = ["WELCOME", "OPENED", "CREDIT", "RESULT", "ERROR", "CLOSED", "GOAWAY"]
 
     assert {kind.name: kind.value for kind in BY_KIND} == {
@@ -140,6 +144,11 @@ def test_each_kind_is_tested() -> None:
         ),
         (frames.Result(1, 3, *(True, False), b"!"), "44010000 01000000 03" + "00" * 7, "21"),
         (frames.Result(1, 3, *(False, True), b"!"), "44020000 01000000 03" + "00" * 7, "21"),
+        (
+            frames.Cached(1, 2, 3, 4, b"\5\0\0\0"),
+            "08000000 01000000 00000000 00000000",
+            "02" + "00" * 7 + "03" + "00" * 7 + "04" + "00" * 7 + "05000000",
+        ),
         (frames.Status(1, is_idle=True), "05010000 01000000 00000000 00000000", ""),
         (frames.Goaway("x"), "47" + "00" * 15, "0e000000" + b'{"reason":"x"}'.hex()),
     ],
@@ -173,6 +182,7 @@ def test_layout_is_fixed(frame: Frame, head: str, rest: str) -> None:
         (replace(OPENED, waits=True), {"waits": True}),
         (replace(OPENED, has_all_rows=True), {"all_rows": True}),
         (replace(OPENED, default=b"\0row"), {"default": "AHJvdw=="}),
+        (replace(OPENED, cache="/run/c/1"), {"cache": "/run/c/1"}),
         (
             replace(OPENED, versions=VersionColumns("since")),
             {"valid_from": "since", "valid_to": None},
@@ -272,7 +282,7 @@ def test_bad_headers_are_refused(message: bytes, detail: str, offset: int) -> No
 def test_truncated_frames_are_refused(frame: Frame) -> None:
     """A frame that ends too early is refused at every length; only payloads have any length."""
     message = encode_frame(frame)
-    fixed = HEADER.size + (8 if isinstance(frame, frames.Lookup) else 0)
+    fixed = HEADER.size + {frames.Lookup: 8, frames.Cached: 24}.get(type(frame), 0)
     end = fixed if isinstance(frame, WITH_PAYLOAD) else len(message)
 
     offsets = {size: violation(message[:size])[1] for size in range(HEADER.size, end)}
@@ -289,6 +299,22 @@ def test_bytes_behind_frame_are_refused(frame: Frame) -> None:
     _, offset = violation(message + b"\0")
 
     assert offset == len(message) - (0 if schema is None else len(encode_schema(schema)))
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 5])
+def test_slots_are_whole(size: int) -> None:
+    """The slots of a CACHED have four bytes each."""
+    message = encode_frame(frames.Cached(7, 1, 0, 0, visited=bytes(size)))
+
+    assert violation(message) == ("slots have 4 bytes each", 40)
+
+
+@pytest.mark.parametrize("counts", [(2**40 + 1, 0, 0), (2**40, 1, 0), (0, 0, 2**64 - 1)])
+def test_cached_keys_are_bounded(counts: tuple[int, int, int]) -> None:
+    """A CACHED that reports more keys than any worker can look up in a second is refused."""
+    message = encode_frame(frames.Cached(7, *counts, visited=b""))
+
+    assert violation(message) == (f"CACHED reports more than {2**40} keys", 16)
 
 
 def test_bad_schema_has_its_offset() -> None:

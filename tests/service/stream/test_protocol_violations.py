@@ -67,6 +67,8 @@ SCHEMA = encode_schema(pa.schema({"id": pa.int64()}))
 NESTED = encode_schema(pa.schema({"id": pa.list_(pa.int64())}))
 AT_SCHEMA = f"(at byte {len(opening(b''))})"
 COMPRESSED = ForgedBatch(codec=forged_arrow.ZSTD)
+WILD_SLOTS = struct.pack("<3i", -(2**31), 0, 2**31 - 1)
+CACHED = encode_frame(frames.Cached(1, 5, 6, 7, WILD_SLOTS))
 NOT_OPEN = "unknown_channel: channel 9 is not open"
 # {what: (a message after HELLO, OPEN 1 and LOOKUP 1, the reason of the close)}
 VIOLATIONS = {
@@ -94,6 +96,12 @@ VIOLATIONS = {
     "credit": (
         encode_frame(lookup_frame(2, *range(20_001))),
         "credit_violation: 20001 records",
+    ),
+    "cached: no counts": (CACHED[:30], "bad_frame: expected 24 bytes, got 14 (at byte 30)"),
+    "cached: cut slots": (CACHED + b"\0\0", "bad_frame: slots have 4 bytes each (at byte 40)"),
+    "cached: huge counts": (
+        head(FrameKind.CACHED) + b"\xff" * 24,
+        f"bad_frame: CACHED reports more than {2**40} keys (at byte 16)",
     ),
     "unknown channel": (encode_frame(lookup_frame(1, 7, channel=9)), NOT_OPEN),
     "watermark of none": (encode_frame(frames.Watermark(9, 1)), NOT_OPEN),
@@ -126,6 +134,21 @@ async def test_violation_ends_its_connection_only(
     service.customers.release()
     assert await bystander.answer(sent) == {0: "fetched Ada"}
     assert [each.to_pydict() for each in service.customers.batches] == [{"id": [7]}]
+
+
+@in_shared_service
+async def test_reader_spoils_statistics_only(service: Streaming, peer: Peer) -> None:
+    """Any counts and slots of a reader change totals; rows and other channels stay as they are."""
+    assert await peer.answers(7) == [{0: "fetched Ada"}]
+    before = service.dimensions["customers"].statistics()
+
+    of_closed = frames.Cached(9, 5, 6, 7, WILD_SLOTS)  # its report may come after its end
+    await peer.send(frames.Cached(1, 5, 6, 7, WILD_SLOTS), of_closed)
+
+    assert await peer.answer(await peer.look_up(2, 7)) == {0: "hit Ada"}
+    after = service.dimensions["customers"].statistics()
+    assert after.shared.keys - before.shared.keys == 5 + 6 + 7
+    assert after.cache == before.cache
 
 
 @in_shared_service

@@ -1,0 +1,207 @@
+"""Shared memory of caches: rights of its files, their size, a full tmpfs, and stale folders."""
+
+import asyncio
+import os
+import stat
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pytest
+from structlog.testing import capture_logs
+
+from lookup_core.cache.cached_answers import CacheDescription
+from lookup_core.cache.row_cache import RowCache
+from lookup_core.settings import CacheSettings
+from service.resources.memory_shares import shared_file_bytes
+from service.resources.shared_memory import Number, SharedCaches, SharedMemory
+from spark_client.transport.shared_cache import SharedCache
+from tests.lookup_core.cache.row_caches import KINDS, CacheKind
+
+MIB = 2**20
+GROUP, OTHER = 185, 1185  # of the files, and any
+NUMBERS = KINDS["number"]
+as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root runs programs as other users")
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """A folder in a tmpfs, whose group is passed on as in a volume of a pod."""
+    with tempfile.TemporaryDirectory(dir="/dev/shm", prefix="test-") as name:
+        folder = Path(name)
+        if os.geteuid() == 0:
+            os.chown(folder, 0, GROUP)
+        folder.chmod(0o2755)
+        yield folder
+
+
+def description(max_bytes: int, kind: CacheKind = NUMBERS) -> CacheDescription:
+    """A cache of this size."""
+    return CacheDescription(kind.schema, 0, CacheSettings(max_bytes=max_bytes))
+
+
+def shared(folder: Path) -> SharedMemory:
+    """A shared cache next to a socket in this folder, with a row."""
+    memory = SharedCaches.beside(folder / "s.sock").new(description(MIB))
+    assert memory is not None
+    NUMBERS.fill(RowCache(NUMBERS.schema, CacheSettings(max_bytes=MIB), memory), [1], now=0.0)
+    return memory
+
+
+def ends_well(command: str, file: Path, *, group: int) -> bool:
+    """Whether another user of this group can run a command on a file."""
+    done = subprocess.run(
+        ["/bin/sh", "-c", command, "sh", file],
+        user=OTHER,
+        group=group,
+        extra_groups=[],
+        cwd="/",
+        check=False,
+        stderr=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+    )
+    return done.returncode == 0
+
+
+def test_folders_and_files_are_for_the_group(folder: Path) -> None:
+    """Other users open no folder, the group writes nothing, and a reader maps read-only."""
+    memory = shared(folder)
+
+    folders = [memory.folder, memory.folder.parent, memory.folder.parent.parent]
+    assert {stat.S_IMODE(each.stat().st_mode) & 0o777 for each in folders} == {0o750}
+    files = list(memory.folder.iterdir())
+    assert {stat.S_IMODE(each.stat().st_mode) for each in files} == {0o640}
+    assert {each.stat().st_gid for each in files} == {folder.stat().st_gid}
+    memory.extend_lease()
+    with pytest.raises(ValueError, match="read-only"):
+        SharedCache(memory.folder)._counts[0] = 1
+
+
+@as_root
+def test_other_groups_open_no_file(folder: Path) -> None:
+    """A process without the group lists no folder and reads no file."""
+    files = list(shared(folder).folder.iterdir())
+
+    assert not any(ends_well('cat "$1"', file, group=OTHER) for file in files)
+    assert not ends_well('ls "$1"', folder / "cache", group=OTHER)
+
+
+@as_root
+def test_group_reads_and_never_writes(folder: Path) -> None:
+    """A process of the group reads each file, and cannot change, replace or remove one."""
+    memory = shared(folder)
+    files = list(memory.folder.iterdir())
+
+    assert all(ends_well('cat "$1"', file, group=GROUP) for file in files)
+    changes = (': >> "$1"', 'rm -f "$1"', 'mv "$1" "$1.old"', 'ln "$1" "$1.new"')
+    for change in changes:
+        assert not any(ends_well(change, file, group=GROUP) for file in files), change
+    assert not ends_well('mkdir "$1/x"', folder / "cache", group=GROUP)
+
+
+class Metered(SharedMemory):
+    """Records the most bytes of its files."""
+
+    most_bytes = 0
+
+    def zeros(self, count: int, kind: type[Number]) -> npt.NDArray[Number]:
+        """See `CacheMemory`."""
+        array = super().zeros(count, kind)
+        self.most_bytes = max(self.most_bytes, self.bytes)
+        return array
+
+    def rows(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """See `CacheMemory`."""
+        stored = super().rows(rows)
+        self.most_bytes = max(self.most_bytes, self.bytes)
+        return stored
+
+
+@pytest.mark.parametrize("name", ["number", "text"])
+def test_files_fit_the_documented_size(name: str, folder: Path) -> None:
+    """A cache that fills, evicts, merges and shrinks has files of half its size more at most."""
+    kind, max_bytes = KINDS[name], MIB
+    memory = Metered(folder / "cache", description(max_bytes, kind))
+    cache = RowCache(kind.schema, CacheSettings(max_bytes=max_bytes), memory)
+    generator = np.random.default_rng(1)
+
+    for first in range(0, 30_000, 1_000):
+        numbers = range(first, first + 1_000)
+        every = np.ones(1_000, np.bool_)
+        now = first / 1e6
+        cache.fill(kind.keys(numbers), every, rows=kind.rows(numbers), read_at=now, now=now)
+        cache.probe(kind.keys(generator.integers(0, first + 1_000, 2_000).tolist()), now)
+    for share in (0.8, 0.4, 1.0):
+        cache.set_max_bytes(int(share * max_bytes))
+
+    assert max_bytes / 2 < memory.most_bytes <= 1.5 * max_bytes
+    assert shared_file_bytes(2 * MIB) == 3 * MIB + 64 * MIB
+    assert shared_file_bytes(0) == 0
+
+
+@as_root
+def test_full_tmpfs_ends_sharing(tmp_path: Path) -> None:
+    """Without room for a file the cache stays whole, readers use it no more, and a log says why."""
+    folder = tmp_path / "small"
+    folder.mkdir()
+    subprocess.run(["/bin/mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", folder], check=True)
+    try:
+        memory = SharedMemory(folder / "cache", description(MIB))
+        cache = RowCache(NUMBERS.schema, CacheSettings(max_bytes=MIB), memory)
+        memory.extend_lease()
+        reader = SharedCache(memory.folder)
+        before = reader.reader()
+        with capture_logs() as logs:
+            for first in range(0, 8_000, 1_000):
+                NUMBERS.fill(cache, range(first, first + 1_000), now=0.0)
+        memory.extend_lease()
+        after = reader.reader()
+    finally:
+        subprocess.run(["/bin/umount", "-l", folder], check=True)
+
+    why = (
+        f"the tmpfs of {folder}/cache is full; raise its size (sizeLimit), and restart the sidecar"
+    )
+    assert (before is not None, after, memory.why_private) == (True, None, why)
+    assert logs == [{"event": "cache.sharing_ended", "reason": why, "log_level": "warning"}]
+    rows = cache.peek(NUMBERS.keys([0, 7_999]), 0.0).is_row
+    assert rows.tolist() == [True, True]
+
+
+async def test_stale_folders_are_removed(folder: Path) -> None:
+    """A sidecar removes the folders of ended ones, not those in use, and its own at the end."""
+    running = shared(folder)
+    stale = folder / "cache" / "stale"
+    (stale / "1").mkdir(parents=True)
+    (stale / "lock").touch()
+    caches = SharedCaches.beside(folder / "s.sock")
+
+    own = caches.new(description(MIB))
+    folders = set((folder / "cache").iterdir())
+    task = asyncio.create_task(caches.run())
+    await asyncio.sleep(0)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+    assert own is not None
+    assert folders == {running.folder.parent, own.folder.parent}
+    assert set((folder / "cache").iterdir()) == {running.folder.parent}
+    assert own.why_private is not None
+
+
+def test_private_caches_have_a_reason(folder: Path) -> None:
+    """Without a Unix socket, or in a folder that is none, no cache is shared."""
+    (folder / "cache").touch()
+
+    of_nothing, of_file = SharedCaches.beside(None), SharedCaches.beside(folder / "s.sock")
+
+    assert (of_nothing.new(description(MIB)), of_file.new(description(MIB))) == (None, None)
+    assert of_nothing.why_private == "no Unix socket is configured"
+    assert of_file.why_private == (
+        f"{folder}/cache cannot be written: File exists; make it writable for the sidecar,"
+        " and restart it"
+    )
