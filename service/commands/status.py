@@ -125,12 +125,22 @@ def backends_table(dimensions: Sequence[_Object]) -> Table:
 
 def caches_table(dimensions: Sequence[_Object]) -> Table:
     """Contents of the caches, and the state of their change feeds and loads."""
-    table = _table("caches", ["dimension", "mode", "refresh"], ["entries", "bytes"])
+    texts = ["dimension", "mode", "refresh", "shared memory"]
+    table = _table("caches", texts, ["entries", "bytes"])
     for each in dimensions:
         cache, refreshes = each["cache"], ", ".join(_refreshes(each["freshness"]))
         used = f"{shown_size(cache['bytes'])} of {shown_size(cache['max_bytes'])}"
-        _add(table, each["name"], cache["mode"], refreshes, f"{cache['rows']:,}", used)
+        shared = _shared(cache.get("shared"))
+        _add(table, each["name"], cache["mode"], refreshes, shared, f"{cache['rows']:,}", used)
     return table
+
+
+def _shared(shared: _Object | None) -> str:
+    if shared is None:  # an older sidecar
+        return ""
+    if shared["why_private"] is not None:
+        return f"no: {shared['why_private'].partition('; ')[0]}"
+    return f"{shown_size(shared['bytes'])}, {shared['keys']:,} keys"
 
 
 def errors_table(dimensions: Sequence[_Object]) -> Table:

@@ -101,6 +101,17 @@ def sample_count(busy: Busy) -> int:
         return len(json.load(answer)["ages_s"])
 
 
+def test_lookups_in_shared_memory_are_shown(shown: Page) -> None:
+    """The card has the size of the shared cache and its keys, the channels have theirs."""
+    use = re.compile(r"^shared memory[\d.]+ [KM]iB, [\d.,KM]+ keys looked up by workers$")
+    records = re.compile(r" credit unused · [\d.,KM]+ keys from shared memory$")
+
+    expect(shown.locator('.card[aria-label="dimension customers"] .shared')).to_have_text(use)
+    customers = shown.locator(".group", has_text="customers")
+    expect(customers.locator("summary .records")).to_have_text(records)
+    expect(customers.locator(".channels .records")).to_have_text([records, records])
+
+
 def test_charts_have_the_minutes_before(shown: Page, busy: Busy) -> None:
     """A page that is opened shows at once what the service has sampled before."""
     until(lambda: sample_count(busy) > 3)
@@ -465,6 +476,17 @@ def with_isolated_breaker(status: Any) -> None:  # noqa: ANN401  # any JSON
         dimension["backend"]["breaker"] = "isolated"
 
 
+def with_private_cache(status: Any) -> None:  # noqa: ANN401  # any JSON
+    """Workers cannot share memory with the sidecar."""
+    status["dimensions"][0]["cache"]["shared"]["why_private"] = "/s is full; raise it"
+
+
+def without_cache(status: Any) -> None:  # noqa: ANN401  # any JSON
+    """The dimension keeps no rows."""
+    status["dimensions"][0]["cache"]["mode"] = "none"
+
+
+SHARED = ".card .shared"
 FACTS, STATE, REASONS = ".card .facts", "#state-word", "#state-reasons"
 
 
@@ -477,6 +499,8 @@ FACTS, STATE, REASONS = ".card .facts", "#state-word", "#state-reasons"
             with_two_reasons,
             {STATE: "Degraded", REASONS: "constructor, b: its table is loaded"},
         ),
+        (with_private_cache, {SHARED: "shared memorynot shared: /s is full; raise it"}),
+        (without_cache, {f"{SHARED}[hidden]": re.compile("^shared memory")}),
         (with_isolated_breaker, {".card .mark >> nth=0": "breaker isolated"}),
     ],
 )

@@ -21,6 +21,7 @@ function recordsOf(channel) {
     backlog: channel.backlog_records,
     credit: channel.credit_records,
     granted: channel.exclusive_records + channel.floating_records,
+    shared: channel.shared_keys,
   };
 }
 
@@ -28,9 +29,9 @@ function addRecords(one, other) {
   return Object.fromEntries(Object.keys(one).map((name) => [name, one[name] + other[name]]));
 }
 
-function setRecords(bar, text, { inFlight, backlog, credit, granted }) {
+function setRecords(bar, text, { inFlight, backlog, credit, granted, shared }) {
   const words = `${count(inFlight)} in flight · ${count(backlog)} backlog · ${count(credit)} of ${count(granted)} credit unused`;
-  setText(text, words);
+  setText(text, shared ? `${words} · ${plural(shared, "key", "keys")} from shared memory` : words);
   setBar(bar, [["in-flight", inFlight], ["backlog", backlog], ["credit", credit]], words);
 }
 

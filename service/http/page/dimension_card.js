@@ -17,6 +17,7 @@ function makeCard(dimension) {
     makeChart(),
     element("ul", "legend outcomes"),
     element("div", "meters", makeMeter("cache"), makeMeter("queries")),
+    element("p", "shared", element("span", "", word("shared memory")), element("span", "")),
     element("dl", "facts"),
     element("div", "refreshes"),
   );
@@ -83,8 +84,15 @@ function updateMeters(meters, { cache, backend }) {
   setMeter(queries, "queried", [inFlight, limit], `${inFlight} in flight, limit ${limit}${bound}`);
 }
 
+function updateShared(line, { mode, shared }) {
+  const { why_private: why, bytes, keys } = shared;
+  show(line, mode !== "none");
+  const use = `${size(bytes)}, ${plural(keys, "key", "keys")} looked up by workers`;
+  setText(line.lastElementChild, why === null ? use : `not shared: ${why}`);
+}
+
 function updateCard(card, dimension, history) {
-  const [title, schema, fault, figures, chart, outcomes, meters, facts, refreshes] = card.children;
+  const [title, schema, fault, figures, chart, outcomes, meters, shared, facts, refreshes] = card.children;
   const { unavailable, backend, cache, freshness } = dimension;
   const { staleness_s: staleness } = freshness;
   const totals = totalsOf(dimension);
@@ -100,6 +108,7 @@ function updateCard(card, dimension, history) {
   updateChart(chart, history, dimension.name);
   updateOutcomes(outcomes, history, totals);
   updateMeters(meters, dimension);
+  updateShared(shared, cache);
   setFacts(facts, [
     ["staleness", staleness === null ? "–" : span(staleness)],
     ["unanswered keys", count(dimension.waiting_keys)],

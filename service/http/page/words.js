@@ -15,6 +15,8 @@ const MEANINGS = {
     "A channel is one stream of lookups of one task to one dimension. A Spark job opens one per task and lookup join. An idle channel has no input at present.",
 
   cache: "Cached rows, and keys that are known to have no row.",
+  "shared memory":
+    "Files of the cache that workers on this machine read themselves: their hits need no message to the sidecar. The keys count among all others.",
   queries:
     "Queries that run now. The limit adapts to the backend's latency, up to max_in_flight and the dimension's share of limits.database_connections.",
   "connection wait":
