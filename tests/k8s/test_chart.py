@@ -60,6 +60,7 @@ REFUSALS: list[tuple[str, object, str]] = [
     (f"{CUSTOMERS}.batch.max_key", 5, "additional properties 'max_key' not allowed"),
     (f"{CUSTOMERS}.batch.max_keys", "many", "got string, want integer"),
     (f"{CUSTOMERS}.key", None, "missing property 'key'"),
+    (f"{CUSTOMERS}.cache.share", False, "got boolean, want string"),
     (f"{CUSTOMERS}.source.kind", "mysql", "customers/source"),
     (f"{CUSTOMERS}.default.id", 1234567890123456789, "default/id': maximum:"),
     (f"{CUSTOMERS}.cache", {"mode": "full", "warmup_max_wait": 600}, "cache/warmup_max_wait'"),
@@ -84,6 +85,7 @@ RENDERED: list[tuple[str, object]] = [
     (f"{MONITOR}.interval,{MONITOR}.scrapeTimeout", ("1m", "60s")),
     (f"{CUSTOMERS}.cache,startupSeconds", ({"mode": "full", "warmup_max_wait": "1d"}, 1_000_000)),
     (DSN, "postgresql://user@host:5432/database?sslmode=require"),
+    (f"{CUSTOMERS}.cache.share", "off"),
     ("config.auth,config.tracing.endpoint", ({}, "http://host:4318")),
 ]
 Answers = list[list[Manifest] | ValuesRefused]

@@ -215,6 +215,35 @@ CACHES = Row(
                 ),
             ),
         ),
+        Panel(
+            "In shared memory",
+            "Share of the lookups that workers did in shared memory, without the sidecar.",
+            "percentunit",
+            (
+                Query(
+                    f"{total(rate('sidelook_shared_lookups_total'), DIMENSION)}"
+                    f" / {total(rate('sidelook_lookups_total'), DIMENSION)}",
+                    "{{dimension}}",
+                ),
+            ),
+        ),
+        Panel(
+            "Bytes of shared files",
+            "Size of the caches' files in shared memory, which is a part of the caches' bytes.",
+            "bytes",
+            (_sum("sidelook_shared_cache_bytes"),),
+        ),
+        Panel(
+            "Private caches",
+            "Sidecars whose cache workers cannot read. Alert if it ends while workers use it.",
+            "none",
+            (
+                Query(
+                    total(f"{of_dimensions('sidelook_cache_shared')} == bool 0", DIMENSION),
+                    "{{dimension}}",
+                ),
+            ),
+        ),
     ),
 )
 PROCESS = Row(

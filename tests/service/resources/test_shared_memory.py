@@ -123,7 +123,7 @@ class Metered(SharedMemory):
 
 @pytest.mark.parametrize("name", ["number", "text"])
 def test_files_fit_the_documented_size(name: str, folder: Path) -> None:
-    """A cache that fills, evicts, merges and shrinks has files of half its size more at most."""
+    """A small cache that fills, evicts, merges and shrinks has files of twice its size at most."""
     kind, max_bytes = KINDS[name], MIB
     memory = Metered(folder / "cache", description(max_bytes, kind))
     cache = RowCache(kind.schema, CacheSettings(max_bytes=max_bytes), memory)
@@ -138,7 +138,7 @@ def test_files_fit_the_documented_size(name: str, folder: Path) -> None:
     for share in (0.8, 0.4, 1.0):
         cache.set_max_bytes(int(share * max_bytes))
 
-    assert max_bytes / 2 < memory.most_bytes <= 1.5 * max_bytes
+    assert max_bytes / 2 < memory.most_bytes <= 2 * max_bytes
     assert shared_file_bytes(2 * MIB) == 3 * MIB + 64 * MIB
     assert shared_file_bytes(0) == 0
 
