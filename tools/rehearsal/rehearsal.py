@@ -114,6 +114,9 @@ class Rehearsal:
             stack.callback(prometheus.remove)
             query = "sum(sidelook_lookups_total)"
             until(lambda: self.monitoring.value(query) >= 2 * CUSTOMERS, within_s=PATIENCE_S)
+            # Through the read-only mount of the executor, with the rights of its group.
+            shared = "sum(sidelook_shared_lookups_total)"
+            until(lambda: self.monitoring.value(shared) > 0, within_s=PATIENCE_S)
             # A scrape of more than a second marks the target as down for a while.
             until(lambda: self.monitoring.value("up") == 1, within_s=PATIENCE_S)
 

@@ -17,6 +17,7 @@ from structlog.testing import capture_logs
 from lookup_core.cache.cached_answers import CacheDescription
 from lookup_core.cache.row_cache import RowCache
 from lookup_core.settings import CacheSettings
+from service.resources.memory_reading import ProcessMemory
 from service.resources.memory_shares import shared_file_bytes
 from service.resources.shared_memory import Number, SharedCaches, SharedMemory
 from spark_client.transport.shared_cache import SharedCache
@@ -141,6 +142,17 @@ def test_files_fit_the_documented_size(name: str, folder: Path) -> None:
     assert max_bytes / 2 < memory.most_bytes <= 2 * max_bytes
     assert shared_file_bytes(2 * MIB) == 3 * MIB + 64 * MIB
     assert shared_file_bytes(0) == 0
+
+
+def test_shared_pages_count_once(folder: Path) -> None:
+    """The memory that `limits.memory` bounds has the pages of shared files, once."""
+    memory, process = SharedMemory(folder / "cache", description(MIB)), ProcessMemory()
+    before = process.read().resident_bytes
+
+    array = memory.zeros(4 * MIB, np.uint64)
+    array.fill(1)
+
+    assert 0.9 < (process.read().resident_bytes - before) / array.nbytes < 1.5
 
 
 @as_root
