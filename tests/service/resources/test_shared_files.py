@@ -1,6 +1,5 @@
-"""Shared memory of caches: rights of its files, their size, a full tmpfs, and stale folders."""
+"""Files of shared caches: their rights and size, a full tmpfs, and reasons why there are none."""
 
-import asyncio
 import os
 import stat
 import subprocess
@@ -182,27 +181,6 @@ def test_full_tmpfs_ends_sharing(tmp_path: Path) -> None:
     assert logs == [{"event": "cache.sharing_ended", "reason": why, "log_level": "warning"}]
     rows = cache.peek(NUMBERS.keys([0, 7_999]), 0.0).is_row
     assert rows.tolist() == [True, True]
-
-
-async def test_stale_folders_are_removed(folder: Path) -> None:
-    """A sidecar removes the folders of ended ones, not those in use, and its own at the end."""
-    running = shared(folder)
-    stale = folder / "cache" / "stale"
-    (stale / "1").mkdir(parents=True)
-    (stale / "lock").touch()
-    caches = SharedCaches.beside(folder / "s.sock")
-
-    own = caches.new(description(MIB))
-    folders = set((folder / "cache").iterdir())
-    task = asyncio.create_task(caches.run())
-    await asyncio.sleep(0)
-    task.cancel()
-    await asyncio.gather(task, return_exceptions=True)
-
-    assert own is not None
-    assert folders == {running.folder.parent, own.folder.parent}
-    assert set((folder / "cache").iterdir()) == {running.folder.parent}
-    assert own.why_private is not None
 
 
 def test_private_caches_have_a_reason(folder: Path) -> None:
