@@ -1,0 +1,336 @@
+"""Memory of caches in files: the contract of `CacheMemory`, leases, full file systems, folders."""
+
+import asyncio
+import fcntl
+import gc
+import os
+import resource
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import structlog
+
+from lookup_core.cache.cache_memory import CacheMemory, OwnMemory
+from lookup_core.cache.cached_answers import CacheDescription
+from lookup_core.cache.row_cache import RowCache
+from lookup_core.settings import CacheSettings
+from service.resources.shared_memory import SharedCaches, SharedMemory
+from spark_client.transport.shared_cache import SharedCache
+from tests.hand_clock import HandClock
+from tests.lookup_core.cache.row_caches import KINDS
+
+KIND = KINDS["number"]
+SETTINGS = CacheSettings(ttl_s=60.0)
+DESCRIPTION = CacheDescription(KIND.schema, 0, SETTINGS)
+SMALL_BYTES = 4096  # the lease and the description fit
+
+
+@pytest.fixture(autouse=True)
+def _usual_umask() -> Iterator[None]:
+    former = os.umask(0o022)
+    yield
+    os.umask(former)
+
+
+@pytest.fixture
+def clock() -> HandClock:
+    """The clock of both sides."""
+    return HandClock(100.0)
+
+
+@pytest.fixture
+def memory(tmp_path: Path, clock: HandClock) -> SharedMemory:
+    """Memory in a new folder, with a lease."""
+    memory = SharedMemory(tmp_path / "cache", DESCRIPTION, clock=clock)
+    memory.extend_lease()
+    return memory
+
+
+@contextmanager
+def largest_file(size: int) -> Iterator[None]:
+    """As if only so many bytes were left: a longer write is cut, and the next one fails."""
+    former = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, former[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, former)
+
+
+def fill(cache: RowCache, *numbers: int, now: float = 100.0) -> None:
+    """Cache a row for each of these keys."""
+    every, rows = np.ones(len(numbers), np.bool_), KIND.rows(numbers)
+    cache.fill(KIND.keys(numbers), every, rows=rows, read_at=now, now=now)
+    cache.check_invariants()
+
+
+def read(cache: SharedCache, *numbers: int, now: float = 100.0) -> list[int] | None:
+    """The values that a reader finds; None without a reader."""
+    reader = cache.reader()
+    if reader is None:
+        return None
+    found = reader.read(KIND.keys(numbers), ["position"], now).rows
+    return sorted(found.rows.column(0).to_pylist())
+
+
+@pytest.mark.parametrize("is_shared", [False, True])
+def test_memory_keeps_what_is_stored(tmp_path: Path, *, is_shared: bool) -> None:
+    """Arrays begin with zeros and take values, and rows stay as they were given."""
+    memory: CacheMemory = OwnMemory()
+    if is_shared:
+        memory = SharedMemory(tmp_path / "cache", DESCRIPTION)
+    assert memory.is_shared == is_shared
+    numbers, none = memory.zeros(5, np.uint32), memory.zeros(0, np.int64)
+    numbers[[1, 3]] = [7, 2**32 - 1]
+    assert numbers.tolist() == [0, 7, 0, 2**32 - 1, 0]
+    assert none.tolist() == []
+    rows = pa.record_batch({"\0hash": pa.array([3, 4], pa.uint64()), "x": ["a", None]})
+    kept = memory.rows(rows)
+    memory.fence()
+
+    assert kept.equals(rows)
+    assert memory.rows(kept).equals(rows)
+
+
+@pytest.mark.parametrize("is_shared", [False, True])
+@pytest.mark.parametrize("name", ["number", "text", "composite", "number, no columns"])
+def test_cache_works_in_any_memory(tmp_path: Path, name: str, *, is_shared: bool) -> None:
+    """A cache has the same entries in each memory, through growth, removal and a smaller bound."""
+    kind = KINDS[name]
+    memory: CacheMemory = OwnMemory()
+    if is_shared:
+        memory = SharedMemory(tmp_path / "cache", CacheDescription(kind.schema, 0, SETTINGS))
+    cache = RowCache(kind.schema, SETTINGS, memory)
+
+    for first in range(0, 2_000, 100):
+        kind.fill(cache, range(first, first + 100), now=100.0)
+    cache.invalidate(kind.keys(range(0, 2_000, 2)))
+    assert kind.found_at(cache, range(4), 100.0) == [None, kind.row(1), None, kind.row(3)]
+    cache.set_max_bytes(cache.bytes // 2)
+
+    found = [each for each in kind.found_at(cache, range(2_000), 100.0) if each is not None]
+    assert found
+    assert set(found) <= {kind.row(number) for number in range(1, 2_000, 2)}
+    assert cache.clear() == len(found)
+
+
+def test_files_are_for_the_group_only(memory: SharedMemory) -> None:
+    """The owner's group may read folder and files; others may not, and only the owner writes."""
+    cache = RowCache(KIND.schema, SETTINGS, memory)
+    fill(cache, 1, 2)
+
+    files = [*memory.folder.iterdir()]
+    assert {each.name.partition("-")[0] for each in files} == {
+        *("lease", "description", "map", "numbers", "rows")
+    }
+    assert {stat.S_IMODE(each.stat().st_mode) for each in files} == {0o640}
+    assert stat.S_IMODE(memory.folder.stat().st_mode) == 0o750
+
+
+def test_files_end_with_their_use(memory: SharedMemory) -> None:
+    """Files of replaced arrays and rows are removed, and the bytes are those of the others."""
+    cache = RowCache(KIND.schema, SETTINGS, memory)
+    for first in range(0, 2_000, 100):
+        fill(cache, *range(first, first + 100))
+    before = memory.bytes
+
+    cache.clear()
+
+    gc.collect()
+    files = {each.name: each.stat().st_size for each in memory.folder.iterdir()}
+    assert len(files) == 7  # the lease, the description, the map and four arrays
+    sizes = [size for name, size in files.items() if name not in {"description", "map"}]
+    assert memory.bytes == sum(sizes) < before
+
+
+def test_readers_find_what_is_cached(memory: SharedMemory, clock: HandClock) -> None:
+    """A reader finds rows until they are invalidated, also behind a growth of the cache."""
+    cache = RowCache(KIND.schema, SETTINGS, memory)
+    shared = SharedCache(memory.folder, clock=clock)
+    fill(cache, 1, 2, 3)
+    assert read(shared, 1, 2, 4) == [1, 2]
+
+    cache.invalidate(KIND.keys([1]))
+    assert read(shared, 1, 2, 4) == [2]
+    fill(cache, *range(4, 2_000))
+
+    assert read(shared, 1, 2, 4, 1_999) == [2, 4, 1_999]
+    assert read(shared, 2, now=160.0) == []
+
+
+def test_lease_ends_unless_it_is_extended(memory: SharedMemory, clock: HandClock) -> None:
+    """Readers use a cache for 0.6 s after the last extension, and again behind the next one."""
+    cache = RowCache(KIND.schema, SETTINGS, memory)
+    shared = SharedCache(memory.folder, clock=clock)
+    fill(cache, 1)
+
+    clock.now_s = 100.59
+    assert read(shared, 1) == [1]
+    clock.now_s = 100.6
+    assert read(shared, 1) is None
+    memory.extend_lease()
+    assert read(shared, 1) == [1]
+    memory.end_lease()
+    assert read(shared, 1) is None
+
+
+def test_distrust_ends_the_lease(memory: SharedMemory, clock: HandClock) -> None:
+    """While changes may be unreported, no lease begins."""
+    RowCache(KIND.schema, SETTINGS, memory)
+    shared = SharedCache(memory.folder, clock=clock)
+
+    memory.allow_reads(is_allowed=False)
+    memory.extend_lease()
+    assert not shared.has_lease
+    memory.allow_reads(is_allowed=True)
+    memory.extend_lease()
+    assert shared.has_lease
+
+
+def test_closed_cache_is_not_read(memory: SharedMemory, clock: HandClock) -> None:
+    """The end of a cache removes its folder; readers that have mapped it find no lease."""
+    cache = RowCache(KIND.schema, SETTINGS, memory)
+    shared = SharedCache(memory.folder, clock=clock)
+    fill(cache, 1)
+    assert read(shared, 1) == [1]
+
+    memory.close()
+    memory.extend_lease()
+
+    assert read(shared, 1) is None
+    assert not memory.folder.exists()
+    fill(cache, 2)
+    assert KIND.found_at(cache, [1, 2], 100.0) == [KIND.row(1), KIND.row(2)]
+
+
+def test_full_file_system_ends_sharing_only(memory: SharedMemory, clock: HandClock) -> None:
+    """Without room for a file, the cache goes on in private memory, and readers leave it."""
+    cache = RowCache(KIND.schema, SETTINGS, memory)
+    shared = SharedCache(memory.folder, clock=clock)
+    fill(cache, 1)
+
+    with largest_file(SMALL_BYTES), structlog.testing.capture_logs() as logs:
+        fill(cache, *range(2, 3_000))
+    fill(cache, 3_000)
+    memory.extend_lease()
+
+    assert read(shared, 1) is None
+    assert memory.why_private
+    assert [each["event"] for each in logs] == ["cache.sharing_ended"]
+    found = KIND.found_at(cache, range(1, 3_001), 100.0)
+    assert found == [KIND.row(number) for number in range(1, 3_001)]
+
+
+def test_map_without_room_is_not_published(memory: SharedMemory, clock: HandClock) -> None:
+    """A map of which only a part can be written is no map: sharing ends."""
+    cache = RowCache(KIND.schema, SETTINGS, memory)
+    shared = SharedCache(memory.folder, clock=clock)
+    fill(cache, 1)
+    before = (memory.folder / "map").read_bytes()
+
+    with largest_file(len(before) // 2), structlog.testing.capture_logs():
+        cache._entries._published = None
+        cache._entries.publish()
+    memory.extend_lease()
+
+    assert (memory.folder / "map").read_bytes() == before
+    assert memory.why_private
+    assert read(shared, 1) is None
+
+
+def test_folder_in_use_is_refused(memory: SharedMemory) -> None:
+    """Two caches never have the same folder."""
+    with pytest.raises(FileExistsError):
+        SharedMemory(memory.folder, DESCRIPTION)
+
+
+def test_folders_of_dead_processes_are_removed(tmp_path: Path) -> None:
+    """The first cache removes folders whose lock is free, and no others."""
+    parent = tmp_path / "cache"
+    for name in ("dead", "live", "foreign"):
+        (parent / name).mkdir(parents=True)
+    for name in ("dead", "live"):
+        (parent / name / "lock").touch()
+    (parent / "file").touch()
+    with (parent / "live" / "lock").open("r+") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # as the process of this folder does
+
+        cache = SharedCaches(parent).new(DESCRIPTION)
+
+        assert cache is not None
+        own = cache.folder.parent
+        assert {each.name for each in parent.iterdir()} == {"live", "foreign", "file", own.name}
+        assert stat.S_IMODE(own.stat().st_mode) == 0o750
+
+
+def test_caches_share_one_folder(tmp_path: Path) -> None:
+    """Each cache has a folder in that of its process, which ends with its run."""
+    caches = SharedCaches(tmp_path / "cache")
+    first, second = caches.new(DESCRIPTION), caches.new(DESCRIPTION)
+    assert first is not None
+    assert second is not None
+    assert first.folder.parent == second.folder.parent
+    shared = [SharedCache(each.folder) for each in (first, second)]
+
+    async def run() -> list[bool]:
+        async with asyncio.TaskGroup() as tasks:
+            running = tasks.create_task(caches.run())
+            await asyncio.sleep(0)
+            leases = [each.has_lease for each in shared]
+            caches.remove(first)
+            leases.append(shared[0].has_lease)
+            running.cancel()
+        return leases
+
+    assert asyncio.run(run()) == [True, True, False]
+    assert not shared[1].has_lease
+    assert [*(tmp_path / "cache").iterdir()] == []
+
+
+def test_drain_ends_all_leases(tmp_path: Path) -> None:
+    """While the sidecar drains, no reader begins to use a cache."""
+    caches = SharedCaches(tmp_path / "cache")
+    cache = caches.new(DESCRIPTION)
+    assert cache is not None
+    shared = SharedCache(cache.folder)
+    cache.extend_lease()
+
+    caches.drain()
+    assert not shared.has_lease
+
+    async def run() -> bool:
+        async with asyncio.TaskGroup() as tasks:
+            running = tasks.create_task(caches.run())
+            await asyncio.sleep(0)
+            has_lease = shared.has_lease
+            running.cancel()
+        return has_lease
+
+    assert not asyncio.run(run())
+
+
+def test_unusable_folder_leaves_caches_private(tmp_path: Path) -> None:
+    """Where no folder can be made, there is no shared cache, and the reason is known."""
+    (tmp_path / "cache").touch()
+    caches = SharedCaches(tmp_path / "cache")
+
+    with structlog.testing.capture_logs() as logs:
+        assert caches.new(DESCRIPTION) is None
+
+    assert [each["event"] for each in logs] == ["cache.not_shared"]
+    assert "cache" in caches.why_private
+
+
+def test_only_memory_is_shared() -> None:
+    """Without a Unix socket nothing is shared; otherwise in the socket's tmpfs, or in /dev/shm."""
+    assert SharedCaches.beside(None).new(DESCRIPTION) is None
+    parent = SharedCaches.beside(Path("/dev/shm/sidelook.sock"))._parent
+    elsewhere = SharedCaches.beside(Path("/proc/sidelook.sock"))._parent
+
+    assert parent == Path("/dev/shm/cache")
+    assert elsewhere == Path(f"/dev/shm/sidelook-{os.getuid()}")

@@ -1,0 +1,194 @@
+"""Files of a sidecar's cache in a worker: other layouts, rights, replaced files, leases."""
+
+import os
+import re
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+import pytest
+
+from lookup_core.cache.cached_answers import CacheDescription
+from lookup_core.cache.row_cache import RowCache
+from lookup_core.cache.shared_layout import LAYOUT_VERSION, CacheMap, LeaseField
+from lookup_core.settings import CacheSettings
+from service.resources.shared_memory import SharedMemory
+from spark_client.transport.shared_cache import SharedCache
+from tests.hand_clock import HandClock
+from tests.lookup_core.cache.row_caches import KINDS
+
+KIND = KINDS["text"]
+SETTINGS = CacheSettings(ttl_s=60.0)
+
+
+class Sidecar:
+    """A cache with a row in files, and its lease."""
+
+    def __init__(self, folder: Path) -> None:
+        self.clock = HandClock(100.0)
+        self.folder = folder
+        description = CacheDescription(KIND.schema, 0, SETTINGS)
+        self.memory = SharedMemory(folder, description, clock=self.clock)
+        self.cache = RowCache(KIND.schema, SETTINGS, self.memory)
+        self.fill(1)
+        self.memory.extend_lease()
+
+    def fill(self, *numbers: int) -> None:
+        """Cache rows."""
+        every, rows = np.ones(len(numbers), np.bool_), KIND.rows(numbers)
+        self.cache.fill(KIND.keys(numbers), every, rows=rows, read_at=100.0, now=100.0)
+
+    def worker(self) -> SharedCache:
+        """A reader of the files."""
+        return SharedCache(self.folder, clock=self.clock)
+
+
+@pytest.fixture
+def sidecar() -> Iterator[Sidecar]:
+    """The cache of a sidecar, in memory, in a folder that every user may enter."""
+    with TemporaryDirectory(prefix="sidelook-", dir="/dev/shm") as name:  # a tmpfs
+        Path(name).chmod(0o755)
+        yield Sidecar(Path(name) / "cache")
+
+
+def found(cache: SharedCache, *numbers: int) -> list[int] | None:
+    """The rows that a lookup finds; None if it must go by the stream."""
+    reader = cache.reader()
+    if reader is None:
+        return None
+    rows = reader.read(KIND.keys(numbers), ["position"], 100.0).rows.rows
+    return sorted(rows.column(0).to_pylist())
+
+
+def mapped_files(folder: Path) -> list[str]:
+    """The files of a folder that this process has mapped for reading only."""
+    maps = Path("/proc/self/maps").read_text()
+    return re.findall(rf"r--s .* {folder}/(\S+)", maps)
+
+
+def test_other_layouts_are_refused(sidecar: Sidecar) -> None:
+    """Files of another layout are not read: the error names both versions."""
+    lease = np.memmap(sidecar.folder / "lease", np.uint64, "r+")
+    lease[LeaseField.LAYOUT] = LAYOUT_VERSION + 1
+
+    with pytest.raises(ValueError, match=rf"layout {LAYOUT_VERSION + 1} of .* {LAYOUT_VERSION}"):
+        sidecar.worker()
+
+
+def test_unreadable_folders_are_refused(sidecar: Sidecar) -> None:
+    """A folder that another user may not enter, or that does not exist, is an OSError."""
+    with pytest.raises(FileNotFoundError):
+        SharedCache(sidecar.folder / "none")
+    former = os.geteuid()
+    sidecar.folder.chmod(0o700 if former == 0 else 0)
+    try:
+        if former == 0:
+            os.seteuid(65_534)
+        with pytest.raises(PermissionError):
+            sidecar.worker()
+    finally:
+        os.seteuid(former)
+        sidecar.folder.chmod(0o750)
+
+
+@pytest.mark.parametrize("content", [b"", b"{}", b"[1, 2"])
+def test_broken_descriptions_are_refused(sidecar: Sidecar, content: bytes) -> None:
+    """A description that cannot be read is a ValueError."""
+    (sidecar.folder / "description").write_bytes(content)
+
+    with pytest.raises(ValueError):  # noqa: PT011  # the texts are those of the decoders
+        sidecar.worker()
+
+
+def test_files_are_mapped_for_reading_only(sidecar: Sidecar) -> None:
+    """A worker cannot change a cache."""
+    worker = sidecar.worker()
+    assert found(worker, 1) == [1]
+
+    assert {each.partition("-")[0] for each in mapped_files(sidecar.folder)} == {
+        *("lease", "numbers", "rows")
+    }
+    with pytest.raises(ValueError, match="read-only"):
+        worker._times[LeaseField.VALID_UNTIL] = 1e9
+
+
+def test_replaced_files_are_unmapped(sidecar: Sidecar) -> None:
+    """What the cache has replaced is unmapped by the next lookup, or when the worker is idle."""
+    worker = sidecar.worker()
+    assert found(worker, 1) == [1]
+    before = mapped_files(sidecar.folder)
+
+    sidecar.fill(*range(2, 2_000))
+    assert found(worker, 1, 1_999) == [1, 1_999]
+    between = mapped_files(sidecar.folder)
+    sidecar.cache.clear()
+    worker.release()
+
+    assert not set(before) & set(between) - {"lease"}
+    assert not set(between) & set(mapped_files(sidecar.folder)) - {"lease"}
+    assert found(worker, 1) == []
+
+
+def test_files_removed_meanwhile_are_no_fault(sidecar: Sidecar) -> None:
+    """While files of the map are removed, lookups go by the stream; then by the next map."""
+    worker = sidecar.worker()
+    path = sidecar.folder / "map"
+    content = path.read_bytes()
+    files = CacheMap.decoded(content)
+    (sidecar.folder / files.segments[0].name).rename(sidecar.folder / "aside")
+    assert found(worker, 1) is None
+    path.unlink()
+    assert found(worker, 1) is None
+
+    (sidecar.folder / "aside").rename(sidecar.folder / files.segments[0].name)
+    path.write_bytes(content)
+    assert found(worker, 1) == [1]
+    sidecar.fill(2)
+    assert found(worker, 1, 2) == [1, 2]
+
+
+def test_files_that_cannot_be_mapped_are_bypassed(
+    sidecar: Sidecar, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Without the right to map a file, lookups go by the stream, and one line reports it."""
+    worker = sidecar.worker()
+    path = sidecar.folder / "map"
+    content = path.read_bytes()
+    path.unlink()
+    path.mkdir()  # an OSError, as too many open files are
+    assert [found(worker, 1), found(worker, 1)] == [None, None]
+    path.rmdir()
+    path.write_bytes(content)
+
+    assert found(worker, 1) == [1]
+    assert len(caplog.records) == 1
+    assert str(sidecar.folder) in caplog.text
+
+
+def test_ended_lease_frees_everything(sidecar: Sidecar) -> None:
+    """Without a lease nothing is read; an idle worker unmaps all, and maps it again with one."""
+    worker = sidecar.worker()
+    assert found(worker, 1) == [1]
+
+    sidecar.clock.now_s += 0.6
+    assert found(worker, 1) is None
+    worker.release()
+    assert mapped_files(sidecar.folder) == ["lease"]
+    sidecar.memory.extend_lease()
+
+    assert found(worker, 1) == [1]
+
+
+def test_dead_sidecar_is_read_until_its_lease_ends(sidecar: Sidecar) -> None:
+    """A sidecar that was killed leaves its files; without them, mapped rows stay readable."""
+    worker = sidecar.worker()
+    assert found(worker, 1) == [1]
+    shutil.rmtree(sidecar.folder)
+
+    assert found(worker, 1) == [1]
+    sidecar.clock.now_s += 0.6
+    assert found(worker, 1) is None
+    with pytest.raises(FileNotFoundError):
+        sidecar.worker()
