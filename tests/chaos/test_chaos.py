@@ -48,15 +48,24 @@ class Round:
 
     tally: Tally
     struck: list[str]  # the faults that affected lookups
+    shared: int  # keys that were answered from shared memory
 
 
 @pytest.fixture
-def victim() -> Iterator[Victim]:
+def share(request: pytest.FixtureRequest) -> str:
+    """The setting `cache.share`."""
+    return str(getattr(request, "param", "auto"))
+
+
+@pytest.fixture
+def victim(share: str) -> Iterator[Victim]:
     """A running sidecar with a Unix link and a TCP link."""
     with TemporaryDirectory(prefix="sidelook-") as name, ExitStack() as links, ExitStack() as ends:
         folder = Path(name)  # with a short path, as sockets need
         cached = parquet(folder, "rows", dimension(), "key", timeout="60s")
-        dimensions = {"cached": cached, "uncached": {**cached, "cache": {"mode": "none"}}}
+        uncached = {**cached, "cache": {"mode": "none"}}
+        cached["cache"] = {"share": share}
+        dimensions = {"cached": cached, "uncached": uncached}
         sidecar = configured(folder, dimensions)
         unix = links.enter_context(Link(sidecar.socket, own_path=folder / "link.sock"))
         tcp = links.enter_context(Link(sidecar.socket, own_path=None))
@@ -110,8 +119,9 @@ def run_round(victim: Victim, settings: PassSettings, faults: dict[Fault, int]) 
         thread.join()
     whole = _whole_tally(runs, settings.mode)
     whole = whole.plus(Tally(watermark_violations=witness.late_lookups))
-    print(f"struck: {Counter(struck)}; {witness.cut_off} connections lost; {whole}")  # noqa: T201 -- as above
-    return Round(whole, struck)
+    shared = witness.from_shared_cache
+    print(f"struck: {Counter(struck)}; {witness.cut_off} connections lost; {whole}; {shared=}")  # noqa: T201 -- as above
+    return Round(whole, struck, shared)
 
 
 def _connection(link: Link, witness: Witness) -> Connection:
@@ -141,14 +151,16 @@ def _whole_tally(runs: Sequence[PartitionRun], mode: OutputMode) -> Tally:
     return whole
 
 
+@pytest.mark.parametrize("share", ["auto", "off"], indirect=True)
 @pytest.mark.parametrize("mode", OutputMode)
-def test_nothing_is_lost_whatever_dies(victim: Victim, mode: OutputMode) -> None:
+def test_nothing_is_lost_whatever_dies(victim: Victim, mode: OutputMode, share: str) -> None:
     """Each record leaves once, correct and in the order of the mode; then nothing is held."""
     print(f"SIDELOOK_CHAOS_SEED={SEED}")  # noqa: T201 -- shown when it fails
 
     shown = run_round(victim, settings_of(mode), EVERY_FAULT)
 
     assert shown.tally == Tally()
+    assert bool(shown.shared) == (share == "auto")
     assert len(shown.struck) >= 20
     assert victim.incarnations == 7
     SidecarFigures(victim.sidecar).seconds_until_at_rest()

@@ -6,6 +6,7 @@
 import os
 import random
 from collections.abc import Sequence
+from typing import Literal
 
 import pytest
 
@@ -23,8 +24,10 @@ from tools.freshness.faults import (
     freeze_standby,
     kill_broker,
     lock_table,
+    outlive_lease,
     write_nonsense,
 )
+from tools.freshness.naive_reader import LEASELESS, MAPLESS
 from tools.freshness.naive_sidecar import NAIVE, UNFENCED
 from tools.freshness.world import AuditPlan
 
@@ -38,30 +41,46 @@ def audited(plan: AuditPlan, faults: Sequence[Fault]) -> AuditReport:
     return report
 
 
-@pytest.mark.usefixtures("libraries")
-def test_followed_changelog_leaves_nothing_stale() -> None:
-    """With a changelog that precedes visibility, every answer at rest equals the table."""
-    faults = [freeze_standby, kill_broker, freeze_sidecar, freeze_standby]
-    faults += [lock_table, write_nonsense, commit_late, delay_answers, freeze_standby]
+SHARES: Sequence[Literal["auto", "off"]] = ("auto", "off")
+each_share = pytest.mark.parametrize("share", SHARES)
 
-    report = audited(AuditPlan("changelog", "mixed", has_standby=True, seed=SEED), faults)
+
+def check_shares(report: AuditReport) -> None:
+    """With shared caches, they answer most lookups; otherwise none."""
+    assert bool(report.shared) == (report.plan.share == "auto")
+    assert report.shared == 0 or report.shared > report.lookups / 2
+
+
+@each_share
+@pytest.mark.usefixtures("libraries")
+def test_followed_changelog_leaves_nothing_stale(share: Literal["auto", "off"]) -> None:
+    """With a changelog that precedes visibility, every answer at rest equals the table."""
+    faults = [freeze_standby, kill_broker, freeze_sidecar, freeze_standby, outlive_lease]
+    faults += [lock_table, write_nonsense, commit_late, delay_answers, freeze_standby]
+    plan = AuditPlan("changelog", "mixed", has_standby=True, share=share, seed=SEED)
+
+    report = audited(plan, faults)
 
     assert report.stale == []
     assert report.struck.total() >= 8
     assert report.checked["hit"] > 0
+    check_shares(report)
     assert report.figures["sidelook_fenced_keys_total"] > 0
 
 
+@each_share
 @pytest.mark.full
-def test_heard_notifications_leave_nothing_stale() -> None:
+def test_heard_notifications_leave_nothing_stale(share: Literal["auto", "off"]) -> None:
     """With notifications lost with their connection, every answer at rest equals the table."""
     faults = [end_listening, freeze_network, crash_server, cut_network, empty_table, commit_late]
+    faults += [outlive_lease]
 
-    report = audited(AuditPlan("notifications", "mixed", seed=SEED), faults)
+    report = audited(AuditPlan("notifications", "mixed", share=share, seed=SEED), faults)
 
     assert report.stale == []
     assert report.struck.total() >= 5
     assert report.checked["hit"] > 0
+    check_shares(report)
 
 
 @pytest.mark.usefixtures("libraries")
@@ -78,5 +97,21 @@ def test_missing_fence_is_found() -> None:
 def test_naive_fill_is_found() -> None:
     """A sidecar that caches every read, also overtaken ones, has stale rows."""
     report = audited(AuditPlan("notifications", twin=NAIVE, seed=SEED), [delay_answers] * 3)
+
+    assert report.stale
+
+
+def test_read_without_a_lease_is_found() -> None:
+    """A reader that ignores the lease reads rows that changed while the sidecar was stopped."""
+    report = audited(AuditPlan("notifications", twin=LEASELESS, seed=SEED), [outlive_lease])
+
+    assert report.stale
+
+
+def test_read_by_a_former_map_is_found() -> None:
+    """A reader that does not check its map keeps to arrays that the cache has replaced."""
+    plan = AuditPlan("notifications", twin=MAPLESS, seed=SEED)
+
+    report = audited(plan, [commit_late] * 3)
 
     assert report.stale

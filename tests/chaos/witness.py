@@ -1,4 +1,4 @@
-"""Transports that record unanswered lookups, lost connections and late lookups.
+"""Transports that record unanswered lookups, lost connections, late and shared lookups.
 
 A lookup is late if it follows a watermark that its record precedes. Frames are not changed.
 """
@@ -61,6 +61,7 @@ class Witness:
         self.sent_away = 0  # GOAWAYs that came while lookups were unanswered
         self.given_up = 0  # unanswered lookups that were cancelled after their timeout
         self.late_lookups = 0  # keys sent after a watermark that their record precedes
+        self.from_shared_cache = 0  # keys that a client reports as answered from shared memory
         self.transports: list[WitnessedTransport] = []
 
     def connect(self, url: str) -> Transport:
@@ -132,6 +133,8 @@ class WitnessedTransport:
             case frames.Cancel(channel=channel, sequence=sequence):
                 self._witness.given_up += (channel, sequence) in self.unanswered
                 self.unanswered.discard((channel, sequence))
+            case frames.Cached(hits=hits, missing=missing, defaults=defaults):
+                self._witness.from_shared_cache += hits + missing + defaults
             case frames.Close(channel=channel):
                 self._forget(channel)
 

@@ -22,7 +22,8 @@ from tools.freshness.connections import (
     StreamConnection,
 )
 from tools.freshness.faults import Fault, shuffled_rounds
-from tools.freshness.table import KEYS, Versions, versions_in
+from tools.freshness.naive_reader import READER_TWINS
+from tools.freshness.table import KEYS, StaleEntry, Versions, versions_in
 from tools.freshness.workers import BULK_KEYS, LATE_S
 from tools.freshness.world import AuditPlan, FreshnessWorld, freshness_world
 from tools.processes.until import until
@@ -32,17 +33,6 @@ _WARM_HITS = 20_000  # after the last fault of a round, so that the caches are f
 _WARM_WITHIN_S = 180.0  # a feed may be down, and the machine loaded
 _SINGLES = 500  # keys that are looked up one by one in a check, twice
 _PRINTED_ENTRIES = 10  # of the stale ones
-
-
-@dataclass(frozen=True, slots=True)
-class StaleEntry:
-    """An answer that differs from the table although its change is applied."""
-
-    dimension: str
-    key: int
-    outcome: str
-    version: int
-    table_version: int
 
 
 @dataclass(slots=True)
@@ -67,13 +57,20 @@ class AuditReport:
         """Keys with an answer."""
         return self.outcomes.total() + self.checked.total()
 
+    @property
+    def shared(self) -> int:
+        """Keys that were looked up in shared memory."""
+        return int(self.figures["sidelook_shared_lookups_total"])
+
     def lines(self) -> Iterator[str]:
         """The lines of the report."""
         plan, figures = self.plan, self.figures
         twin = f", twin {plan.twin}" if plan.twin else ""
         standby = ", synchronous standby" if plan.has_standby else ""
+        standby += f", share {plan.share}"
         yield f"{plan.feed}, {plan.mode}{standby}{twin}: {self.seconds:.0f} s, seed {plan.seed}"
         yield f"lookups = {self.lookups:,}: {_listed(self.outcomes)}; {self.failed_requests} failed"
+        yield f"looked up in shared memory = {self.shared:,}"
         events = int(figures["sidelook_invalidations_total"])
         fenced = int(figures["sidelook_fenced_keys_total"])
         yield f"commits = {self.commits:,}, events = {events:,}, fenced keys = {fenced:,}"
@@ -127,6 +124,8 @@ def _run_round(
         (report.struck if has_struck else report.missed)[fault.__name__] += 1
         took_s = time.monotonic() - began_s
         _show(f"{fault.__name__}: {'struck' if has_struck else 'missed'}, {took_s:.1f} s")
+    report.stale += world.outlived
+    world.outlived.clear()
     hits = world.hits
     until(lambda: world.hits > hits + _WARM_HITS, within_s=_WARM_WITHIN_S)
     for writer in world.writers:
@@ -141,7 +140,7 @@ def _run_round(
 def _check(world: FreshnessWorld, report: AuditReport) -> None:
     table = versions_in(world.database)
     for name in world.dimensions:
-        with closing(StreamConnection(world.sidecar, name)) as stream:
+        with closing(StreamConnection(world.connection, name)) as stream:
             _check_all(stream, report, name, table=table)
         with closing(HttpConnection(world.sidecar, name)) as http:
             _check_all(http, report, name, table=table)
@@ -199,10 +198,18 @@ def main() -> int:
     parser.add_argument("--lookups", type=int, default=1_000_000)
     parser.add_argument("--faults", type=int, default=50)
     parser.add_argument("--standby", action="store_true", help="commits wait for a standby")
-    parser.add_argument("--twin", choices=["unfenced", "naive"])
+    parser.add_argument("--share", choices=["auto", "off"], default="auto")
+    parser.add_argument("--twin", choices=["unfenced", "naive", *READER_TWINS])
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(2**32))
     options = parser.parse_args()
-    plan = AuditPlan(options.feed, options.mode, options.standby, options.twin, options.seed)
+    plan = AuditPlan(
+        options.feed,
+        options.mode,
+        options.standby,
+        twin=options.twin,
+        share=options.share,
+        seed=options.seed,
+    )
     report = audit(plan, lookups=options.lookups, faults=options.faults)
     print("\n".join(report.lines()))
     return int(bool(report.stale))

@@ -16,7 +16,9 @@ from lookup_core.answer import Answer, Outcome
 from lookup_core.protocol.client_channel import ChannelRequest
 from lookup_core.protocol.sent_lookups import QuestionId, SentKeys
 from spark_client.transport.channel_session import ChannelSession
+from spark_client.transport.connection import Connection
 from spark_client.transport.connections import Address, connections
+from tools.freshness.naive_reader import READER_TWINS, faulty_connection
 from tools.freshness.table import ABSENT, Versions
 from tools.processes.sidecar_process import SidecarProcess, UnixConnection
 
@@ -97,8 +99,8 @@ class HttpConnection:
 class StreamConnection:
     """A channel of the streaming protocol, opened by the first lookup; for one thread."""
 
-    def __init__(self, sidecar: SidecarProcess, dimension: str) -> None:
-        self._address = Address(f"unix://{sidecar.socket}")
+    def __init__(self, connection: Connection, dimension: str) -> None:
+        self._connection = connection
         self._request = ChannelRequest(dimension, ("version",), "the auditor", _KEY)
         self._session: ChannelSession | None = None
         self._questions = map(QuestionId, count(1))
@@ -111,13 +113,9 @@ class StreamConnection:
     def bulk(self, keys: npt.NDArray[np.int64]) -> LookupAnswers:
         """Look up many keys; raises SidelookError."""
         if self._session is None:
-            self._session = connections.to(self._address).open(self._request)
-        batch = pa.record_batch([pa.array(keys)], schema=_KEY)
-        self._session.look_up(
-            SentKeys(next(self._questions), batch, time.monotonic() + _PATIENCE_S)
-        )
-        versions = np.full(len(keys), ABSENT, np.int64)
-        answers = LookupAnswers(np.full(len(keys), None, object), versions)
+            self._session = self._connection.open(self._request)
+        self._look_up(self._session, keys)
+        answers = _no_answers(len(keys))
         answered = 0
         while answered < len(keys):
             for each in self._session.answers(_PATIENCE_S):
@@ -128,6 +126,34 @@ class StreamConnection:
     def single(self, key: int) -> LookupAnswers:
         """Look up one key."""
         return self.bulk(np.array([key], np.int64))
+
+    def without_sidecar(self, keys: npt.NDArray[np.int64]) -> LookupAnswers:
+        """Look up keys that need no answer of the sidecar, and give the others up.
+
+        The channel is open.
+        """
+        assert self._session is not None
+        question, answers = self._look_up(self._session, keys), _no_answers(len(keys))
+        for each in self._session.answers(0.0):
+            _merge(answers, each.answer)
+        self._session.abandon(question)
+        return answers
+
+    def _look_up(self, session: ChannelSession, keys: npt.NDArray[np.int64]) -> QuestionId:
+        question = next(self._questions)
+        batch = pa.record_batch([pa.array(keys)], schema=_KEY)
+        session.look_up(SentKeys(question, batch, time.monotonic() + _PATIENCE_S))
+        return question
+
+
+def connection_to(sidecar: SidecarProcess, twin: str | None) -> Connection:
+    """A connection for channels of the streaming protocol; `twin` is one of `naive_reader`."""
+    url = f"unix://{sidecar.socket}"
+    return faulty_connection(url, twin) if twin in READER_TWINS else connections.to(Address(url))
+
+
+def _no_answers(count: int) -> LookupAnswers:
+    return LookupAnswers(np.full(count, None, object), np.full(count, ABSENT, np.int64))
 
 
 def _single_answer(outcome: str, version: int) -> LookupAnswers:

@@ -8,13 +8,15 @@ import random
 import signal
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
 
+import numpy as np
 import psycopg
 
+from tools.freshness.connections import StreamConnection
 from tools.freshness.feeds import feed_of
-from tools.freshness.table import EMPTY_AND_FILL, KEYS, NAME
-from tools.freshness.workers import UPDATE
+from tools.freshness.table import EMPTY_AND_FILL, KEYS, NAME, StaleEntry, versions_in
+from tools.freshness.workers import BULK_KEYS, UPDATE
 from tools.freshness.world import AuditPlan, FreshnessWorld
 from tools.processes.until import soon, until
 
@@ -22,6 +24,7 @@ Chance = random.Random
 Fault = Callable[[FreshnessWorld, Chance], bool]  # returns whether it had an effect
 
 _BACK_WITHIN_S = 90.0
+_CHANGES = 20  # transactions, some of whose rows are cached
 _STALLED_AFTER_S = 11.0  # feeds stall after ten
 _POOL, _LISTENING = "sidelook", "sidelook listen"  # application names of sessions
 _FIRST_OF_POOL = f"application_name\0{_POOL}\0".encode()  # in the first message
@@ -74,6 +77,25 @@ def freeze_sidecar(world: FreshnessWorld, chance: Chance) -> bool:
         return soon(lambda: world.is_looking_up and world.commits > before)
     finally:
         os.kill(world.sidecar_pid, signal.SIGCONT)
+
+
+def outlive_lease(world: FreshnessWorld, _: Chance) -> bool:
+    """The sidecar is stopped for longer than its leases: its rows must not be read meanwhile."""
+    name, keys, before = world.dimensions[0], np.arange(BULK_KEYS), world.commits
+    with closing(StreamConnection(world.connection, name)) as stream:
+        stream.bulk(keys)  # so that they are cached
+        os.kill(world.sidecar_pid, signal.SIGSTOP)
+        try:
+            time.sleep(1.0)  # the fault itself
+            has_struck = soon(lambda: world.commits > before + _CHANGES)
+            table = versions_in(world.database)[keys]
+            found = stream.without_sidecar(keys)
+        finally:
+            os.kill(world.sidecar_pid, signal.SIGCONT)
+    for at in np.flatnonzero((found.versions >= 0) & (found.versions != table)).tolist():
+        versions = (int(found.versions[at]), int(table[at]))
+        world.outlived.append(StaleEntry(name, at, str(found.outcomes[at]), *versions))
+    return has_struck
 
 
 def lock_table(world: FreshnessWorld, _: Chance) -> bool:
@@ -244,6 +266,7 @@ _COMMON: Mapping[Fault, int] = {  # how often in one round
     freeze_network: 2,
     delay_answers: 3,
     freeze_sidecar: 2,
+    outlive_lease: 2,
     lock_table: 2,
     commit_late: 3,
     hold_snapshot: 1,

@@ -1,6 +1,7 @@
 """Table of the freshness audit, and the time at which each row version was replaced."""
 
 import threading
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -24,6 +25,17 @@ _FILL = f"""INSERT INTO {NAME}
     FROM (SELECT id, nextval('versions') AS version FROM generate_series(0, {KEYS - 1}) AS id
           WHERE id % 6 > 0) AS new"""
 EMPTY_AND_FILL = f"BEGIN; TRUNCATE {NAME}; {_FILL}; COMMIT"
+
+
+@dataclass(frozen=True, slots=True)
+class StaleEntry:
+    """An answer that differs from the table although its change is applied, or without a lease."""
+
+    dimension: str
+    key: int
+    outcome: str
+    version: int
+    table_version: int
 
 
 def create_table(database: Database) -> None:

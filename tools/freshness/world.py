@@ -10,7 +10,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from tools.freshness.connections import HttpConnection, LookupConnection, StreamConnection
+from spark_client.transport.connection import Connection
+from tools.freshness.connections import (
+    HttpConnection,
+    LookupConnection,
+    StreamConnection,
+    connection_to,
+)
 from tools.freshness.feeds import (
     ChangelogFeed,
     FreshnessFeed,
@@ -18,7 +24,9 @@ from tools.freshness.feeds import (
     is_live,
     notifications_feed,
 )
-from tools.freshness.table import NAME, ReplacedVersions, create_table
+from tools.freshness.naive_reader import READER_TWINS
+from tools.freshness.naive_sidecar import NAIVE, UNFENCED
+from tools.freshness.table import NAME, ReplacedVersions, StaleEntry, create_table
 from tools.freshness.workers import LookupWorker, WriteWorker
 from tools.processes.link import Link
 from tools.processes.postgres_server import (
@@ -31,6 +39,7 @@ from tools.processes.sidecar_process import SERVE, SidecarFigures, SidecarProces
 from tools.processes.until import until
 
 WRITERS = 4
+_STREAMS = 2  # for each dimension
 STANDBY = "walreceiver"  # the application name of a standby
 _CACHE: Mapping[str, Any] = {"ttl": "1h", "negative_ttl": "1h"}  # only the feed keeps it fresh
 DIMENSIONS: Mapping[str, Mapping[str, Mapping[str, Any]]] = {  # {mode: {dimension: its cache}}
@@ -51,13 +60,14 @@ class AuditPlan:
     feed: Literal["changelog", "notifications"]
     mode: Literal["partial", "full", "mixed"] = "partial"
     has_standby: bool = False  # commits wait for it
-    twin: str | None = None  # of `naive_sidecar`, instead of the sidecar
+    twin: str | None = None  # of `naive_sidecar` or `naive_reader`
+    share: Literal["auto", "off"] = "auto"  # of the caches
     seed: int = 0
 
     @property
     def has_fence(self) -> bool:
         """Whether the sidecar counts the reads that it does not cache."""
-        return self.twin is None and self.mode != "full"
+        return self.twin in {None, *READER_TWINS} and self.mode != "full"
 
 
 @dataclass(slots=True)
@@ -73,9 +83,11 @@ class FreshnessWorld:
     sidecar_pid: int
     standby: Database | None
     replaced: ReplacedVersions
+    connection: Connection  # of channels
     writers: Sequence[WriteWorker] = ()
     readers: Sequence[LookupWorker] = ()
-    dimensions: Sequence[str] = field(default_factory=tuple)
+    dimensions: list[str] = field(default_factory=list)
+    outlived: list[StaleEntry] = field(default_factory=list)  # read without a lease
 
     @property
     def changelog(self) -> ChangelogFeed:
@@ -130,8 +142,10 @@ def freshness_world(plan: AuditPlan) -> Iterator[FreshnessWorld]:
         sidecar = SidecarProcess(folder, (*_command(plan), "--config", str(config)))
         process = stack.enter_context(sidecar.running())
         replaced = ReplacedVersions()
+        connection = connection_to(sidecar, plan.twin)
         world = FreshnessWorld(
-            plan, server, database, network, feed, sidecar, process.pid, standby, replaced
+            *(plan, server, database, network, feed, sidecar, process.pid, standby, replaced),
+            connection=connection,
         )
         world.dimensions = list(DIMENSIONS[plan.mode])
         until(world.are_live)
@@ -140,7 +154,7 @@ def freshness_world(plan: AuditPlan) -> Iterator[FreshnessWorld]:
             for number in range(WRITERS)
         ]
         ways: list[LookupConnection] = [HttpConnection(sidecar, name) for name in world.dimensions]
-        ways.append(StreamConnection(sidecar, world.dimensions[0]))
+        ways += [StreamConnection(connection, name) for name in world.dimensions * _STREAMS]
         world.readers = [
             stack.enter_context(LookupWorker(way, replaced, seed=plan.seed + number))
             for number, way in enumerate(ways)
@@ -188,9 +202,9 @@ def _standby(server: PostgresServer) -> Iterator[Database]:
 
 
 def _command(plan: AuditPlan) -> tuple[str, ...]:
-    if plan.twin is None:
+    if plan.twin not in {NAIVE, UNFENCED}:
         return SERVE
-    return (sys.executable, "-m", "tools.freshness.naive_sidecar", plan.twin, "serve")
+    return (sys.executable, "-m", "tools.freshness.naive_sidecar", str(plan.twin), "serve")
 
 
 def _dsn(network: Link, database: Database) -> str:
@@ -204,7 +218,7 @@ def _write_config(path: Path, plan: AuditPlan, refresh: Mapping[str, Any], *, ds
             "source": {"kind": "postgres", "dsn": dsn, "table": f"public.{NAME}"},
             "key": ["id"],
             "timeout": "5s",
-            "cache": cache,
+            "cache": {**cache, "share": plan.share},
             "refresh": refresh,
         }
         for name, cache in DIMENSIONS[plan.mode].items()
