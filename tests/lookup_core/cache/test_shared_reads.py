@@ -59,12 +59,15 @@ class Writer:
         """The parts of the cache."""
         return self.cache._entries
 
-    def put(self, *numbers: int, generation: int = 0, age_s: float = 0.0) -> None:
+    def put(
+        self, *numbers: int, generation: int = 0, age_s: float = 0.0, settles_later: bool = False
+    ) -> None:
         """Cache a row of this generation for each of these keys."""
         values = [number + generation * GENERATION for number in numbers]
         every = np.ones(len(numbers), np.bool_)
         keys, rows = self.kind.keys(numbers), self.kind.rows(values)
-        self.cache.fill(keys, every, rows=rows, read_at=NOW - age_s, now=NOW - age_s)
+        now = NOW - age_s
+        self.cache.fill(keys, every, rows=rows, read_at=now, now=now, settles_later=settles_later)
 
     def miss(self, *numbers: int) -> None:
         """Cache a negative entry for each of these keys."""
@@ -125,6 +128,12 @@ class Writer:
         found = self.kind.found_at(self.cache, numbers, NOW)
         return [cast("Entry", each[0] if isinstance(each, tuple) else each) for each in found]
 
+    def read_now(self, *numbers: int) -> list[Entry]:
+        """The entries that a reader finds while nothing changes."""
+        reading = partial(self.read, numbers, CacheReader)
+        (found,) = self.memory.readings(reading, since=self.memory.stores)
+        return found
+
     def read(self, numbers: Sequence[int], reader: Reader) -> list[Entry]:
         """The entries that a reader finds."""
         _, view = self.memory.view()
@@ -175,6 +184,16 @@ def put(*numbers: int, generation: int = 0, age_s: float = 0.0) -> Step:
     return lambda writer: writer.put(*numbers, generation=generation, age_s=age_s)
 
 
+def put_for_later(*numbers: int, generation: int = 0) -> Step:
+    """A step that caches rows that readers see when they settle."""
+    return lambda writer: writer.put(*numbers, generation=generation, settles_later=True)
+
+
+def settle(seconds: float) -> Step:
+    """A step that lets rows settle."""
+    return lambda writer: writer.cache.settle(NOW + seconds)
+
+
 def remove(*numbers: int) -> Step:
     """A step that invalidates keys."""
     return lambda writer: writer.remove(*numbers)
@@ -213,6 +232,14 @@ CASES = {
     ),
     "compaction": Case([put(1, 2, 3, 4), remove(2, 3, 4), put(2)], address_of_1),
     "merge": Case([put(1), put(2), put(3)], address_of_1),
+    "settle": Case(
+        [
+            *(put(3), put_for_later(1, 2), settle(0.1), remove(1)),
+            *(put_for_later(1, generation=1), settle(0.3), put_for_later(4), settle(0.5)),
+            *(settle(0.7), settle(0.9)),
+        ],
+        address_of_1,
+    ),
     "split": Case(
         [put(*range(1, 9)), Writer.split, remove(1)],
         lambda writer: len(writer.entries.rows.table.segments),
@@ -374,16 +401,14 @@ def test_wrong_order_of_stores_is_found(name: str, steps: Sequence[Step], *, is_
 
 def test_readers_see_settled_rows() -> None:
     """Rows that settle later are for this process only, until `settle` is due."""
-    writer = Writer(NUMBERS, WatchedMemory(is_weak=False), 2**20)
-    every = np.ones(1, np.bool_)
-    keys, rows = writer.kind.keys([1]), writer.kind.rows([1])
+    writer = Writer(NUMBERS, WatchedMemory(), 2**20)
     assert writer.cache.settle(NOW) is None
-    writer.cache.fill(keys, every, rows=rows, read_at=NOW, now=NOW, settles_later=True)
+    writer.put(1, settles_later=True)
 
-    assert writer.cache.probe(keys, NOW).is_row.all()
+    assert writer.at_rest([1]) == [1]
     assert writer.cache.settle(NOW + 0.05) == NOW + 0.1
-    assert writer.read([1], CacheReader) == [None]
+    assert writer.read_now(1) == [None]
     assert writer.cache.settle(NOW + 0.1) == pytest.approx(NOW + 0.2)  # more rows may come
-    assert writer.read([1], CacheReader) == [1]
+    assert writer.read_now(1) == [1]
     assert writer.cache.settle(NOW + 0.3) is None
-    assert writer.read([1], CacheReader) == [1]
+    assert writer.read_now(1) == [1]
