@@ -27,7 +27,7 @@ from tools.freshness.faults import (
     outlive_lease,
     write_nonsense,
 )
-from tools.freshness.naive_reader import LEASELESS, MAPLESS
+from tools.freshness.naive_reader import LEASELESS
 from tools.freshness.naive_sidecar import NAIVE, UNFENCED
 from tools.freshness.world import AuditPlan
 
@@ -104,14 +104,5 @@ def test_naive_fill_is_found() -> None:
 def test_read_without_a_lease_is_found() -> None:
     """A reader that ignores the lease reads rows that changed while the sidecar was stopped."""
     report = audited(AuditPlan("notifications", twin=LEASELESS, seed=SEED), [outlive_lease])
-
-    assert report.stale
-
-
-def test_read_by_a_former_map_is_found() -> None:
-    """A reader that does not check its map keeps to arrays that the cache has replaced."""
-    plan = AuditPlan("notifications", twin=MAPLESS, seed=SEED)
-
-    report = audited(plan, [commit_late] * 3)
 
     assert report.stale

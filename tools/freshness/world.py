@@ -39,7 +39,6 @@ from tools.processes.sidecar_process import SERVE, SidecarFigures, SidecarProces
 from tools.processes.until import until
 
 WRITERS = 4
-_STREAMS = 2  # for each dimension
 STANDBY = "walreceiver"  # the application name of a standby
 _CACHE: Mapping[str, Any] = {"ttl": "1h", "negative_ttl": "1h"}  # only the feed keeps it fresh
 DIMENSIONS: Mapping[str, Mapping[str, Mapping[str, Any]]] = {  # {mode: {dimension: its cache}}
@@ -154,7 +153,7 @@ def freshness_world(plan: AuditPlan) -> Iterator[FreshnessWorld]:
             for number in range(WRITERS)
         ]
         ways: list[LookupConnection] = [HttpConnection(sidecar, name) for name in world.dimensions]
-        ways += [StreamConnection(connection, name) for name in world.dimensions * _STREAMS]
+        ways += [StreamConnection(connection, name) for name in world.dimensions]
         world.readers = [
             stack.enter_context(LookupWorker(way, replaced, seed=plan.seed + number))
             for number, way in enumerate(ways)
