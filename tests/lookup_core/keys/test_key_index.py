@@ -7,7 +7,7 @@ import numpy.typing as npt
 import pytest
 
 from lookup_core.keys.canonical_keys import Hashes
-from lookup_core.keys.key_index import ABSENT, KeyIndex, Slots
+from lookup_core.keys.key_index import ABSENT, KeyIndex, KeyTable, Slots
 
 PLACES = 1024  # of a new index
 
@@ -114,3 +114,11 @@ def test_shrunk_index_is_as_if_new(index: KeyIndex) -> None:
     assert former[found[9_400:]].tolist() == slots[9_400:].tolist()
     more = index.insert(hashes_of(*range(10_000, 12_000)))
     assert len({*more.tolist(), *found[9_400:].tolist()}) == 2_600
+
+
+def test_table_without_empty_places_is_searched_once() -> None:
+    """A search ends also where another process has left no empty place."""
+    table = KeyTable(np.full(4, -2, np.int32), hashes_of(*range(8)))
+
+    assert table.find_one(1) == ABSENT
+    assert table.find(hashes_of(1, 2)).tolist() == [ABSENT, ABSENT]

@@ -575,3 +575,14 @@ def test_size_of_lookup_is_bounded() -> None:
 
     assert credit.lookup_bytes == 2**20
     assert credit.records_within(1000, 4 * 2**20, in_flight=0) == 250
+
+
+def test_shared_lookups_are_reported_while_open() -> None:
+    """Lookups in shared memory are reported on an open channel only, and use no credit."""
+    cached = frames.Cached(1, 3, 2, 1, b"")
+    channel = open_channel(records=0)
+    sent = [channel.report_cached(cached)]
+    channel.on_lost()
+    sent.append(channel.report_cached(cached))
+
+    assert sent == [[cached], []]

@@ -290,7 +290,7 @@ def test_truncated_frames_are_refused(frame: Frame) -> None:
     assert all(offset is not None and offset <= size for size, offset in offsets.items())
 
 
-@pytest.mark.parametrize("frame", [each for each in FRAMES if not isinstance(each, WITH_PAYLOAD)])
+@pytest.mark.parametrize("frame", [each for each in FRAMES if type(each) not in WITH_PAYLOAD])
 def test_bytes_behind_frame_are_refused(frame: Frame) -> None:
     """Bytes behind the end of a frame are refused, with the offset of its last part."""
     message = encode_frame(frame)
@@ -392,3 +392,14 @@ def test_other_types_are_refused(
 
         assert caught.value.detail == f"the description's 'field' must be {wanted} (at byte 20)"
         assert caught.value.code is ErrorCode.BAD_FRAME
+
+
+@pytest.mark.parametrize("size", [0, 23, 25, 30])
+def test_bad_reports_of_shared_lookups_are_refused(size: int) -> None:
+    """CACHED has three numbers, and slots of four bytes each."""
+    detail, offset = violation(header(FrameKind.CACHED) + bytes(size))
+
+    if size < 24:
+        assert (detail, offset) == (f"expected 24 bytes, got {size}", 16 + size)
+    else:
+        assert (detail, offset) == ("slots have 4 bytes each", 40)

@@ -277,3 +277,14 @@ def test_pings_are_limited() -> None:
     accepted = [accepted_pings(limit, now) for now in (5.0, 8.0, 8.25, 8.5, 3600.0)]
 
     assert accepted == [PING_BURST, 3 * PINGS_PER_SECOND, 0, 1, PING_BURST]
+
+
+def test_shared_lookups_are_counted(channel: ServerChannel[int]) -> None:
+    """Keys that the client looked up in shared memory count as keys, and use no credit."""
+    channel.on_cached(5, now=7.0)
+    channel.on_cached(2, now=8.0)
+
+    assert (channel.keys_total, channel.used_at_s) == (7, 8.0)
+    statistics = channel.statistics(1)
+    assert (statistics.shared_keys, statistics.in_flight_records) == (7, 0)
+    assert statistics.credit_records == SHARE.records

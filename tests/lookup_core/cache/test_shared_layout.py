@@ -1,0 +1,65 @@
+"""Layout of shared caches: the map of files, and the fence."""
+
+from types import TracebackType
+
+import pytest
+
+from lookup_core.cache.shared_layout import (
+    LEASE_FIELDS,
+    ArrayFiles,
+    CacheMap,
+    LeaseField,
+    LockFence,
+    SegmentFile,
+)
+
+
+@pytest.mark.parametrize("segments", [[], [SegmentFile("rows-7", 2**32 - 2, is_negative=True)]])
+def test_map_survives_its_file(segments: list[SegmentFile]) -> None:
+    """The map that is read from its file is that of the cache."""
+    arrays = ArrayFiles("numbers-1", "numbers-2", "numbers-3", "numbers-6")
+    files = CacheMap(arrays, 2.0**-20, -(2**28), segments)
+
+    assert CacheMap.decoded(files.encoded()) == files
+
+
+@pytest.mark.parametrize("content", [b"", b"{}", b"[]", b"[[], 1, 2, []]", b"[1, 2, 3, 4]"])
+def test_other_maps_are_refused(content: bytes) -> None:
+    """Another content raises ValueError or TypeError."""
+    with pytest.raises((ValueError, TypeError)):
+        CacheMap.decoded(content)
+
+
+def test_lease_fields_fit_their_page() -> None:
+    """Each field has its own 8 bytes of the page."""
+    assert sorted(LeaseField) == list(range(len(LeaseField)))
+    assert len(LeaseField) <= LEASE_FIELDS
+
+
+class NotedLock:
+    """A lock that notes its uses."""
+
+    def __init__(self) -> None:
+        self.uses: list[str] = []
+
+    def __enter__(self) -> None:
+        """Acquire it."""
+        self.uses.append("acquire")
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        at: TracebackType | None,
+    ) -> None:
+        """Release it."""
+        self.uses.append("release")
+
+
+def test_fence_releases_before_it_acquires() -> None:
+    """Between what precedes a fence and what follows are a release and an acquisition."""
+    lock = NotedLock()
+
+    LockFence(lock)()
+
+    assert lock.uses == ["acquire", "release"] * 2
