@@ -24,6 +24,7 @@ from lookup_core.cache.shared_layout import LockFence
 from lookup_core.dimension_schema import DimensionSchema
 from lookup_core.keys.canonical_keys import CanonicalKeys, canonical_keys
 from lookup_core.settings import CacheSettings
+from lookup_core.statistics import EvictionReason
 from service.resources.shared_memory import SharedMemory
 from spark_client.transport.shared_cache import SharedCache
 from tests.lookup_core.cache.broken_reader import broken_reader
@@ -120,12 +121,16 @@ def write(race: Race) -> None:
         has_row = versions % MISSING_SHARE != 0
         values = chosen[has_row].astype(np.int64) * VERSIONS + versions[has_row]
         rows = pa.record_batch([pa.array(values, pa.int64())], schema=race.schema.columns)
-        cache.fill(changed, has_row, rows=rows, read_at=time.monotonic(), now=time.monotonic())
+        now = time.monotonic()
+        cache.fill(
+            *(changed, has_row), rows=rows, read_at=now, now=now, settles_later=change % 2 == 0
+        )
+        cache.settle(now)
         change += 1
         if change % 500 == 0:
             cache.clear()
         least[Counter.CHANGES] = change
-        least[Counter.EVICTED] = sum(cache.statistics().evictions.values())
+        least[Counter.EVICTED] = cache.statistics().evictions[EvictionReason.SIZE]
 
 
 def read(race: Race, number: int, faults: Mapping[str, str]) -> None:

@@ -52,7 +52,7 @@ def run(race: Race, is_over: Callable[[Integers], bool], faults: Mapping[str, st
             each.result()
     sums: Integers = np.sum(counts, axis=0)
     shown = ", ".join(f"{each.name} {sums[each]:,}" for each in SHOWN)
-    changes = f"{numbers[Counter.CHANGES]:,} changes, {numbers[Counter.EVICTED]:,} removals"
+    changes = f"{numbers[Counter.CHANGES]:,} changes, {numbers[Counter.EVICTED]:,} evictions"
     print(f"{race.kind}: {shown}; {changes}")  # noqa: T201  # shown when it fails
     return sums
 
