@@ -39,7 +39,8 @@ from demo.sidecar import running_sidecar
 
 FULL = (1_920_000, 3, CACHED_ROWS[-1])  # keys per case, rounds, most cached rows
 QUICK = (640_000, 2, 1_000_000)
-LEAST_RATE = 0.90  # total rate of the most channels against that of one
+LEAST_RATE = 0.95  # total rate of the most channels against that of one
+MOST_BATCH_US = 120.0  # CPU of a batch of the smallest size
 _LARGE_MEMORY = "16GiB"  # for millions of rows
 _FILL_KEYS = 10_000
 # Cache bytes per row, enough that nothing is evicted.
@@ -47,9 +48,9 @@ _ROW_BYTES = 200
 _WIDE_ROW_BYTES = 2_000
 _HEADINGS = ("lookups/s", "to the first", "MB/s of rows", "client ns", "sidecar ns")
 _METHOD = (
-    "Clients without Spark look up cached rows over the sidecar's Unix socket. Unless a table says"
-    f" otherwise, a dimension has {ROWS:,} rows with three columns; the dimension of the columns"
-    f" case has {WIDE_ROWS:,}. A channel sends batches of {BATCH_KEYS:,} keys and keeps"
+    "Clients without Spark look up cached rows of a sidecar on the same machine, which they read in"
+    f" shared memory. Unless a table says otherwise, a dimension has {ROWS:,} rows with three"
+    f" columns; the dimension of the columns case has {WIDE_ROWS:,}. A channel sends batches of {BATCH_KEYS:,} keys and keeps"
     f" {IN_FLIGHT_KEYS:,} keys in flight, as a lookup join does. Each channel has a thread; clients"
     " and sidecar share the cores. Cases take turns; figures are medians. `client ns` and"
     " `sidecar ns` are the processor time per lookup of all clients and of the sidecar. `to the"
@@ -65,8 +66,7 @@ _EXPLANATION = (
     " they are spread over more pieces and no longer fit into the processor's caches."
 )
 _REASON = (
-    "with many processes on few cores, each process finds the processor's caches filled by others,"
-    " which costs the sidecar and the process time"
+    "with many processes on few cores, each process finds the processor's caches filled by others"
 )
 
 
@@ -204,16 +204,23 @@ def growth_report(measured: Sequence[MeasuredGrowth], *, rounds: int) -> Section
             *(each.plot(each.growth.name, "lookups/s", rate) for each in measured),
             by_name["columns"].plot("bytes", "MB/s of rows", lambda f: f.bytes_per_second / 1e6),
         ],
-        targets=[_target(by_name["channels"])],
+        targets=[_rate_target(by_name["channels"]), _batch_target(by_name["batches"])],
         faults=list(_faults(measured)),
     )
 
 
-def _target(channels: MeasuredGrowth) -> Target:
+def _rate_target(channels: MeasuredGrowth) -> Target:
     separate = [each for each in channels.figures if each.case.series == PROCESS_EACH]
     ratio = separate[-1].lookups_per_second / separate[0].lookups_per_second
-    name = f"{CHANNELS[-1]} channels against one: total rate"
+    name = f"{CHANNELS[-1]} processes with a channel each against one, warm: total rate"
     return Target(name, ratio, LEAST_RATE, miss_reason=_REASON)
+
+
+def _batch_target(batches: MeasuredGrowth) -> Target:
+    small = batches.figures[0]
+    batch_us = (small.client_ns + small.sidecar_ns) * small.case.x / 1000
+    name = f"warm batch of {small.case.x} keys: CPU of worker and sidecar together, µs"
+    return Target(name, batch_us, MOST_BATCH_US, is_at_least=False)
 
 
 def _batch_costs(batches: MeasuredGrowth) -> Iterator[str]:
