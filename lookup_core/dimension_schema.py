@@ -89,12 +89,18 @@ class DimensionSchema:
         """
         if names is None:
             return self.columns
+        return pa.schema([self.columns.field(name) for name in self.select_names(names)])
+
+    def select_names(self, names: Sequence[str] | None) -> tuple[str, ...]:
+        """The names of `select`, without the cost of a schema; raises like it."""
+        if names is None:
+            return tuple(self.columns.names)
         unknown = sorted(set(names).difference(self.columns.names))
         if unknown:
             raise InvalidRequest(ErrorCode.UNKNOWN_COLUMN, self._why_unknown(unknown))
         if len(set(names)) < len(names):
             raise InvalidRequest(ErrorCode.BAD_REQUEST, "each column may be requested only once")
-        return pa.schema([self.columns.field(name) for name in names])
+        return tuple(names)
 
     def select_versions(self, names: Sequence[str] | None) -> pa.Schema:
         """The requested columns, followed by the version columns that are not among them.

@@ -90,9 +90,13 @@ class RowCache:
 
     def probe(self, keys: CanonicalKeys, now: float) -> Probe:
         """The entries of the keys; counts as a visit of their rows."""
+        self.settle(now)
         probe, states = self._look(keys, now)
         is_visited = probe.is_row | probe.is_stale
-        self._entries.states.visit(probe.slots[is_visited], states[is_visited])
+        if np.count_nonzero(is_visited) == keys.size:
+            self._entries.states.visit(probe.slots, states)
+        else:
+            self._entries.states.visit(probe.slots[is_visited], states[is_visited])
         return probe
 
     def peek(self, keys: CanonicalKeys, now: float) -> Probe:

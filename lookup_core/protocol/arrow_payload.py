@@ -66,18 +66,6 @@ def _check_header(metadata: memoryview, kind: str, offset: int | None) -> None:
         raise bad_frame("columns must be little-endian", offset)
 
 
-def _check_layout(metadata: memoryview, schema: pa.Schema) -> None:
-    # Arrow ignores surplus nodes and buffers, and so reads the offsets of a text as integers.
-    root = _follow(metadata, 0)
-    header = _follow(metadata, root + _field_offset(metadata, root, _HEADER))
-    found = _vector_size(metadata, header, _NODES), _vector_size(metadata, header, _BUFFERS)
-    fields = [*_fields_within(schema)]
-    expected = len(fields), sum(field.type.num_buffers for field in fields)
-    if found != expected:
-        counts = "{} in {} buffers, not {} in {}".format(*found, *expected)
-        raise bad_frame(f"the payload's columns do not match the channel's schema: {counts}")
-
-
 def _fields_within(fields: Iterable[pa.Field]) -> Iterator[pa.Field]:
     """The fields, and all fields within them."""
     for field in fields:
@@ -172,22 +160,44 @@ def encode_batch(batch: pa.RecordBatch) -> memoryview:
     return memoryview(batch.serialize())
 
 
-def decode_batch(message: bytes | memoryview, schema: pa.Schema) -> pa.RecordBatch:
-    """The batch in an IPC message, fully validated (offsets, UTF-8, lengths); zero-copy.
+class BatchDecoder:
+    """Decodes the batches of one schema."""
 
-    Raises ProtocolViolation for anything but an uncompressed batch of this schema, and for columns
-    that share bytes: credit pays for the size of the message, not for a larger batch.
-    """
-    try:
-        content = _read_message(message, RECORD_BATCH)
-        _check_layout(memoryview(content.metadata), schema)
-        batch = pa.ipc.read_record_batch(content, schema)
-        batch.validate(full=True)
-    except (pa.ArrowException, OSError) as error:
-        raise bad_frame("the payload is not a record batch of the channel's schema") from error
-    if batch.nbytes > content.body.size:
-        raise bad_frame("columns share their bytes")
-    return batch
+    def __init__(self, schema: pa.Schema) -> None:
+        self._schema = schema
+        fields = [*_fields_within(schema)]
+        self._layout = len(fields), sum(field.type.num_buffers for field in fields)
+
+    def decode(self, message: bytes | memoryview) -> pa.RecordBatch:
+        """The batch in an IPC message, fully validated (offsets, UTF-8, lengths); zero-copy.
+
+        Raises ProtocolViolation for anything but an uncompressed batch of this schema, and for
+        columns that share bytes: credit pays for the size of the message, not for a larger batch.
+        """
+        try:
+            content = _read_message(message, RECORD_BATCH)
+            self._check_layout(memoryview(content.metadata))
+            batch = pa.ipc.read_record_batch(content, self._schema)
+            batch.validate(full=True)
+        except (pa.ArrowException, OSError) as error:
+            raise bad_frame("the payload is not a record batch of the channel's schema") from error
+        if batch.nbytes > content.body.size:
+            raise bad_frame("columns share their bytes")
+        return batch
+
+    def _check_layout(self, metadata: memoryview) -> None:
+        # Arrow ignores surplus nodes and buffers, and so reads the offsets of a text as integers.
+        root = _follow(metadata, 0)
+        header = _follow(metadata, root + _field_offset(metadata, root, _HEADER))
+        found = _vector_size(metadata, header, _NODES), _vector_size(metadata, header, _BUFFERS)
+        if found != self._layout:
+            counts = "{} in {} buffers, not {} in {}".format(*found, *self._layout)
+            raise bad_frame(f"the payload's columns do not match the channel's schema: {counts}")
+
+
+def decode_batch(message: bytes | memoryview, schema: pa.Schema) -> pa.RecordBatch:
+    """A single batch; see `BatchDecoder`."""
+    return BatchDecoder(schema).decode(message)
 
 
 def answer_batch(answer: Answer) -> pa.RecordBatch:

@@ -82,6 +82,10 @@ class _SentLookup:
     def take(self, positions: npt.NDArray[np.int32], *, is_last: bool) -> None:
         """Close positions; raises ProtocolViolation, before any change, if they are not open."""
         count = len(self._is_open)
+        if self.open_count == count and np.array_equal(positions, np.arange(count)):
+            self._is_open[:] = False  # the usual case: all keys at once
+            self.open_count = 0
+            return
         is_inside = bool(((positions >= 0) & (positions < count)).all())
         if not is_inside or not self._is_open[positions].all():
             raise _not_distinct(count)

@@ -178,7 +178,7 @@ class Dimension:
             id=next(self._ids),
             channel=channel,
             keys=keys,
-            columns=tuple(runner.schema.select(columns).names),
+            columns=runner.schema.select_names(columns),
             deadline_s=now + timeout_s,
             event_time_ms=event_time_ms,
             options=options,

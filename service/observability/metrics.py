@@ -97,7 +97,7 @@ SHARED_CACHE_BYTES = Metric(
 )
 SHARED_LOOKUPS = Metric(
     "sidelook_shared_lookups_total",
-    "Keys that workers looked up in shared memory; sidelook_lookups_total contains them.",
+    "Keys that workers looked up in shared memory, repeated ones too; in sidelook_lookups_total.",
 )
 IN_FLIGHT_RECORDS = Metric(
     "sidelook_in_flight_records", "Keys of requests and streams without an answer yet."

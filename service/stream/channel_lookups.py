@@ -7,7 +7,7 @@ import numpy as np
 
 from lookup_core.answer import Outcome, rowless_answer
 from lookup_core.errors import bad_frame
-from lookup_core.protocol.arrow_payload import decode_batch
+from lookup_core.protocol.arrow_payload import BatchDecoder
 from lookup_core.protocol.frames import Cached, Closed, Credit, Lookup, Open
 from service.stream.channel_registry import AdmittedChannel
 from service.stream.lookup_queue import LookupQueue
@@ -28,6 +28,11 @@ class ChannelLookups:
     outbox: Outbox
     on_defect: Callable[[Exception], None]
     _lookups: dict[int, StreamLookup] = field(default_factory=dict)  # {sequence: unanswered lookup}
+    _decoder: BatchDecoder = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Prepare to decode keys."""
+        self._decoder = BatchDecoder(self.opened.key)
 
     def on_lookup(self, frame: Lookup) -> None:
         """Check, charge and queue a lookup.
@@ -37,7 +42,7 @@ class ChannelLookups:
         opened = self.opened
         if not len(opened.key):
             raise bad_frame("LOOKUP on a channel without a key")
-        keys = decode_batch(frame.payload, opened.key)
+        keys = self._decoder.decode(frame.payload)
         self._put_credit(self.admitted.state.on_lookup(frame, keys.num_rows))
         if not keys.num_rows:
             nothing = AnswerPiece(

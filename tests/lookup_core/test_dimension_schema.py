@@ -81,6 +81,7 @@ def test_versions_bring_their_times(names: list[str] | None, expected: list[str]
 
     assert schema.select_versions(names).names == expected
     assert schema.select(["name"]).names == ["name"]
+    assert schema.select_names(None) == ("name", "tier", "city")
     with pytest.raises(InvalidRequest, match=r"bad_request: .*; omit as_of"):
         SCHEMA.select_versions(names)
 
