@@ -50,9 +50,9 @@ _HEADINGS = ("lookups/s", "to the first", "MB/s of rows", "client ns", "sidecar 
 _METHOD = (
     "Clients without Spark look up cached rows of a sidecar on the same machine, which they read in"
     f" shared memory. Unless a table says otherwise, a dimension has {ROWS:,} rows with three"
-    f" columns; the dimension of the columns case has {WIDE_ROWS:,}. A channel sends batches of {BATCH_KEYS:,} keys and keeps"
-    f" {IN_FLIGHT_KEYS:,} keys in flight, as a lookup join does. Each channel has a thread; clients"
-    " and sidecar share the cores. Cases take turns; figures are medians. `client ns` and"
+    f" columns; the dimension of the columns case has {WIDE_ROWS:,}. A channel sends batches of"
+    f" {BATCH_KEYS:,} keys and keeps {IN_FLIGHT_KEYS:,} keys in flight, as a lookup join does. Each"
+    " channel has a thread; clients and sidecar share the cores. Cases take turns; figures are medians. `client ns` and"
     " `sidecar ns` are the processor time per lookup of all clients and of the sidecar. `to the"
     " first` is the ratio to the first line of the same clients."
 )
