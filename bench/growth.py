@@ -52,9 +52,9 @@ _METHOD = (
     f" shared memory. Unless a table says otherwise, a dimension has {ROWS:,} rows with three"
     f" columns; the dimension of the columns case has {WIDE_ROWS:,}. A channel sends batches of"
     f" {BATCH_KEYS:,} keys and keeps {IN_FLIGHT_KEYS:,} keys in flight, as a lookup join does. Each"
-    " channel has a thread; clients and sidecar share the cores. Cases take turns; figures are medians. `client ns` and"
-    " `sidecar ns` are the processor time per lookup of all clients and of the sidecar. `to the"
-    " first` is the ratio to the first line of the same clients."
+    " channel has a thread; clients and sidecar share the cores. Cases take turns; figures are"
+    " medians. `client ns` and `sidecar ns` are the processor time per lookup of all clients and of"
+    " the sidecar. `to the first` is the ratio to the first line of the same clients."
 )
 _PROCESSES = (
     "Spark runs each task in a Python worker process with one connection. The target therefore"

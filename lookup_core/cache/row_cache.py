@@ -90,7 +90,6 @@ class RowCache:
 
     def probe(self, keys: CanonicalKeys, now: float) -> Probe:
         """The entries of the keys; counts as a visit of their rows."""
-        self.settle(now)
         probe, states = self._look(keys, now)
         is_visited = probe.is_row | probe.is_stale
         if np.count_nonzero(is_visited) == keys.size:

@@ -26,6 +26,7 @@ _MAX_DEAD_SHARE = 0.5  # of a segment's rows
 _MAX_DEAD_SHARE_IF_FULL = 0.1  # without room, compaction pays off earlier
 _LEAST_PARTS = 2
 _ROOMY_RATIO, _CROWDED_RATIO = 8, 2  # of neighbours that are merged, at most
+_QUIET_RATIO = 64  # when no more rows come: each segment costs a read some 20 microseconds
 # New segments are merged so many at once that few rows are copied twice. The eldest has a part of
 # the rows at most; if it might have no more than the others, slowly falling sizes would add up.
 _FAN_IN, _ELDER_PARTS = 4, 3
@@ -118,7 +119,7 @@ class RowStore:
         """Let readers see all rows; if no more come for now, merge them into few segments."""
         for queue, known in self.queues.items():
             if is_quiet:
-                self._merge_pairs(queue)
+                self._merge_pairs(queue, _QUIET_RATIO)
             new = [each for each in known.ids if not self._segments[each].is_kept]
             if new:
                 self._replace(new[0], *(self._segments[each] for each in new))
@@ -345,9 +346,9 @@ class RowStore:
         if any(segment is not None and segment.is_kept for segment in changed):
             self._kept_table = None
 
-    def _merge_pairs(self, queue: RowQueue) -> None:
+    def _merge_pairs(self, queue: RowQueue, ratio: int = 0) -> None:
         ids = self.queues[queue].ids
-        while len(ids) > 1 and self._merge(*[*ids][-2:]):
+        while len(ids) > 1 and self._merge(*[*ids][-2:], ratio):
             pass
         # At most one older pair: as the queue grows, its large segments become small ones.
         any(self._merge(*pair) for pair in pairwise([*ids]))
@@ -373,10 +374,10 @@ class RowStore:
             self._pop(each)
         return True
 
-    def _merge(self, elder_id: int, younger_id: int) -> bool:
+    def _merge(self, elder_id: int, younger_id: int, ratio: int = 0) -> bool:
         elder, younger = self._segments[elder_id], self._segments[younger_id]
         # Sizes fall from old to young, so a row is copied a logarithmic number of times.
-        ratio = _ROOMY_RATIO if self.is_roomy else _CROWDED_RATIO
+        ratio = ratio or (_ROOMY_RATIO if self.is_roomy else _CROWDED_RATIO)
         is_large = ratio * len(younger.slots) >= len(elder.slots)
         return is_large and self._merge_all((elder_id, younger_id))
 

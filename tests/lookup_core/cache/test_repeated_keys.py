@@ -1,5 +1,6 @@
 """Keys that repeat: whether a reader of a shared cache finds the distinct ones first."""
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -34,4 +35,4 @@ def test_repeated_numbers_are_answered_one_by_one(
     keys = pa.record_batch([pa.array(values, schema.key.field(0).type)], schema=schema.key)
 
     assert lookup.takes_repeated(keys) is expected
-    assert CachedAnswers([], len(values), pa.array([], pa.int32())).size == 0
+    assert CachedAnswers([], np.zeros(0, np.int32)).size == 0
