@@ -12,14 +12,16 @@ from http import HTTPStatus
 from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 
+from prometheus_client.parser import text_string_to_metric_families
+
 from demo.sidecar import Sidecar, running_sidecar
 from demo.totals import QUERIES, dimension_counts
 
 Batch = Mapping[str, int | str]  # settings below `batch`
 
-MAX_KEYS = 500  # per query; the default of a dimension
 DIMENSION = "customers"
 
+_FETCHED_KEYS = "sidelook_backend_batch_keys_sum"
 _INVALIDATE = f"/v1/dimensions/{DIMENSION}/invalidate"
 _JSON = {"Content-Type": "application/json"}
 
@@ -33,6 +35,16 @@ class SidecarUnderTest:
     def queries(self) -> int:
         """Return the number of queries sent to PostgreSQL since the start."""
         return sum(dimension_counts(self.sidecar.get("/metrics"), DIMENSION, QUERIES).values())
+
+    def fetched_keys(self) -> int:
+        """Return the number of keys in these queries."""
+        samples = (
+            sample
+            for family in text_string_to_metric_families(self.sidecar.get("/metrics"))
+            for sample in family.samples
+        )
+        of_queries = (each for each in samples if each.name == _FETCHED_KEYS)
+        return int(sum(each.value for each in of_queries if each.labels["dimension"] == DIMENSION))
 
     def empty_cache(self) -> None:
         """Invalidate all rows; raises HTTPException if the sidecar refuses."""
@@ -66,7 +78,7 @@ def sidecar_under_test(
         "source": {"kind": "postgres", "dsn": dsn, "table": f"public.{DIMENSION}"},
         "key": ["id"],
         "cache": {"max_bytes": "512MiB", "ttl": "1h"},
-        "batch": dict(batch or {"max_keys": MAX_KEYS}),
+        "batch": dict(batch or {}),
     }
     settings = {"limits": {"memory": "1GiB"}, "dimensions": {DIMENSION: customers}}
     with running_sidecar(settings, folder) as sidecar:
