@@ -172,7 +172,9 @@ class DimensionState:
         may_keep = self._may_keep(query, fetched.snapshot, now)
         is_last_try = self._queries.is_last_try(query)
         self._resolver.keep(query, result, may_keep=may_keep, is_last_try=is_last_try, now=now)
-        self._guard.on_success(query.sent_at, now, in_flight=query.in_flight)
+        self._guard.on_success(
+            len(query.flights), sent_at=query.sent_at, now=now, in_flight=query.in_flight
+        )
         for keys in postponed:
             self._retries += 1
             self._queries.retry_missing(query, keys, self._waiting)

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from lookup_core.errors import ErrorCode
 from lookup_core.keys.canonical_keys import KeyId
 from lookup_core.protection.circuit_breaker import BreakerState, CircuitBreaker
+from lookup_core.protection.throughput_search import ThroughputSearch
 from lookup_core.rate_limits import TokenBucket
 
 _DECREASE = 0.7
@@ -135,6 +136,7 @@ class BackendGuard:
     def __init__(self, max_in_flight: int) -> None:
         self._breaker = CircuitBreaker()
         self._limit = ConcurrencyLimit(max_in_flight)
+        self._search = ThroughputSearch(max_in_flight)
         self._retries = TokenBucket(_MAX_SAVED, per_second=_RETRIES_PER_SECOND)
 
     @property
@@ -158,11 +160,11 @@ class BackendGuard:
     @property
     def limit(self) -> int:
         """The number of queries that may be at the backend."""
-        return self._limit.limit
+        return min(self._limit.limit, self._search.limit)
 
     def has_slot(self, in_flight: int) -> bool:
         """Whether another query may be sent next to this many."""
-        return self._breaker.allows_query and in_flight < self._limit.limit
+        return self._breaker.allows_query and in_flight < self.limit
 
     def on_sent(self, now: float) -> None:
         """The first attempt of a query is sent: it earns a part of a retry."""
@@ -172,10 +174,14 @@ class BackendGuard:
         """Spend one retry of the budget; False if none is left."""
         return self._retries.take(now)
 
-    def on_success(self, sent_at: float, now: float, *, in_flight: int) -> None:
-        """A query returned; `in_flight` were at the backend when it was sent, itself included."""
+    def on_success(self, keys: int, *, sent_at: float, now: float, in_flight: int) -> None:
+        """A query answered this many keys.
+
+        `in_flight` were at the backend when it was sent, itself included.
+        """
         self._breaker.on_success()
         self._limit.on_success(sent_at, now, in_flight)
+        self._search.on_success(keys, sent_at=sent_at, now=now, in_flight=in_flight)
 
     def on_failure(self, code: ErrorCode, *, sent_at: float, now: float) -> None:
         """A query failed; a refused query shows that the backend works."""
@@ -207,5 +213,5 @@ class BackendGuard:
 
     def check_invariants(self) -> None:
         """For tests."""
-        for part in (self._breaker, self._limit, self._retries):
+        for part in (self._breaker, self._limit, self._search, self._retries):
             part.check_invariants()

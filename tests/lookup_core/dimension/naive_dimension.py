@@ -156,7 +156,9 @@ class NaiveDimension:
     def land(self, batch: int, names: dict[int, str], now: float) -> Result:
         """A query returned its rows; keys without a row may be retried."""
         query = self.at_backend.pop(batch)
-        self.guard.on_success(query.sent_at, now, in_flight=query.in_flight)
+        self.guard.on_success(
+            len(query.keys), sent_at=query.sent_at, now=now, in_flight=query.in_flight
+        )
         is_last = query.retries == CONFIGURED and query.misses == CONFIGURED.count
         result = Result()
         late: list[tuple[int, int, int]] = []  # (lookup, key, position) for another attempt

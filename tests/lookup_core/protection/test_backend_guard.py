@@ -192,7 +192,7 @@ def test_guard_limits_the_slots() -> None:
     assert (failing(AWAY, 1).limit, failing(ErrorCode.TIMEOUT, 1).limit) == (10, 7)
     guard = failing(ErrorCode.TIMEOUT, 1)
     for _ in range(30):
-        guard.on_success(5.0, 5.01, in_flight=guard.limit)
+        guard.on_success(1, sent_at=5.0, now=5.01, in_flight=guard.limit)
     assert guard.limit == 10
 
 
