@@ -156,11 +156,18 @@ class QueryResult:
 
         Small rows may share their memory with other bytes of the backend's reply.
         """
-        rows = self.rows if columns is None else self.rows.select(columns)
+        rows = self.rows.select(columns)
         is_large = rows.nbytes > _LARGE_BYTES * rows.num_rows
-        if is_large and np.array_equal(numbers, np.arange(rows.num_rows)):
+        if is_large and self._are_all(numbers):
             return rows
         return rows.take(pa.array(numbers))
+
+    def selected(self, numbers: npt.NDArray[np.int32]) -> pa.RecordBatch:
+        """The rows of these numbers, to be copied by the caller; no copy if these are all rows."""
+        return self.rows if self._are_all(numbers) else self.rows.take(pa.array(numbers))
+
+    def _are_all(self, numbers: npt.NDArray[np.int32]) -> bool:
+        return np.array_equal(numbers, np.arange(self.rows.num_rows))
 
     def answers(
         self,

@@ -191,7 +191,7 @@ class LocalResolver:
         has_entry = result.row_of >= (NO_ROW if is_last_try else 0)
         kept = np.flatnonzero(may_keep & has_entry).astype(np.int32)
         row_of = result.row_of[kept]
-        rows = result.taken(row_of[row_of >= 0])
+        rows = result.selected(row_of[row_of >= 0])
         keys = self.canonical(query.keys, kept)
         # Rows that the backend had read before it was queried are older than the query.
         read_at = min(query.sent_at, now - result.age_ms / 1000)

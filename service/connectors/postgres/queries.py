@@ -345,6 +345,8 @@ def _is_among(table: PostgresTable) -> str:
 
 def key_order(keys: pa.RecordBatch) -> npt.NDArray[np.int32]:
     """The positions of the keys in ascending order, about that of an index and its pages."""
+    if keys.num_columns == 1 and types.is_integer(keys.schema.field(0).type):  # never null
+        return np.argsort(keys.column(0).to_numpy()).astype(np.int32)
     by_all = [(name, "ascending") for name in keys.schema.names]
     return pc.sort_indices(keys, sort_keys=by_all).to_numpy().astype(np.int32)
 
