@@ -19,7 +19,7 @@ from lookup_core.settings import BatchSettings
 QUERY_BYTES = 8 * 1024 * 1024  # of rows: a query's rows take about four times as much at its end
 _LEAST_BYTES = 4 * 1024  # less memory is not worth a copy
 _FIRST_KEYS = 500  # of a query; the number grows while full queries are quick
-_QUICK_S = 0.1
+_QUICK_S = 0.25
 
 ChannelId = NewType("ChannelId", int)
 
@@ -61,8 +61,12 @@ class Batcher:
     Drops keys that no lookup waits for, and ends their flights.
     """
 
-    def __init__(self, settings: BatchSettings, flights: FlightTable) -> None:
+    def __init__(
+        self, settings: BatchSettings, flights: FlightTable, *, timeout_s: float = 2.0
+    ) -> None:
+        """A quick query takes an eighth of `timeout_s` at most, and 0.25 s."""
         self._settings = settings
+        self._quick_s = min(_QUICK_S, timeout_s / 8)
         self._flights = flights
         self._size = AnswerSize(1)  # rows count as small until the first ones come
         self._least_keys = self._quick_keys = min(_FIRST_KEYS, settings.max_keys)
@@ -110,7 +114,7 @@ class Batcher:
         if missing:
             self._size.on_no_rows(missing)
         keys = count + missing
-        if seconds > _QUICK_S:
+        if seconds > self._quick_s:
             self._quick_keys = max(self._least_keys, min(self._quick_keys, keys) // 2)
         elif keys >= self._quick_keys:
             self._quick_keys = min(2 * self._quick_keys, self._settings.max_keys)

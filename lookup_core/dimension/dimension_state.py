@@ -68,7 +68,7 @@ class DimensionState:
         self._resolver = LocalResolver(settings, schema, seed=seed, memory=memory)
         self.table = self._resolver.table  # of full mode; None in the other modes
         self._flights = FlightTable()
-        self._batcher = Batcher(settings.batch, self._flights)
+        self._batcher = Batcher(settings.batch, self._flights, timeout_s=settings.timeout_s)
         self._guard = BackendGuard(settings.batch.max_in_flight)
         self._queries = QueryTable(self._flights, self._batcher, self._guard, retry=settings.retry)
         self._waiting = WaitingLookups(settings, self._batcher)

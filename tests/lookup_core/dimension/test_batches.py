@@ -179,9 +179,9 @@ def test_quick_full_queries_grow() -> None:
     batcher = Batcher(BatchSettings(max_keys=3_000), FlightTable())
     sizes = [batcher.max_keys]
     for missing in (499, 1, 0, 0):
-        batcher.on_rows(sizes[-1] - missing, 1, missing=missing, seconds=0.1)
+        batcher.on_rows(sizes[-1] - missing, 1, missing=missing, seconds=0.25)
         sizes.append(batcher.max_keys)
-    batcher.on_rows(2_999, 1, missing=0, seconds=0.1)
+    batcher.on_rows(2_999, 1, missing=0, seconds=0.25)
 
     assert sizes == [500, 1_000, 2_000, 3_000, 3_000]
     assert batcher.max_keys == 3_000
@@ -194,10 +194,20 @@ def test_slow_queries_shrink() -> None:
         batcher.on_rows(keys, 1, missing=0, seconds=0.0)
     sizes = [batcher.max_keys]
     for keys in (10_000, 3_000, 1_200, 900):
-        batcher.on_rows(keys, 1, missing=0, seconds=0.2)
+        batcher.on_rows(keys, 1, missing=0, seconds=0.3)
         sizes.append(batcher.max_keys)
 
     assert sizes == [10_000, 5_000, 1_500, 600, 500]
+
+
+def test_quickness_follows_the_timeout() -> None:
+    """A query is slow if it takes more than an eighth of the timeout."""
+    batcher, sizes = Batcher(BatchSettings(), FlightTable(), timeout_s=0.8), []
+    for seconds in (0.09, 0.11):
+        batcher.on_rows(batcher.max_keys, 1, missing=0, seconds=seconds)
+        sizes.append(batcher.max_keys)
+
+    assert sizes == [1_000, 500]
 
 
 def test_timeouts_make_queries_small() -> None:
