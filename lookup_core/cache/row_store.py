@@ -27,8 +27,8 @@ _MAX_DEAD_SHARE_IF_FULL = 0.1  # without room, compaction pays off earlier
 _LEAST_PARTS = 2
 _ROOMY_RATIO, _CROWDED_RATIO = 8, 2  # of neighbours that are merged, at most
 _QUIET_RATIO = 64  # when no more rows come: each segment costs a read some 20 microseconds
-# New segments are merged so many at once that few rows are copied twice. The eldest has a part of
-# the rows at most; if it might have no more than the others, slowly falling sizes would add up.
+# The number of new segments that merge at once: each row is copied once per level. The eldest has a
+# third of their rows at most. With a quarter, segments of slowly falling sizes would add up.
 _FAN_IN, _ELDER_PARTS = 4, 3
 _SMALL_BYTES = 1024 * 1024  # of a new segment, which is not worth a file of its own
 
