@@ -348,7 +348,7 @@ class RowStore:
 
     def _merge_pairs(self, queue: RowQueue, ratio: int = 0) -> None:
         ids = self.queues[queue].ids
-        while len(ids) > 1 and self._merge(*[*ids][-2:], ratio):
+        while len(ids) > 1 and self._merge(*[*ids][-2:], ratio=ratio):
             pass
         # At most one older pair: as the queue grows, its large segments become small ones.
         any(self._merge(*pair) for pair in pairwise([*ids]))
@@ -374,7 +374,7 @@ class RowStore:
             self._pop(each)
         return True
 
-    def _merge(self, elder_id: int, younger_id: int, ratio: int = 0) -> bool:
+    def _merge(self, elder_id: int, younger_id: int, *, ratio: int = 0) -> bool:
         elder, younger = self._segments[elder_id], self._segments[younger_id]
         # Sizes fall from old to young, so a row is copied a logarithmic number of times.
         ratio = ratio or (_ROOMY_RATIO if self.is_roomy else _CROWDED_RATIO)
