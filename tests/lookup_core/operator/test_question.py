@@ -286,3 +286,18 @@ def test_many_numbers_are_encoded_alike(numbers: npt.NDArray[np.int64]) -> None:
     distinct = list(dict.fromkeys(numbers.tolist()))
     assert encoded.keys.column("id").to_pylist() == distinct
     assert np.array(distinct)[encoded.codes].tolist() == numbers.tolist()
+
+
+def test_distinct_keys_in_order_are_not_copied() -> None:
+    """If row i is that of key i, the columns are those of the answer, in one piece."""
+    question = asked(COLUMNS, 0, 1, 2)
+    answer = hits(0, 1, 2)
+    question.answer(answer)
+
+    rows = np.arange(3)
+    assert answer.rows is not None
+    assert question.columns_at(rows)[0].buffers()[2].address == (
+        answer.rows.column(0).buffers()[2].address
+    )
+    assert [len(piece) for piece in pieces([question], rows, max_bytes=answer.rows.nbytes)] == [3]
+    assert columns_at(question, 2, 0) == [["xx2", "0"], [2, 0]]
