@@ -194,6 +194,7 @@ def test_answers_are_those_of_the_service(
         expected = cached.own_answers(asked, columns, options, now=now)
         answered = told(found.answers)
         assert answered == expected
+        assert found.size == len(answered)
         assert sorted(answered) == np.flatnonzero(~found.is_open(asked.num_rows)).tolist()
 
 
@@ -321,3 +322,32 @@ def test_other_descriptions_are_refused(content: bytes) -> None:
     """A file with another content raises ValueError."""
     with pytest.raises(ValueError, match=r"description|decode|Expecting"):
         CacheDescription.decoded(content)
+
+
+@pytest.mark.parametrize("name", KEYS)
+def test_readers_expect_the_stored_columns(name: str) -> None:
+    """The description tells readers the columns of stored rows."""
+    cached = filled(name, settings_of())
+    assert cached.memory.view is not None
+
+    assert cached.description.stored_schema == cached.memory.view.rows.schema
+
+
+@pytest.mark.parametrize(
+    ("name", "keys", "takes"),
+    [
+        ("number", range(100), True),
+        ("number", [7] * 100, False),
+        ("text", [str(number) for number in range(100)], False),
+    ],
+)
+def test_distinct_numbers_are_taken_as_they_are(
+    name: str, keys: Sequence[object], *, takes: bool
+) -> None:
+    """Numbers that hardly repeat are cheaper to answer than to make distinct."""
+    cached = filled(name, settings_of())
+    lookup = CachedLookup(
+        cached.description, key=cached.schema.key, columns=["name"], options=OPTIONS
+    )
+
+    assert lookup.takes_repeated(cached.batch(keys)) is takes

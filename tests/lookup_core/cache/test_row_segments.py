@@ -333,3 +333,13 @@ def test_places_never_lead_to_others() -> None:
 
     assert (held, removed) == ([True] * 3, [False, True, False])
     assert [store.is_at(each) for each in (*places, later)] == [False] * 4
+
+
+def test_empty_queue_has_nothing_to_split() -> None:
+    """The oldest segment of a queue without rows is not divided."""
+    store = new_store()
+    put(store, [1, 2], SMALL)
+
+    store.split_oldest(MAIN)
+
+    assert texts_at(store, 1, 2) == ["t1", "t2"]
