@@ -120,7 +120,6 @@ class CachedLookup:
 
         Raises InvalidRequest if they do not fit.
         """
-        self._names = key.names
         self._has_number_keys = has_number_keys(description.schema)
         self._casts = KeyCasts(key, description.schema)
         self._seed = description.seed
@@ -139,7 +138,7 @@ class CachedLookup:
 
     def answers(self, reader: EntryReader, keys: pa.RecordBatch, now: float) -> CachedAnswers:
         """Answer what the cache knows; `now` is monotonic seconds."""
-        typed = self._casts.typed_keys(keys.rename_columns(self._names))
+        typed = self._casts.typed_keys(keys)
         columns, valid, answers = typed.columns, None, []
         if len(typed.nulls) or typed.faults:
             valid = _valid_positions(typed)

@@ -34,17 +34,18 @@ class KeyCasts:
     def __init__(self, given: pa.Schema, schema: DimensionSchema) -> None:
         self._key = schema.key
         self._casts = _casts(given, schema)
+        self._places = [given.get_field_index(name) for name in schema.key.names]
         is_unchanged = all(cast is _unchanged for _, cast in self._casts)
         self._is_exact = is_unchanged and given.equals(schema.key, check_metadata=True)
 
     def typed_keys(self, batch: pa.RecordBatch) -> TypedKeys:
-        """The keys of a batch; a value that the key type cannot represent is a fault.
+        """The keys of a batch with the given columns, whatever their names are there.
 
-        The fault is `type`, or `invalid_text` for U+0000.
+        A value that the key type cannot represent is a fault: `type`, or `invalid_text` for U+0000.
         """
         if self._is_exact and not any(column.null_count for column in batch.columns):
             return TypedKeys(batch, _NO_POSITIONS, {})  # the usual case
-        given = [batch.column(field.name) for field, _ in self._casts]
+        given = [batch.column(place) for place in self._places]
         cast = [
             cast_column(column, field)
             for column, (field, cast_column) in zip(given, self._casts, strict=True)
