@@ -194,6 +194,7 @@ class Behaviour:
     is_silent: bool = False  # takes lookups and never answers
     returns_credit: bool = True  # False: CREDIT is always 0, as if other channels needed it
     version: int = frames.PROTOCOL_VERSION
+    cache: str | None = None  # the folder of a shared cache
 
 
 @dataclass(slots=True)
@@ -295,6 +296,7 @@ class FakePeer:
             *(opened.channel, *credit, dimension.schema(columns), dimension.key),
             versions=dimension.versions,
             waits=dimension.waits,
+            cache=self._behaviour.cache,
             has_all_rows=dimension.has_all_rows,
             default=None if default is None else bytes(encode_batch(default)),
             options=opened.options,  # its rows never change, and it knows no keys to come

@@ -99,7 +99,7 @@ class Opened:
     options: LookupOptions = NO_OPTIONS  # those of OPEN that the service keeps
     has_all_rows: bool = False  # columns are lists of the values of all rows of a key
     default: bytes | None = None  # record batch of `columns`, with `wants_default`
-    cache: str | None = None  # the folder of a shared cache, which answers the same lookups
+    cache: str | None = None  # folder of a shared cache, also relative to that of the socket
 
 
 @dataclass(frozen=True, slots=True)

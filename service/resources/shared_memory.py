@@ -9,6 +9,7 @@ import fcntl
 import mmap
 import os
 import shutil
+import stat
 import threading
 import time
 import weakref
@@ -64,6 +65,7 @@ class SharedCaches:
         """Without `parent`, nothing is shared, for this reason."""
         self._parent = parent
         self.why_private = why_private
+        self.base: Path | None = None  # the folder of the socket, which clients may see elsewhere
         self._numbers = count(1)
         self._caches: list[SharedMemory] = []
         self._is_draining = False
@@ -84,7 +86,15 @@ class SharedCaches:
         reason = f"neither {parents} is a tmpfs; mount one at {socket.parent}"
         if found is None:
             log.warning("cache.not_shared", reason=reason)
-        return cls(found, why_private=reason)
+        caches = cls(found, why_private=reason)
+        caches.base = socket.parent
+        return caches
+
+    def offered(self, cache: "SharedMemory") -> str:
+        """The folder of a cache for clients: relative to that of the socket, if it is within."""
+        if self.base is None or not cache.folder.is_relative_to(self.base):
+            return str(cache.folder)
+        return str(cache.folder.relative_to(self.base))
 
     def new(self, description: CacheDescription) -> "SharedMemory | None":
         """A cache; None, with a log line, if it cannot be shared."""
@@ -129,14 +139,18 @@ class SharedCaches:
         assert self._parent is not None  # checked by the caller
         if self._folder is None:
             self._parent.mkdir(mode=_FOLDER_MODE, exist_ok=True)
+            _check_owner(self._parent)
             for each in self._parent.iterdir():
                 _remove_if_stale(each)
             # No chmod afterwards: a folder of a volume in a pod passes its group on.
             folder = self._parent / token_hex(8)
             folder.mkdir(mode=_FOLDER_MODE)
-            self._lock = os.open(folder / _LOCK_FILE, os.O_CREAT | os.O_RDWR, 0o600)
-            fcntl.flock(self._lock, fcntl.LOCK_EX)
-            self._folder = folder
+            lock = os.open(folder / _LOCK_FILE, os.O_CREAT | os.O_RDWR, 0o600)
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not os.fstat(lock).st_nlink:  # a process that starts now took it for a stale one
+                os.close(lock)
+                return self._own_folder()
+            self._folder, self._lock = folder, lock
         return self._folder
 
 
@@ -144,6 +158,8 @@ def _reason(error: OSError, folder: Path) -> str:
     """Why nothing is shared in this folder, and the remedy."""
     if error.errno == errno.ENOSPC:
         return f"the tmpfs of {folder} is full; raise its size (sizeLimit), and restart the sidecar"
+    if error.errno == errno.EPERM:
+        return f"{folder}: {error.strerror}; remove it, and restart the sidecar"
     what = f"{folder} cannot be written: {error.strerror}"
     return f"{what}; make it writable for the sidecar, and restart it"
 
@@ -155,6 +171,14 @@ def _is_in_memory(folder: Path) -> bool:
         (len(path), kind) for _, path, kind, *_ in mounts if folder.resolve().is_relative_to(path)
     ]
     return folder.is_dir() and max(within)[1] == "tmpfs"
+
+
+def _check_owner(folder: Path) -> None:
+    """Raise OSError if another user could put files there, which workers would read."""
+    status = folder.lstat()
+    is_own = stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid()
+    if not is_own or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        raise PermissionError(errno.EPERM, "another user owns it, or may write to it")
 
 
 def _remove_if_stale(folder: Path) -> None:
@@ -244,6 +268,7 @@ class SharedMemory:
             )
         ]
         files = CacheMap(ArrayFiles(*names), view.states.tick_s, view.states.first_tick, segments)
+        self.fence()  # readers of the map see the arrays as they are now
         try:
             self._write_file(MAP_FILE, files.encoded())
         except OSError as error:

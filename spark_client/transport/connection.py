@@ -29,6 +29,7 @@ from lookup_core.protocol.client_channel import ChannelRequest, ClientChannel
 from lookup_core.protocol.frame_codec import decode_frame, encode_frame
 from lookup_core.protocol.frames import PROTOCOL_VERSION, Frame
 from spark_client.transport.channel_session import ChannelSession, Wire, nothing
+from spark_client.transport.endpoint import endpoint_of
 from spark_client.transport.interface import Transport
 from spark_client.transport.shared_cache import SharedCache
 
@@ -280,10 +281,14 @@ class Connection:
                 self._transport.send(encode_frame(frame))
 
     def _shared_cache(self, folder: str) -> SharedCache | None:
-        """The cache in this folder; None if it cannot be mapped, as on another machine."""
+        """The cache in this folder, which may be relative to that of the socket.
+
+        None if it cannot be mapped, as in a container that does not have the folder.
+        """
         if folder not in self._caches:
             try:
-                self._caches[folder] = SharedCache(Path(folder), clock=self._timing.clock)
+                base = Path(endpoint_of(self._url).path or "/").parent
+                self._caches[folder] = SharedCache(base / folder, clock=self._timing.clock)
             except (OSError, ValueError) as error:
                 _log.info("no shared cache of %s: %s", self._url, error)
                 return None

@@ -3,21 +3,37 @@
 import os
 import re
 import shutil
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from lookup_core.cache.cached_answers import CacheDescription
 from lookup_core.cache.row_cache import RowCache
 from lookup_core.cache.shared_layout import LAYOUT_VERSION, CacheMap, LeaseField
+from lookup_core.dimension_schema import DimensionSchema
+from lookup_core.keys.canonical_keys import canonical_keys
+from lookup_core.protocol import frames
 from lookup_core.settings import CacheSettings
 from service.resources.shared_memory import SharedMemory
+from spark_client.fake_sidecar import Behaviour, FakeSidecar
+from spark_client.transport.connection import Connection
 from spark_client.transport.shared_cache import SharedCache
 from tests.hand_clock import HandClock
 from tests.lookup_core.cache.row_caches import KINDS
+from tests.spark_client.builders import (
+    DIMENSIONS,
+    KEY,
+    NO_PAUSE,
+    REQUEST,
+    WAIT_S,
+    look_up,
+    received,
+)
 
 KIND = KINDS["text"]
 SETTINGS = CacheSettings(ttl_s=60.0)
@@ -192,3 +208,27 @@ def test_dead_sidecar_is_read_until_its_lease_ends(sidecar: Sidecar) -> None:
     assert found(worker, 1) is None
     with pytest.raises(FileNotFoundError):
         sidecar.worker()
+
+
+@pytest.mark.parametrize("is_relative", [True, False])
+def test_folder_is_found_next_to_the_socket(*, is_relative: bool) -> None:
+    """The folder that OPENED names may be relative to that of the socket, in the client's view."""
+    schema = DimensionSchema(KEY, pa.schema({"name": pa.utf8()}))
+    with TemporaryDirectory(prefix="sidelook-", dir="/dev/shm") as name:
+        folder = Path(name) / "cache" / "1"
+        memory = SharedMemory(folder, CacheDescription(schema, 0, SETTINGS))
+        cache, now = RowCache(schema, SETTINGS, memory), time.monotonic()
+        keys = canonical_keys(pa.record_batch([pa.array([7])], schema=KEY))
+        rows = pa.record_batch([pa.array(["Ada"])], schema=schema.columns)
+        cache.fill(keys, np.ones(1, np.bool_), rows=rows, read_at=now, now=now)
+        memory.extend_lease()
+        fake = FakeSidecar(DIMENSIONS, Behaviour(cache="cache/1" if is_relative else str(folder)))
+        connection = Connection(fake.connect, url=f"unix://{name}/s.sock", timing=NO_PAUSE)
+
+        channel = connection.open(REQUEST)
+        look_up(channel, 1, 7)
+        (answer,) = channel.answers(WAIT_S)
+
+        assert answer.answer.rows == rows
+        assert received(fake, frames.Lookup) == []
+        channel.close()

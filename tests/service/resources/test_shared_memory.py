@@ -6,9 +6,10 @@ import gc
 import os
 import resource
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 import pyarrow as pa
@@ -314,9 +315,25 @@ def test_drain_ends_all_leases(tmp_path: Path) -> None:
     assert not asyncio.run(run())
 
 
-def test_unusable_folder_leaves_caches_private(tmp_path: Path) -> None:
-    """Where no folder can be made, there is no shared cache, and the reason is known."""
-    (tmp_path / "cache").touch()
+def _make_file(folder: Path) -> None:
+    folder.touch()
+
+
+def _make_link(folder: Path) -> None:
+    elsewhere = folder.with_name("elsewhere")
+    elsewhere.mkdir()
+    folder.symlink_to(elsewhere)
+
+
+def _make_open(folder: Path) -> None:
+    folder.mkdir()
+    folder.chmod(0o770)  # past the umask
+
+
+@pytest.mark.parametrize("make", [_make_file, _make_link, _make_open])
+def test_unsafe_folder_leaves_caches_private(tmp_path: Path, make: Callable[[Path], None]) -> None:
+    """Where no folder can be made, or others may add files, nothing is shared, for a reason."""
+    make(tmp_path / "cache")
     caches = SharedCaches(tmp_path / "cache")
 
     with structlog.testing.capture_logs() as logs:
@@ -334,3 +351,16 @@ def test_only_memory_is_shared() -> None:
 
     assert parent == Path("/dev/shm/cache")
     assert elsewhere == Path(f"/dev/shm/sidelook-{os.getuid()}")
+
+
+def test_clients_may_see_the_folder_elsewhere(tmp_path: Path) -> None:
+    """A folder next to the socket is named relative to it; another one has its whole path."""
+    with TemporaryDirectory(prefix="sidelook-", dir="/dev/shm") as name:
+        near, far = SharedCaches.beside(Path(name) / "s.sock"), SharedCaches(tmp_path / "cache")
+        caches = [each.new(DESCRIPTION) for each in (near, far)]
+        assert caches[0] is not None
+        assert caches[1] is not None
+
+        assert Path(name) / near.offered(caches[0]) == caches[0].folder
+        assert not Path(near.offered(caches[0])).is_absolute()
+        assert far.offered(caches[1]) == str(caches[1].folder)
