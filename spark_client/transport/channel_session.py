@@ -28,6 +28,7 @@ from lookup_core.protocol.sent_lookups import QuestionId, SentKeys
 from spark_client.transport.shared_cache import SharedCache
 
 _MOST_VISITS = 16_384  # of rows, until the next report
+_FRAME_VISITS = 262_144  # a mebibyte; of a larger batch, the other visits do not count
 
 
 def nothing() -> None:
@@ -79,7 +80,7 @@ class _Uses:
             self.visits += len(found.visited)
 
     def frame(self, channel: int) -> frames.Cached:
-        visited = np.concatenate([_NO_SLOTS, *self.visited])
+        visited = np.concatenate([_NO_SLOTS, *self.visited])[:_FRAME_VISITS]
         return frames.Cached(
             channel,
             hits=self.keys[Outcome.HIT],
