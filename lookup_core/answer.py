@@ -108,6 +108,26 @@ class Answer:
             )
 
 
+def ages_ms(ages_s: npt.NDArray[np.float64]) -> npt.NDArray[np.uint32]:
+    """Ages of rows, given in seconds, as answers have them; those below 0 are 0.
+
+    A row may be queried after the time of a lookup, and be cached before it is looked up.
+    """
+    ages = ages_s * 1000
+    np.maximum(ages, 0, out=ages)
+    np.minimum(ages, MOST_AGE_MS, out=ages)
+    return ages.astype(np.uint32)
+
+
+def with_default(answer: Answer, row: pa.RecordBatch) -> Answer:
+    """The answer; for missing keys with this row, of the answer's columns."""
+    if answer.rows is not None or not answer.size or answer.outcomes[0] != Outcome.MISSING:
+        return answer
+    outcomes = np.full(answer.size, Outcome.DEFAULT, np.uint8)
+    rows = row.take(pa.array(np.zeros(answer.size, np.int32)))
+    return replace(answer, outcomes=outcomes, rows=rows)
+
+
 def rowless_answer(
     positions: npt.NDArray[np.int32], outcome: Outcome, *, error: ErrorCode | None = None
 ) -> Answer:

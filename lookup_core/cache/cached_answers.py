@@ -13,13 +13,12 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from lookup_core.answer import MOST_AGE_MS, Answer, Outcome, rowless_answer
+from lookup_core.answer import Answer, Outcome, ages_ms, rowless_answer, with_default
 from lookup_core.cache.cache_view import EntryReader, FoundRows, stored_schema
 from lookup_core.dimension_schema import DimensionSchema
 from lookup_core.keys.canonical_keys import canonical_keys, has_number_keys
 from lookup_core.keys.key_casts import KeyCasts
 from lookup_core.keys.key_index import Slots
-from lookup_core.keys.typed_keys import TypedKeys
 from lookup_core.lookup_options import LookupOptions
 from lookup_core.settings import CacheMode, CacheSettings
 
@@ -141,19 +140,21 @@ class CachedLookup:
         typed = self._casts.typed_keys(keys)
         columns, valid, answers = typed.columns, None, []
         if len(typed.nulls) or typed.faults:
-            valid = _valid_positions(typed)
+            valid = typed.valid_positions()
             columns = columns.take(pa.array(valid))
             answers.append(rowless_answer(typed.nulls, Outcome.MISSING))
         found = reader.read(canonical_keys(columns, seed=self._seed), self._read, now)
         rows, missing = self._kept(found.rows), self._recent(found.missing)
         if len(rows.places):
             outcomes = np.zeros(len(rows.places), np.uint8)  # HIT
-            answers.append(Answer(_positions(rows, valid), outcomes, _ages_ms(rows), rows.rows))
+            answers.append(
+                Answer(_positions(rows, valid), outcomes, ages_ms(rows.ages_s), rows.rows)
+            )
         if len(missing.places) and not self._options.max_retries:
             answer = rowless_answer(_positions(missing, valid), Outcome.MISSING)
-            answers.append(replace(answer, ages_ms=_ages_ms(missing)))
+            answers.append(replace(answer, ages_ms=ages_ms(missing.ages_s)))
         if self._default is not None:
-            answers = [_with_row(answer, self._default) for answer in answers]
+            answers = [with_default(answer, self._default) for answer in answers]
         return CachedAnswers(answers, found.visited)
 
     def _recent(self, found: FoundRows) -> FoundRows:
@@ -170,30 +171,6 @@ class CachedLookup:
         return replace(found, rows=found.rows.select(self._columns))
 
 
-def _with_row(answer: Answer, default: pa.RecordBatch) -> Answer:
-    if answer.rows is not None:
-        return answer
-    outcomes = np.full(answer.size, Outcome.DEFAULT, np.uint8)
-    return replace(
-        answer, outcomes=outcomes, rows=default.take(pa.array(np.zeros(answer.size, np.int32)))
-    )
-
-
-def _valid_positions(typed: TypedKeys) -> Positions:
-    is_valid = np.ones(typed.size, np.bool_)
-    is_valid[typed.nulls] = False
-    is_valid[list(typed.faults)] = False
-    return np.flatnonzero(is_valid).astype(np.int32)
-
-
 def _positions(found: FoundRows, valid: Positions | None) -> Positions:
     """The positions in the request; `valid` are those of the keys that were looked up."""
     return found.places.astype(np.int32) if valid is None else valid[found.places]
-
-
-def _ages_ms(found: FoundRows) -> npt.NDArray[np.uint32]:
-    ages_ms = found.ages_s * 1000
-    # A row may be queried after the time of the lookup, and be cached before it is looked up.
-    np.maximum(ages_ms, 0, out=ages_ms)
-    np.minimum(ages_ms, MOST_AGE_MS, out=ages_ms)
-    return ages_ms.astype(np.uint32)

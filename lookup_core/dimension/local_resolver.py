@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lookup_core.answer import MOST_AGE_MS, Answer, Outcome, rowless_answer
+from lookup_core.answer import Answer, Outcome, ages_ms, rowless_answer, with_default
 from lookup_core.cache.cache_memory import CacheMemory, OwnMemory
 from lookup_core.cache.row_cache import Bookmark, Hit, Probe, RowCache
 from lookup_core.changelog.change_decoder import RowChanges
@@ -112,7 +112,7 @@ class LocalResolver:
 
         While the backend is down, rows that may be served on errors are served at once.
         """
-        positions = _valid_positions(request.keys)
+        positions = request.keys.valid_positions()
         keys = self.canonical(request.keys.columns, positions)
         probe = self._trusted(self.cache.probe(keys, now))
         if request.options is not None:
@@ -235,13 +235,13 @@ class LocalResolver:
         if keys is None:
             self.quarantine.clear()
             return None, self.cache.clear()
-        canonical = self.canonical(keys.columns, _valid_positions(keys))
+        canonical = self.canonical(keys.columns, keys.valid_positions())
         self.quarantine.remove(canonical.ids())
         return canonical.hashes, self.cache.invalidate(canonical)
 
     def peek(self, keys: TypedKeys, now: float) -> tuple[Positions, CanonicalKeys, Probe]:
         """The cache's entries for the valid keys; counts as no visit."""
-        positions = _valid_positions(keys)
+        positions = keys.valid_positions()
         canonical = self.canonical(keys.columns, positions)
         return positions, canonical, self._trusted(self.cache.peek(canonical, now))
 
@@ -281,14 +281,14 @@ class LocalResolver:
         gathered = self.cache.rows(probe.slots[found], columns)
         found = found[gathered.order]
         outcomes = np.where(probe.is_row[found], Outcome.HIT, Outcome.STALE).astype(np.uint8)
-        return Answer(positions[found], outcomes, _ages_ms(probe, found), gathered.rows)
+        return Answer(positions[found], outcomes, ages_ms(probe.ages_s[found]), gathered.rows)
 
     def _all_rows(self, probe: Probe, columns: Sequence[str]) -> Answer:
         """The rows of all keys of the probe, which are fresh."""
         gathered = self.cache.rows(probe.slots, columns)
         outcomes = np.zeros(len(probe.slots), np.uint8)  # HIT
         return Answer(
-            *(gathered.order.astype(np.int32), outcomes, _ages_ms(probe, gathered.order)),
+            *(gathered.order.astype(np.int32), outcomes, ages_ms(probe.ages_s[gathered.order])),
             gathered.rows,
         )
 
@@ -309,16 +309,7 @@ class LocalResolver:
         if self._default is None:
             return answers
         row = self._default.select(columns)
-        return [_defaulted(answer, row) for answer in answers]
-
-
-def _valid_positions(keys: TypedKeys) -> Positions:
-    if not len(keys.nulls) and not keys.faults:
-        return np.arange(keys.size, dtype=np.int32)
-    is_valid = np.ones(keys.size, np.bool_)
-    is_valid[keys.nulls] = False
-    is_valid[list(keys.faults)] = False
-    return np.flatnonzero(is_valid).astype(np.int32)
+        return [with_default(answer, row) for answer in answers]
 
 
 def _invalid_answers(keys: TypedKeys) -> Iterator[Answer]:
@@ -333,12 +324,7 @@ def _invalid_answers(keys: TypedKeys) -> Iterator[Answer]:
 def _negative_answers(probe: Probe, positions: Positions) -> Iterator[Answer]:
     if (missing := np.flatnonzero(probe.is_missing)).size:
         answer = rowless_answer(positions[missing], Outcome.MISSING)
-        yield replace(answer, ages_ms=_ages_ms(probe, missing))
-
-
-def _ages_ms(probe: Probe, found: npt.NDArray[np.intp]) -> npt.NDArray[np.uint32]:
-    # Of these keys only: the undefined ages of the others may overflow.
-    return np.minimum(probe.ages_s[found] * 1000, MOST_AGE_MS).astype(np.uint32)
+        yield replace(answer, ages_ms=ages_ms(probe.ages_s[missing]))
 
 
 def _group(keys: CanonicalKeys, positions: Positions, is_in: Mask) -> KeyGroup:
@@ -352,11 +338,3 @@ def _is_stale_within(probe: Probe, beyond_s: float) -> Mask:
     if not beyond_s:  # without trust a row may count as stale before its time to live is over
         return np.zeros_like(probe.is_stale)
     return probe.is_stale & (probe.ages_s < probe.ttl_s + beyond_s)
-
-
-def _defaulted(answer: Answer, row: pa.RecordBatch) -> Answer:
-    if answer.rows is not None or not answer.size or answer.outcomes[0] != Outcome.MISSING:
-        return answer
-    outcomes = np.full(answer.size, Outcome.DEFAULT, np.uint8)
-    rows = row.take(pa.array(np.zeros(answer.size, np.int32)))
-    return replace(answer, outcomes=outcomes, rows=rows)

@@ -23,6 +23,15 @@ class TypedKeys:
         """The number of keys, duplicates included."""
         return int(self.columns.num_rows)
 
+    def valid_positions(self) -> npt.NDArray[np.int32]:
+        """The positions of the keys that can be queried, ascending."""
+        if not len(self.nulls) and not self.faults:
+            return np.arange(self.size, dtype=np.int32)
+        is_valid = np.ones(self.size, np.bool_)
+        is_valid[self.nulls] = False
+        is_valid[list(self.faults)] = False
+        return np.flatnonzero(is_valid).astype(np.int32)
+
     def taken(self, positions: npt.NDArray[np.int32]) -> "TypedKeys":
         """The keys at these ascending positions."""
         if len(positions) == self.size:

@@ -22,7 +22,7 @@ from lookup_core.dimension_schema import DimensionSchema
 from lookup_core.errors import BackendError, ErrorCode
 from lookup_core.protection.connection_shares import Ticket
 from lookup_core.rate_limits import EventRateLimit
-from lookup_core.settings import CacheMode, CacheShare, DimensionSettings
+from lookup_core.settings import CacheMode, CacheSettings, CacheShare, DimensionSettings
 from lookup_core.statistics import DimensionStatistics, InvalidationOrigin
 from service.engine.backend_call import BackendCalls
 from service.engine.gathering import Deliver, Submitted
@@ -174,15 +174,12 @@ class StateRunner:
 
     def statistics(self) -> DimensionStatistics:
         """Levels and totals now."""
-        statistics, memory, cache = self.state.statistics(), self.memory, self.settings.cache
+        statistics, memory = self.state.statistics(), self.memory
         if memory is not None:
             shared = replace(statistics.shared, why_private=memory.why_private, bytes=memory.bytes)
-        elif cache.mode is CacheMode.NONE:
-            shared = replace(statistics.shared, why_private="cache.mode none keeps no rows")
-        elif cache.share is CacheShare.OFF:
-            shared = replace(statistics.shared, why_private="cache.share is off")
         else:
-            shared = replace(statistics.shared, why_private=self._parts.shared_caches.why_private)
+            why = _why_private(self.settings.cache) or self._parts.shared_caches.why_private
+            shared = replace(statistics.shared, why_private=why)
         return replace(statistics, shared=shared)
 
     def close(self) -> None:
@@ -338,9 +335,16 @@ def _has_stale_rows(answer: Answer) -> bool:
     return bool((answer.outcomes == Outcome.STALE).any())
 
 
+def _why_private(cache: CacheSettings) -> str | None:
+    """Why the settings keep workers from the cache; None if they do not."""
+    if cache.mode is CacheMode.NONE:
+        return "cache.mode none keeps no rows"
+    return "cache.share is off" if cache.share is CacheShare.OFF else None
+
+
 def _shared_memory(schema: DimensionSchema, seed: int, parts: RunnerParts) -> SharedMemory | None:
     settings = parts.settings
-    if settings.cache.mode is CacheMode.NONE or settings.cache.share is CacheShare.OFF:
+    if _why_private(settings.cache) is not None:
         return None
     default = None
     if settings.default is not None:

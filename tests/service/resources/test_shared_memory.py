@@ -54,7 +54,7 @@ def memory(tmp_path: Path, clock: HandClock) -> SharedMemory:
 
 @contextmanager
 def largest_file(size: int) -> Iterator[None]:
-    """As if only so many bytes were left: a longer write is cut, and the next one fails."""
+    """Limit files to this size: a longer write is cut, and the next one fails."""
     former = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, former[1]))
     try:
