@@ -202,7 +202,8 @@ class RowStore:
         if oldest_id is None:
             return
         segment = self._segments[oldest_id]
-        count = min(-(-segment.total_bytes // self._segment_bytes(queue)), len(segment.slots))
+        live_count = len(segment.slots) - segment.dead
+        count = min(-(-segment.total_bytes // self._segment_bytes(queue)), live_count)
         if count < _LEAST_PARTS:
             return
         slots, rows = self._live_part(segment)
@@ -249,6 +250,7 @@ class RowStore:
             assert ends[-1] <= segment.start
             ends.append(segment.start + len(segment.slots))
             assert len(live[key]) + segment.dead == len(segment.slots) == segment.rows.num_rows
+            assert len(live[key])  # else eviction would find nothing to remove, for ever
         assert ends[-1] <= self._next_address <= self._address_count
         for name, queue in self.queues.items():
             own = {key for key, segment in self._segments.items() if segment.queue is name}

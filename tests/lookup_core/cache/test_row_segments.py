@@ -343,3 +343,16 @@ def test_empty_queue_has_nothing_to_split() -> None:
     store.split_oldest(MAIN)
 
     assert texts_at(store, 1, 2) == ["t1", "t2"]
+
+
+def test_a_split_makes_no_empty_segment() -> None:
+    """Removed rows do not count: eviction would find nothing in an empty segment, for ever."""
+    store = new_store()
+    put(store, range(8))
+    store.remove(slots_of(*range(4)))  # no more than compaction leaves
+    store.queues[MAIN].unit_bytes = 1
+
+    store.split_oldest(MAIN)
+
+    assert texts_at(store, 4, 5, 6, 7) == ["t4", "t5", "t6", "t7"]
+    assert [len(slots) for _, slots, _ in store.pieces()] == [1] * 4
