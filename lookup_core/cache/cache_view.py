@@ -122,9 +122,11 @@ class CacheReader:
         else:
             rows = entries.verified(is_fresh & ~is_negative, names, is_negative=False)
             missing = entries.verified(is_fresh & is_negative, (), is_negative=True)
-        visits = view.states.visits(words.take(rows.places))
-        counted = np.flatnonzero(visits < MAX_VISITS)
-        return Found(rows, missing, slots.take(rows.places.take(counted)))
+        is_visited = view.states.visits(words) < MAX_VISITS
+        visited = slots[:0]
+        if np.count_nonzero(is_visited):  # else their visits are known: the usual case
+            visited = slots.take(rows.places[is_visited.take(rows.places)])
+        return Found(rows, missing, visited)
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,22 +143,28 @@ class _Entries:
 
     def verified(self, which: Mask, names: Sequence[str], *, is_negative: bool) -> FoundRows:
         """The selected entries, of one kind, that belong to their keys, and their rows."""
-        places, addresses = which.nonzero()[0], self.addresses
-        if len(places) < len(which):
-            addresses = addresses.take(places)
+        are_all = np.count_nonzero(which) == len(which)
+        chosen = None if are_all else which.nonzero()[0]
         parts = self.keys.parts
         gathered = self.table.gather(
-            addresses,
+            self.addresses if chosen is None else self.addresses.take(chosen),
             names if parts is None else [KEY, *names],
             is_negative=is_negative,
             tags=self.hashes,
         )
-        places, rows = places.take(gathered.order), gathered.rows
-        is_own = gathered.tags == self.keys.hashes.take(places)
+        rows, order = gathered.rows, gathered.order
+        if chosen is None and gathered.is_whole:  # the usual case: nothing is left out or moved
+            places, hashes, slots = order, self.keys.hashes, self.slots
+            addresses, ages_s = self.addresses, self.ages_s
+        else:
+            places = order if chosen is None else chosen.take(order)
+            hashes, slots = self.keys.hashes.take(places), self.slots.take(places)
+            addresses, ages_s = self.addresses.take(places), self.ages_s.take(places)
+        is_own = gathered.tags == hashes
         if parts is not None:
             own = pc.equal(rows.column(0), parts.take(pa.array(places)))
             is_own &= own.to_numpy(zero_copy_only=False)
             rows = rows.select(names)
         self.fence()
-        is_own &= self.table.of(self.slots.take(places)) == self.addresses.take(places)
-        return FoundRows(places, self.ages_s.take(places), rows).only(is_own)
+        is_own &= self.table.of(slots) == addresses
+        return FoundRows(places, ages_s, rows).only(is_own)

@@ -132,8 +132,10 @@ class CachedLookup:
 
     def takes_repeated(self, keys: pa.RecordBatch) -> bool:
         """Whether keys that may repeat are cheaper to answer than to find the distinct ones."""
+        if keys.num_rows <= _SAMPLE:  # a few more keys cost less than to look at the others
+            return self._has_number_keys
         sample = keys.column(0).slice(0, _SAMPLE)
-        return self._has_number_keys and len(sample.unique()) >= _DISTINCT_SHARE * len(sample)
+        return self._has_number_keys and len(sample.unique()) >= _DISTINCT_SHARE * _SAMPLE
 
     def answers(self, reader: EntryReader, keys: pa.RecordBatch, now: float) -> CachedAnswers:
         """Answer what the cache knows; `now` is monotonic seconds."""

@@ -159,11 +159,11 @@ class Lifetimes:
         """Which entries have not expired."""
         settings = self.settings
         shortest_s = settings.ttl_s
-        if is_negative.any():
+        if np.count_nonzero(is_negative):
             shortest_s = min(shortest_s, settings.negative_ttl_s)
         least_s = shortest_s * (1 - settings.ttl_jitter)
         is_young: Mask = ages_s < least_s
-        if is_young.all():  # the usual case
+        if np.count_nonzero(is_young) == len(is_young):  # the usual case
             return is_young
         return ages_s < self.ttl_s(hashes, is_negative)
 

@@ -30,6 +30,9 @@ _QUIET_RATIO = 64  # when no more rows come: each segment costs a read some 20 m
 # The number of new segments that merge at once: each row is copied once per level. The eldest has a
 # third of their rows at most. With a quarter, segments of slowly falling sizes would add up.
 _FAN_IN, _ELDER_PARTS = 4, 3
+# Of rows that become one segment when no more come, which takes some 60 ms, and the least share of
+# new ones. From several segments, a large read takes twice as long.
+_WHOLE_BYTES, _WHOLE_SHARE = 64 * 1024 * 1024, 1 / 8
 _SMALL_BYTES = 1024 * 1024  # of a new segment, which is not worth a file of its own
 
 
@@ -120,6 +123,7 @@ class RowStore:
         for queue, known in self.queues.items():
             if is_quiet:
                 self._merge_pairs(queue, _QUIET_RATIO)
+                self._merge_whole([*known.ids])
             new = [each for each in known.ids if not self._segments[each].is_kept]
             if new:
                 self._replace(new[0], *(self._segments[each] for each in new))
@@ -360,28 +364,42 @@ class RowStore:
         for end in range(len(ids), _FAN_IN - 1, -1):
             run = ids[end - _FAN_IN : end]
             sizes = [len(self._segments[each].slots) for each in run]
-            if _ELDER_PARTS * sizes[0] <= sum(sizes) and self._merge_all(run):
+            if _ELDER_PARTS * sizes[0] <= sum(sizes) and self._may_merge(run):
+                self._merge_all(run)
                 return True
         return False
 
-    def _merge_all(self, ids: Sequence[int]) -> bool:
-        """Merge neighbours of one queue; False if they are too large."""
+    def _merge_whole(self, ids: Sequence[int]) -> None:
+        """Merge all segments of one queue, unless most rows are in one already."""
+        sizes = [self._segments[each].bytes for each in ids]
+        is_worth_it = sum(sizes) >= (1 + _WHOLE_SHARE) * max(sizes, default=0)
+        if self.is_roomy and len(ids) > 1 and is_worth_it and sum(sizes) <= _WHOLE_BYTES:
+            self._merge_all(ids)
+
+    def _may_merge(self, ids: Sequence[int]) -> bool:
+        """Whether segments of one queue are small enough to become one at any time."""
         segments = [self._segments[each] for each in ids]
         merged_bytes = sum(each.total_bytes for each in segments)
-        if merged_bytes > self._segment_bytes(segments[0].queue):
-            return False
-        is_kept = merged_bytes > _SMALL_BYTES or any(each.is_kept for each in segments)
+        return merged_bytes <= self._segment_bytes(segments[0].queue)
+
+    def _merge_all(self, ids: Sequence[int]) -> None:
+        """Merge neighbours of one queue."""
+        segments = [self._segments[each] for each in ids]
+        is_large = sum(each.total_bytes for each in segments) > _SMALL_BYTES
+        is_kept = is_large or any(each.is_kept for each in segments)
         self._replace(ids[0], *segments, is_kept=is_kept)
         for each in ids[1:]:
             self._pop(each)
-        return True
 
     def _merge(self, elder_id: int, younger_id: int, *, ratio: int = 0) -> bool:
         elder, younger = self._segments[elder_id], self._segments[younger_id]
         # Sizes fall from old to young, so a row is copied a logarithmic number of times.
         ratio = ratio or (_ROOMY_RATIO if self.is_roomy else _CROWDED_RATIO)
         is_large = ratio * len(younger.slots) >= len(elder.slots)
-        return is_large and self._merge_all((elder_id, younger_id))
+        if not is_large or not self._may_merge((elder_id, younger_id)):
+            return False
+        self._merge_all((elder_id, younger_id))
+        return True
 
     def _compact(self, segment_id: int, segment: Segment) -> None:
         if segment.dead == len(segment.slots):

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -22,6 +23,7 @@ class Gathered:
     order: Positions
     rows: pa.RecordBatch
     tags: Tags  # of the rows, if they were requested
+    is_whole: bool = False  # the rows are those of all items, in their order
 
 
 _NO_TAGS = np.zeros(0, np.uint64)
@@ -60,6 +62,10 @@ class RowTable:
         only. Addresses without a row there are left out. Rows are copied, even a single one: a view
         would keep its segment in memory, unaccounted.
         """
+        if len(self.starts) == 1 and len(addresses):
+            whole = self._of_one_segment(addresses, names, is_negative=is_negative, tags=tags)
+            if whole is not None:
+                return whole
         orders: list[Positions] = []
         pieces: list[pa.RecordBatch] = []
         found_tags: list[Tags] = []
@@ -69,30 +75,45 @@ class RowTable:
                 orders.append(order)
                 pieces.append(self._selected(at, names).take(pa.array(rows)))
                 found_tags.append(tags[at].take(rows) if tags else _NO_TAGS)
-        if len(pieces) == 1:  # the usual case
-            return Gathered(orders[0], pieces[0], found_tags[0])
         if not pieces:
             nothing = pa.RecordBatch.from_pylist([], schema=self.schema).select(names)
             return Gathered(np.arange(0), nothing, _NO_TAGS)
         found = np.concatenate(found_tags)
         return Gathered(np.concatenate(orders), concat_batches(pieces), found)
 
+    def _of_one_segment(
+        self,
+        addresses: Addresses,
+        names: Sequence[str],
+        *,
+        is_negative: bool | None,
+        tags: Sequence[Tags],
+    ) -> Gathered | None:
+        """The rows if all of them are in the only segment: the usual case of few rows."""
+        rows = addresses - self.starts  # addresses before the segment become large numbers
+        is_known = rows < self.ends - self.starts
+        is_wanted = is_negative in {None, self.is_negative[0]}
+        if not is_wanted or np.count_nonzero(is_known) < len(rows):
+            return None
+        found = self._selected(0, names).take(pa.array(rows))
+        found_tags = tags[0].take(rows) if tags else _NO_TAGS
+        return Gathered(np.arange(len(rows)), found, found_tags, is_whole=True)
+
     def _by_segment(self, addresses: Addresses) -> Iterator[tuple[int, Positions]]:
         """The number of each segment that has some of the addresses, and which ones it has."""
-        if not len(addresses) or not len(self.starts):
-            return
-        least, most = addresses.min(), addresses.max()
-        first, last = (self.starts.searchsorted((least, most), "right") - 1).tolist()
-        if first == last and first >= 0 and most < self.ends[first]:  # the usual case
-            yield first, np.arange(len(addresses))
+        if not len(self.starts):
             return
         numbers = self.starts.searchsorted(addresses, "right") - 1
         # Between segments, and behind the last one, addresses have no row.
         is_known = (numbers >= 0) & (addresses < self.ends.take(numbers, mode="clip"))
-        for number in range(max(first, 0), last + 1):
-            order = np.flatnonzero(is_known & (numbers == number))
-            if len(order):
-                yield number, order
+        known = np.flatnonzero(is_known)
+        # Numbers of 16 bits are sorted by radix.
+        of_known = numbers.take(known).astype(np.min_scalar_type(len(self.starts)))
+        order = known.take(of_known.argsort(kind="stable"))
+        ends = np.cumsum(np.bincount(of_known, minlength=len(self.starts))).tolist()
+        for number, (start, end) in enumerate(pairwise([0, *ends])):
+            if end > start:
+                yield number, order[start:end]
 
     def _selected(self, at: int, names: Sequence[str]) -> pa.RecordBatch:
         known = (at, tuple(names))

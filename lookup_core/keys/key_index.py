@@ -30,7 +30,8 @@ _LEAST_SLOTS = _LEAST_PLACES // 2
 _SLOT_MULTIPLE = 16  # of the number of slots
 _FREE_SHARE = 16  # of this many slots, one fits the stack of free slots
 _MAX_STEPS = 32  # of a chain, probed at once
-_FEW_KEYS = 500
+_FEW_KEYS, _FEW_STEPS = 500, 8
+_STEPS = np.arange(1, _MAX_STEPS + 1)[:, None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,10 +97,9 @@ class KeyTable:
         # longest chain of the batch determines the number of rounds. Few keys take more steps: for
         # them, the number of array operations counts.
         probed, last = 0, len(self.places) - 1
-        count = 2 if len(pending) > _FEW_KEYS else _MAX_STEPS // 2
+        count = 2 if len(pending) > _FEW_KEYS else _FEW_STEPS
         while pending.size and probed <= last:
-            steps = np.arange(1, count + 1)[:, None]
-            near = self.places.take((places + steps) & last)  # [steps, pending]
+            near = self.places.take((places + _STEPS[:count]) & last)  # [steps, pending]
             is_match = self._hashes_at(near) == hashes.take(pending)
             is_match &= near >= 0
             at = is_match.ravel().nonzero()[0]

@@ -7,9 +7,9 @@ from types import ModuleType
 from lookup_core.cache import cache_view
 from lookup_core.cache.cache_view import CacheReader
 
-_HASHES = "is_own = gathered.tags == self.keys.hashes.take(places)"
+_HASHES = "is_own = gathered.tags == hashes"
 _KEYS = "is_own &= own.to_numpy(zero_copy_only=False)"
-_ADDRESSES = "is_own &= self.table.of(self.slots.take(places)) == self.addresses.take(places)"
+_ADDRESSES = "is_own &= self.table.of(slots) == addresses"
 _ALL = "is_own = np.ones(len(places), np.bool_)"
 
 WITHOUT_HASHES: Mapping[str, str] = {_HASHES: _ALL}  # nor of keys, where their hashes are exact

@@ -336,8 +336,12 @@ def test_readers_expect_the_stored_columns(name: str) -> None:
 @pytest.mark.parametrize(
     ("name", "keys", "takes"),
     [
-        ("number", range(100), True),
-        ("number", [7] * 100, False),
+        ("number", range(300), True),
+        ("number", [*range(250), *range(50)], True),
+        ("number", [*range(150)] * 2, False),
+        ("number", [], True),
+        ("number", [7] * 100, True),  # few keys
+        ("text", [str(number) for number in range(300)], False),
         ("text", [str(number) for number in range(100)], False),
     ],
 )
