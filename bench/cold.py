@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 import uvloop
 from pyspark.sql import DataFrame, SparkSession
 
-from bench.contenders import SIDELOOK, run_fully, sidelook
+from bench.contenders import SIDELOOK, identity, run_fully, sidelook
 from bench.section import FigureTable, Section, Target, paragraphs
 from bench.sidecar_under_test import Batch, SidecarUnderTest, sidecar_under_test
 from bench.timing import KINDS, Seconds, Timing, postmaster, seconds_of, time_in_turn
@@ -210,7 +210,10 @@ class _ColdRace:
             fetched = sidecar.fetched_keys() - began_keys
             if fetched < keys:
                 faults.append(f"{name}: {fetched:,} of {keys:,} keys were fetched")
-        return Defaults(keys, timings, spent, queries), faults
+        through = self._spent(
+            partial(run_fully, identity(self.session.read.parquet(str(path)))), sidecar
+        )
+        return Defaults(keys, timings, spent, queries, through), faults
 
     def zipf(self, sidecar: SidecarUnderTest, name: str) -> "Queries":
         """Run the events with Zipf keys once."""
@@ -265,6 +268,7 @@ class Defaults:
     timings: Sequence[Timing]
     spent: Mapping[str, Seconds]  # {contender: processor seconds of one round}
     queries: Mapping[str, int]  # {contender: in that round}
+    through: Seconds  # of the same events through Python, without a lookup
 
     def sidecar_us(self, name: str) -> float:
         """The sidecar's processor time per fetched key."""
@@ -371,7 +375,10 @@ def _rate_targets(cold: Cold) -> Iterator[Target]:
 def _default_targets(cold: Cold) -> Iterator[Target]:
     for timing in cold.defaults.timings:
         name = f"cold, uniform keys, default settings, {SIDELOOK[timing.name]}"
-        reason = _reason(cold, cold.defaults.spent[timing.name])
+        reason = (
+            f"{_reason(cold, cold.defaults.spent[timing.name])}; to pass the events through Python"
+            f" takes {sum(cold.defaults.through.values()):.2f}, without any lookup"
+        )
         yield Target(
             f"{name}: distinct keys per second against the best asyncpg batch loop",
             cold.default_to_raw(timing),

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from lookup_core.answer import Outcome
+from lookup_core.answer import Answer
 from lookup_core.protocol.client_channel import ChannelRequest
 from lookup_core.protocol.sent_lookups import QuestionId, SentKeys
 from spark_client.transport.channel_session import ChannelSession
@@ -151,29 +151,41 @@ def fill(client: LookupClient) -> None:
 class _Count:
     keys: int = 0
     hits: int = 0
-    row_bytes: int = 0
+    rows: pa.RecordBatch | None = None  # of the last answer; all rows have about the same size
+
+    def add(self, answers: Iterable[Answer]) -> None:
+        for answer in answers:
+            self.keys += answer.size
+            self.hits += answer.size - int(np.count_nonzero(answer.outcomes))  # HIT is 0
+            self.rows = answer.rows
+
+    @property
+    def row_bytes(self) -> int:
+        return 0 if self.rows is None else self.keys * int(self.rows.nbytes) // len(self.rows)
 
 
 def _look_up_all(session: ChannelSession, batches: Iterable[pa.RecordBatch]) -> _Count:
-    count, sent_keys = _Count(), 0
+    count, asked_keys = _Count(), 0
     for number, keys in enumerate(batches):
         # At least two batches are in flight, whatever their size.
         most = max(IN_FLIGHT_KEYS - keys.num_rows, keys.num_rows)
-        _take(session, count, until=sent_keys - most)
-        deadline_s = time.monotonic() + TIMEOUT_S
-        session.look_up(SentKeys(QuestionId(number), keys, deadline_s))
-        sent_keys += keys.num_rows
-    _take(session, count, until=sent_keys)
+        _take(session, count, until=asked_keys - most)
+        asked_keys += keys.num_rows
+        # As a lookup join does: only those that are not cached are sent.
+        found = session.cached(keys)
+        if found is not None:
+            count.add(found.answers)
+        if found is None or found.size < keys.num_rows:
+            open_keys = keys if found is None else keys.filter(found.is_open(keys.num_rows))
+            sent = SentKeys(QuestionId(number), open_keys, time.monotonic() + TIMEOUT_S)
+            session.look_up(sent, skips_cache=found is not None)
+    _take(session, count, until=asked_keys)
     return count
 
 
 def _take(session: ChannelSession, count: _Count, *, until: int) -> None:
     while count.keys < until:
-        for answered in session.answers(TIMEOUT_S):
-            answer = answered.answer
-            count.keys += answer.size
-            count.hits += int(np.count_nonzero(answer.outcomes == Outcome.HIT))
-            count.row_bytes += 0 if answer.rows is None else int(answer.rows.nbytes)
+        count.add(answered.answer for answered in session.answers(TIMEOUT_S))
 
 
 _START_TIMEOUT_S = 120.0
