@@ -142,17 +142,47 @@ def test_new_segments_merge_in_runs() -> None:
     assert texts_at(store, 0, 7, 12) == ["t0", "t7", "t12"]
 
 
+def put_large(store: RowStore, *mebibytes: int, is_kept: bool) -> None:
+    """Store segments of one row each, of these sizes, in the next slots."""
+    for size in mebibytes:
+        text = pa.array(["x" * size * 2**20])
+        row = pa.record_batch([pa.array([1]), text, pa.array([True])], schema=SCHEMA)
+        store.put(slots_of(len(store.table.segments)), row, MAIN, is_kept=is_kept)
+        store.check_invariants()
+
+
 def test_large_runs_stay_apart() -> None:
     """New segments do not merge beyond their bound."""
     store = new_store(max_segment_bytes=1)
     store.is_roomy = True
-    large = pa.record_batch(
-        [pa.array([1]), pa.array(["x" * 12 * 2**20]), pa.array([True])], schema=SCHEMA
-    )
-    for slot in range(4):
-        store.put(slots_of(slot), large, MAIN, is_kept=False)
+
+    put_large(store, 12, 12, 12, 12, is_kept=False)
 
     assert len(store.table.segments) == 4
+
+
+@pytest.mark.parametrize(
+    ("mebibytes", "is_roomy", "segments"),
+    [
+        ([20, 20, 20], True, 1),
+        ([20, 20, 20], False, 3),  # evictions remove a segment at a time
+        ([20, 20, 30], True, 3),  # a copy would take too long
+        ([40, 5], True, 1),
+        ([40, 4], True, 2),  # the large one would be copied for each few rows
+    ],
+)
+def test_segments_merge_when_no_rows_come(
+    mebibytes: list[int], *, is_roomy: bool, segments: int
+) -> None:
+    """A quiet queue becomes one segment of up to 64 MiB, if enough of its rows are new."""
+    store = new_store(max_segment_bytes=1)
+    store.is_roomy = is_roomy
+    put_large(store, *mebibytes, is_kept=True)
+
+    store.settle(is_quiet=True)
+
+    assert len(store.table.segments) == segments
+    store.check_invariants()
 
 
 def test_crowded_store_merges_pairs() -> None:
