@@ -276,8 +276,8 @@ def _fault(arguments: pa.Schema) -> str | None:
         return "the lookup function has no argument; pass the columns of the key"
     for field in arguments:
         if types.is_nested(field.type):
-            kind = type_text(field.type)
-            return f"{field.name} is {kind}, which is no key type; pass its fields"
+            remedy = "its fields" if types.is_struct(field.type) else "a single value"
+            return f"{field.name} is {type_text(field.type)}, which is no key type; pass {remedy}"
     return None
 
 

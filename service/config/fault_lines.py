@@ -23,7 +23,7 @@ TEXTS = {  # {pydantic's type of error: message}
     "dict_type": "must be a mapping of keys to values",
     "string_type": "must be text; write it in quotes",
     "path_type": "must be a path",
-    "tuple_type": "must be a list",
+    "tuple_type": "must be a list; write one value as [value]",
     "too_short": "must not be empty",
     "string_too_short": "must not be empty",
     "bool_type": "must be true or false",

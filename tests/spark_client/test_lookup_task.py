@@ -87,11 +87,16 @@ def test_null_without_a_type_is_a_missing_key(
 def test_array_is_refused_as_a_key() -> None:
     """An argument that is an array or a struct is refused before it is sent."""
     function = function_task(NOWHERE, "d")
+    refusals = {
+        r"argument 0 is array<bigint>, which is no key type; pass a single value": pa.array([[1]]),
+        r"argument 0 is struct<a bigint>, which is no key type; pass its fields": pa.array(
+            [{"a": 1}]
+        ),
+    }
 
-    with pytest.raises(
-        InvalidRequest, match=r'dimension "d": argument 0 is array<bigint>, which is no key type'
-    ):
-        list(function(iter([pa.array([[1]])])))
+    for refusal, keys in refusals.items():
+        with pytest.raises(InvalidRequest, match=rf'dimension "d": {refusal}'):
+            list(function(iter([keys])))
 
 
 def test_early_end_closes_the_channel(address: Address, sidecar: FakeSidecar) -> None:
