@@ -266,7 +266,7 @@ class FakePeer:
             case frames.Close():
                 is_open = self._channels.pop(frame.channel, None) is not None
                 return [frames.Closed(frame.channel)] if is_open else []
-            case frames.Watermark() | frames.Status():
+            case frames.Watermark() | frames.Status() | frames.Cached():
                 self._channel(frame.channel)
             case _:
                 raise bad_frame("not a client's frame")

@@ -176,7 +176,9 @@ class StateRunner:
         """Levels and totals now."""
         statistics, memory = self.state.statistics(), self.memory
         if memory is not None:
-            shared = replace(statistics.shared, why_private=memory.why_private, bytes=memory.bytes)
+            shared = replace(
+                statistics.shared, why_private=memory.why_private, bytes=memory.file_bytes
+            )
         else:
             why = _why_private(self.settings.cache) or self._parts.shared_caches.why_private
             shared = replace(statistics.shared, why_private=why)

@@ -126,7 +126,7 @@ class SharedCaches:
             for cache in [*self._caches]:
                 self.remove(cache)
             if self._folder is not None and self._lock is not None:
-                shutil.rmtree(self._folder, ignore_errors=True)
+                _remove(self._folder)
                 os.close(self._lock)
 
     def drain(self) -> None:
@@ -166,11 +166,14 @@ def _reason(error: OSError, folder: Path) -> str:
 
 def _is_in_memory(folder: Path) -> bool:
     """Whether an existing folder is in a tmpfs."""
-    mounts = [line.split() for line in Path("/proc/self/mounts").read_text().splitlines()]
+    try:
+        mounts = [line.split() for line in Path("/proc/self/mounts").read_text().splitlines()]
+    except OSError:  # a chroot without /proc
+        return False
     within = [
         (len(path), kind) for _, path, kind, *_ in mounts if folder.resolve().is_relative_to(path)
     ]
-    return folder.is_dir() and max(within)[1] == "tmpfs"
+    return folder.is_dir() and max(within, default=(0, ""))[1] == "tmpfs"
 
 
 def _check_owner(folder: Path) -> None:
@@ -192,9 +195,17 @@ def _remove_if_stale(folder: Path) -> None:
     except BlockingIOError:
         return
     else:
-        shutil.rmtree(folder, ignore_errors=True)
+        _remove(folder)
     finally:
         os.close(lock)
+
+
+def _remove(folder: Path) -> None:
+    """Remove the folder of a process; its lock last, so that the next process can go on."""
+    for each in folder.iterdir():
+        if each.name != _LOCK_FILE:
+            shutil.rmtree(each, ignore_errors=True)
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 class SharedMemory:
@@ -217,7 +228,7 @@ class SharedMemory:
         """Raises OSError if the folder exists, or cannot be created."""
         folder.mkdir(mode=_FOLDER_MODE, parents=True)
         self.folder = folder
-        self.bytes = 0  # of all files
+        self._files = _Files(folder)
         self.why_private: str | None = None  # while it is shared
         self._is_allowed = True
         self._clock = clock
@@ -230,6 +241,11 @@ class SharedMemory:
         self._counts[LeaseField.LAYOUT] = LAYOUT_VERSION
         self._count_changes(is_whole=False)
         self._write_file(DESCRIPTION_FILE, description.encoded())
+
+    @property
+    def file_bytes(self) -> int:
+        """The size of all files; 0 once nothing is shared any more."""
+        return self._files.bytes if self.why_private is None else 0
 
     def zeros(self, count: int, kind: type[Number]) -> npt.NDArray[Number]:
         """See `CacheMemory`."""
@@ -330,13 +346,10 @@ class SharedMemory:
             raise
         finally:
             os.close(file)
-        self.bytes += size
-        weakref.finalize(memory, self._forget, name, size)
+        self._files.bytes += size
+        # Not a method of this object, which would live as long as its first file, and keep that.
+        weakref.finalize(memory, self._files.forget, name, size)
         return memory
-
-    def _forget(self, name: str, size: int) -> None:
-        self.bytes -= size
-        (self.folder / name).unlink(missing_ok=True)
 
     def _name(self, address: int, file: "_File") -> None:
         self._names[address] = file.name
@@ -360,6 +373,18 @@ class SharedMemory:
         self.why_private = _reason(error, self.folder)
         self.end_lease()
         log.warning("cache.sharing_ended", reason=self.why_private)
+
+
+@dataclass(slots=True)
+class _Files:
+    """The files of a folder that are in use."""
+
+    folder: Path
+    bytes: int = 0
+
+    def forget(self, name: str, size: int) -> None:
+        self.bytes -= size
+        (self.folder / name).unlink(missing_ok=True)
 
 
 @dataclass(frozen=True, slots=True)

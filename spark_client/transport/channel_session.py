@@ -150,6 +150,11 @@ class ChannelSession:
         """The names of the dimension's key columns, in order."""
         return self.channel.key
 
+    @property
+    def shared_cache(self) -> SharedCache | None:
+        """With the lock held: the cache that it reads."""
+        return None if self._cached is None else self._cached.cache
+
     def cached(self, keys: pa.RecordBatch) -> CachedAnswers | None:
         """See `LookupChannel`."""
         cached = self._cached
@@ -306,8 +311,8 @@ class ChannelSession:
         return _CachedLookup(cache, lookup, self._wire.clock)
 
     def report_uses(self) -> None:
-        """With the lock held: report the lookups that the shared cache answered."""
-        if self._uses.keys:
+        """With the lock held: report the lookups that the shared cache answered, and visits."""
+        if self._uses.keys or self._uses.visits:
             self._wire.send(self.channel.report_cached(self._uses.frame(self.channel.number)))
             self._uses = _Uses()
 

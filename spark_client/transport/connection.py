@@ -297,9 +297,10 @@ class Connection:
     def _report_uses(self) -> None:
         for session in self._sessions.values():
             session.report_uses()
+        in_use = {session.shared_cache for session in self._sessions.values()}
         for folder, cache in [*self._caches.items()]:
             cache.release()
-            if not cache.has_lease:  # its sidecar may have ended; a session may still use it
+            if not cache.has_lease and cache not in in_use:  # its sidecar may have ended
                 del self._caches[folder]
 
     def _release(self, number: int) -> None:

@@ -87,13 +87,29 @@ class SharedCache:
         return self._times.item(LeaseField.VALID_UNTIL) > self._clock()
 
     def release(self) -> None:
-        """Unmap what the cache has replaced, or all without a lease, so that it is freed."""
+        """Unmap what the cache has replaced, or all without a lease, so that it is freed.
+
+        Maps nothing: a worker without lookups would keep each file that is replaced meanwhile.
+        """
         with self._lock:
-            if not self.has_lease:
-                self._map, self._reader = 0, None
-                self._arrays, self._segments = {}, {}
-            elif self._map not in {0, self._counts.item(LeaseField.MAP)}:
-                self._map_files()
+            is_current = self.has_lease and self._map == self._counts.item(LeaseField.MAP)
+            if is_current or not self._arrays:
+                return
+            files = self._files_now() if self.has_lease else None
+            arrays = set() if files is None else {*files.arrays}
+            segments = set() if files is None else {each.name for each in files.segments}
+            self._map, self._reader = 0, None
+            self._arrays = {name: each for name, each in self._arrays.items() if name in arrays}
+            self._segments = {
+                name: each for name, each in self._segments.items() if name in segments
+            }
+
+    def _files_now(self) -> CacheMap | None:
+        """The files in use; None if they cannot be read."""
+        try:
+            return CacheMap.decoded((self._folder / MAP_FILE).read_bytes())
+        except OSError:
+            return None
 
     def _map_files(self) -> None:
         # The number before the map: if the map is newer, it is read again next time.

@@ -3,8 +3,8 @@
 import os
 import re
 import shutil
-import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -17,6 +17,7 @@ from lookup_core.cache.row_cache import RowCache
 from lookup_core.cache.shared_layout import LAYOUT_VERSION, CacheMap, LeaseField
 from lookup_core.dimension_schema import DimensionSchema
 from lookup_core.keys.canonical_keys import canonical_keys
+from lookup_core.lookup_options import LookupOptions
 from lookup_core.protocol import frames
 from lookup_core.settings import CacheSettings
 from service.resources.shared_memory import SharedMemory
@@ -147,6 +148,19 @@ def test_replaced_files_are_unmapped(sidecar: Sidecar) -> None:
     assert found(worker, 1) == []
 
 
+def test_idle_worker_maps_nothing(sidecar: Sidecar) -> None:
+    """A worker without lookups maps no new files: it would keep each one that is replaced."""
+    worker = sidecar.worker()
+    assert found(worker, 1) == [1]
+    before = mapped_files(sidecar.folder)
+
+    sidecar.fill(*range(2, 2_000))
+    worker.release()
+
+    assert set(mapped_files(sidecar.folder)) < set(before)
+    assert found(worker, 1, 1_999) == [1, 1_999]
+
+
 def test_files_removed_meanwhile_are_no_fault(sidecar: Sidecar) -> None:
     """While files of the map are removed, lookups go by the stream; then by the next map."""
     worker = sidecar.worker()
@@ -210,25 +224,86 @@ def test_dead_sidecar_is_read_until_its_lease_ends(sidecar: Sidecar) -> None:
         sidecar.worker()
 
 
-@pytest.mark.parametrize("is_relative", [True, False])
-def test_folder_is_found_next_to_the_socket(*, is_relative: bool) -> None:
-    """The folder that OPENED names may be relative to that of the socket, in the client's view."""
-    schema = DimensionSchema(KEY, pa.schema({"name": pa.utf8()}))
+class SharedDimension:
+    """The cache of one row, with the lease of a sidecar whose clock a test sets."""
+
+    def __init__(self, folder: Path) -> None:
+        self.clock = HandClock(100.0)
+        schema = DimensionSchema(KEY, pa.schema({"name": pa.utf8()}))
+        self.memory = SharedMemory(
+            folder / "cache" / "1", CacheDescription(schema, 0, SETTINGS), clock=self.clock
+        )
+        self.cache = RowCache(schema, SETTINGS, self.memory)
+        self.rows = pa.record_batch([pa.array(["Ada"])], schema=schema.columns)
+        self.keys = pa.record_batch([pa.array([7])], schema=KEY)
+        self.fill()
+        self.memory.extend_lease()
+
+    def fill(self) -> None:
+        """Cache the row."""
+        keys, every = canonical_keys(self.keys), np.ones(1, np.bool_)
+        self.cache.fill(keys, every, rows=self.rows, read_at=100.0, now=100.0)
+
+    def connection(self, folder: str) -> tuple[FakeSidecar, Connection]:
+        """A sidecar that offers the cache by this name of its folder, and a connection to it."""
+        fake = FakeSidecar(DIMENSIONS, Behaviour(cache=folder))
+        url = f"unix://{self.memory.folder.parent.parent}/s.sock"
+        return fake, Connection(fake.connect, url=url, timing=replace(NO_PAUSE, clock=self.clock))
+
+
+@pytest.fixture
+def shared() -> Iterator[SharedDimension]:
+    """A shared cache next to a socket."""
     with TemporaryDirectory(prefix="sidelook-", dir="/dev/shm") as name:
-        folder = Path(name) / "cache" / "1"
-        memory = SharedMemory(folder, CacheDescription(schema, 0, SETTINGS))
-        cache, now = RowCache(schema, SETTINGS, memory), time.monotonic()
-        keys = canonical_keys(pa.record_batch([pa.array([7])], schema=KEY))
-        rows = pa.record_batch([pa.array(["Ada"])], schema=schema.columns)
-        cache.fill(keys, np.ones(1, np.bool_), rows=rows, read_at=now, now=now)
-        memory.extend_lease()
-        fake = FakeSidecar(DIMENSIONS, Behaviour(cache="cache/1" if is_relative else str(folder)))
-        connection = Connection(fake.connect, url=f"unix://{name}/s.sock", timing=NO_PAUSE)
+        yield SharedDimension(Path(name))
 
-        channel = connection.open(REQUEST)
-        look_up(channel, 1, 7)
-        (answer,) = channel.answers(WAIT_S)
 
-        assert answer.answer.rows == rows
-        assert received(fake, frames.Lookup) == []
-        channel.close()
+@pytest.mark.parametrize("is_relative", [True, False])
+def test_folder_is_found_next_to_the_socket(shared: SharedDimension, *, is_relative: bool) -> None:
+    """The folder that OPENED names may be relative to that of the socket, in the client's view."""
+    fake, connection = shared.connection("cache/1" if is_relative else str(shared.memory.folder))
+
+    channel = connection.open(REQUEST)
+    look_up(channel, 1, 7)
+    (answer,) = channel.answers(WAIT_S)
+
+    assert answer.answer.rows == shared.rows
+    assert received(fake, frames.Lookup) == []
+    channel.close()
+
+
+def test_files_are_unmapped_after_a_gap_of_the_lease(shared: SharedDimension) -> None:
+    """A channel that uses the cache again after a gap still unmaps what is replaced."""
+    _, connection = shared.connection("cache/1")
+    channel = connection.open(REQUEST)
+    assert channel.cached(shared.keys) is not None
+    shared.clock.now_s += 2.5
+    connection._report_uses()
+    assert channel.cached(shared.keys) is None
+    shared.memory.extend_lease()
+    assert channel.cached(shared.keys) is not None
+
+    shared.cache.clear()
+    connection._report_uses()
+
+    assert [each for each in mapped_files(shared.memory.folder) if each.startswith("rows")] == []
+    channel.close()
+
+
+def test_visits_are_reported_without_answers(shared: SharedDimension) -> None:
+    """Rows that are too old for a channel count as visited, and their slots do not add up."""
+    fake, connection = shared.connection("cache/1")
+    request = replace(REQUEST, options=LookupOptions(max_age_ms=1_000))
+    channel = connection.open(request)
+    shared.clock.now_s += 0.5
+    shared.memory.extend_lease()
+    shared.clock.now_s += 0.55
+    shared.memory.extend_lease()
+
+    found = channel.cached(shared.keys)
+    channel.close()
+
+    assert found is not None
+    assert (found.size, found.visited.tolist()) == (0, [0])
+    (report,) = received(fake, frames.Cached)
+    assert (report.hits, np.frombuffer(report.visited, "<i4").tolist()) == (0, [0])

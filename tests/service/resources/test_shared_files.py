@@ -111,13 +111,13 @@ class Metered(SharedMemory):
     def zeros(self, count: int, kind: type[Number]) -> npt.NDArray[Number]:
         """See `CacheMemory`."""
         array = super().zeros(count, kind)
-        self.most_bytes = max(self.most_bytes, self.bytes)
+        self.most_bytes = max(self.most_bytes, self.file_bytes)
         return array
 
     def rows(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         """See `CacheMemory`."""
         stored = super().rows(rows)
-        self.most_bytes = max(self.most_bytes, self.bytes)
+        self.most_bytes = max(self.most_bytes, self.file_bytes)
         return stored
 
 

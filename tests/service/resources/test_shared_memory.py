@@ -138,7 +138,7 @@ def test_files_end_with_their_use(memory: SharedMemory) -> None:
     cache = RowCache(KIND.schema, SETTINGS, memory)
     for first in range(0, 2_000, 100):
         fill(cache, *range(first, first + 100))
-    before = memory.bytes
+    before = memory.file_bytes
 
     cache.clear()
 
@@ -146,7 +146,7 @@ def test_files_end_with_their_use(memory: SharedMemory) -> None:
     files = {each.name: each.stat().st_size for each in memory.folder.iterdir()}
     assert len(files) == 7  # the lease, the description, the map and four arrays
     sizes = [size for name, size in files.items() if name not in {"description", "map"}]
-    assert memory.bytes == sum(sizes) < before
+    assert memory.file_bytes == sum(sizes) < before
 
 
 def test_readers_find_what_is_cached(memory: SharedMemory, clock: HandClock) -> None:
@@ -207,6 +207,21 @@ def test_closed_cache_is_not_read(memory: SharedMemory, clock: HandClock) -> Non
     assert not memory.folder.exists()
     fill(cache, 2)
     assert KIND.found_at(cache, [1, 2], 100.0) == [KIND.row(1), KIND.row(2)]
+
+
+def test_closed_cache_keeps_no_file_open(tmp_path: Path) -> None:
+    """A schema change replaces a cache; nothing of the former one stays open."""
+    before = [*Path("/proc/self/fd").iterdir()]
+    for number in range(3):
+        description = CacheDescription(KIND.schema, 0, SETTINGS)
+        memory = SharedMemory(tmp_path / str(number), description)
+        fill(RowCache(KIND.schema, SETTINGS, memory), 1)
+        memory.close()
+        del memory
+
+    gc.collect()
+
+    assert len([*Path("/proc/self/fd").iterdir()]) == len(before)
 
 
 def test_full_file_system_ends_sharing_only(memory: SharedMemory, clock: HandClock) -> None:
