@@ -58,7 +58,8 @@ class Metric:
 
 LOOKUPS = Metric(
     "sidelook_lookups_total",
-    "Keys looked up, by outcome: all keys of an HTTP request, distinct keys of a stream's batch.",
+    "Keys looked up, by outcome: all keys of an HTTP request, distinct keys of a stream's batch,"
+    " each record in shared memory.",
     (Label.DIMENSION, Label.OUTCOME),
 )
 LOOKUP_SECONDS = Metric(
