@@ -42,10 +42,13 @@ def run(race: Race, is_over: Callable[[Integers], bool], faults: Mapping[str, st
         try:
             until(lambda: numbers[Counter.CHANGES] > 0 or runs[0].done())
             runs += [processes.submit(read, race, each, faults) for each in range(READERS)]
-            until(
-                lambda: is_over(np.sum(counts, axis=0)) or any(each.done() for each in runs),
-                within_s=WITHIN_S,
-            )
+
+            def has_ended() -> bool:
+                # The writer removes the files at the end: each reader must have opened them.
+                have_begun = all(count[ReaderCount.PROBED] for count in counts)
+                return have_begun and is_over(np.sum(counts, axis=0))
+
+            until(lambda: has_ended() or any(each.done() for each in runs), within_s=WITHIN_S)
         finally:
             numbers[Counter.IS_OVER] = 1
         for each in runs:
