@@ -296,11 +296,9 @@ def _targets(
     ratio = runs["four"].per_second / runs["widen"].per_second
     reason = (
         "the workers take {four:,.0f} ns per record and lookup, and those of `widen` {widen:,.0f}"
-    ).format_map({name: _worker_ns(runs[name]) / len(ROWS) for name in ("four", "widen")})
+    ).format_map(
+        {name: runs[name].cpu_ns("Python workers") / len(ROWS) for name in ("four", "widen")}
+    )
     yield Target(
         "four lookups in one pass, warm: rate against `widen`", ratio, 0.85, miss_reason=reason
     )
-
-
-def _worker_ns(rate: Rate) -> float:
-    return rate.cpu_s("Python workers") / rate.events * 1e9

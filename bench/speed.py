@@ -235,8 +235,7 @@ def _rate_table(keys: str, rates: Mapping[str, Rate]) -> FigureTable:
 
 def _cpu_table(keys: str, rates: Mapping[str, Rate]) -> FigureTable:
     rows = [
-        [name, *(f"{rate.cpu_s(kind) / rate.events * 1e9:,.0f}" for kind in KINDS)]
-        for name, rate in rates.items()
+        [name, *(f"{rate.cpu_ns(kind):,.0f}" for kind in KINDS)] for name, rate in rates.items()
     ]
     title = f"warm, {_KEY_NAMES[keys]}: processor time, ns per record"
     return FigureTable(title, ["contender", *KINDS], rows)
@@ -258,7 +257,7 @@ def _targets(rates: Rates) -> Iterator[Target]:
                 yield Target(
                     f"{what}: rate against `{reference}`", ratio, limit, miss_reason=reason
                 )
-            sidecar_ns = found[name].cpu_s("sidecar") / found[name].events * 1e9
+            sidecar_ns = found[name].cpu_ns("sidecar")
             yield Target(
                 f"{what}: CPU of the sidecar, ns per record", sidecar_ns, 5.0, is_at_least=False
             )
@@ -278,9 +277,7 @@ def _targets(rates: Rates) -> Iterator[Target]:
 
 
 def _worker_reason(rates: Mapping[str, Rate], name: str) -> str:
-    own, reference = (
-        rates[each].cpu_s("Python workers") / rates[each].events * 1e9 for each in (name, REFERENCE)
-    )
+    own, reference = (rates[each].cpu_ns("Python workers") for each in (name, REFERENCE))
     return (
         f"the Python workers take {own:,.0f} ns per record, and those of `widen` {reference:,.0f}:"
         " a lookup hashes the key, finds its row in memory that other processes change, and checks"

@@ -93,6 +93,10 @@ class Rate:
         counted = self.spent[-len(self.timing.seconds) :]
         return statistics.median(each[kind] for each in counted)
 
+    def cpu_ns(self, kind: str) -> float:
+        """Return the same for each event, in nanoseconds."""
+        return self.cpu_s(kind) / self.events * 1e9
+
 
 def postmaster(dsn: str) -> psutil.Process:
     """Return the main process of the server on this machine."""

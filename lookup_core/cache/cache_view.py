@@ -122,10 +122,10 @@ class CacheReader:
         else:
             rows = entries.verified(is_fresh & ~is_negative, names, is_negative=False)
             missing = entries.verified(is_fresh & is_negative, (), is_negative=True)
-        is_visited = view.states.visits(words) < MAX_VISITS
+        counts = view.states.visits(words) < MAX_VISITS
         visited = slots[:0]
-        if np.count_nonzero(is_visited):  # else their visits are known: the usual case
-            visited = slots.take(rows.places[is_visited.take(rows.places)])
+        if np.count_nonzero(counts):  # usually, no further visit counts
+            visited = slots.take(rows.places[counts.take(rows.places)])
         return Found(rows, missing, visited)
 
 

@@ -9,6 +9,7 @@ import os
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -95,27 +96,24 @@ class SharedCache:
             is_current = self.has_lease and self._map == self._counts.item(LeaseField.MAP)
             if is_current or not self._arrays:
                 return
-            files = self._files_now() if self.has_lease else None
-            arrays = set() if files is None else {*files.arrays}
-            segments = set() if files is None else {each.name for each in files.segments}
+            in_use: set[str] = set()
+            if self.has_lease:
+                with suppress(OSError):  # as if no file were in use
+                    files = self._files_in_use()
+                    in_use = {*files.arrays, *(each.name for each in files.segments)}
             self._map, self._reader = 0, None
-            self._arrays = {name: each for name, each in self._arrays.items() if name in arrays}
-            self._segments = {
-                name: each for name, each in self._segments.items() if name in segments
-            }
+            self._arrays = {name: each for name, each in self._arrays.items() if name in in_use}
+            self._segments = {name: each for name, each in self._segments.items() if name in in_use}
 
-    def _files_now(self) -> CacheMap | None:
-        """The files in use; None if they cannot be read."""
-        try:
-            return CacheMap.decoded((self._folder / MAP_FILE).read_bytes())
-        except OSError:
-            return None
+    def _files_in_use(self) -> CacheMap:
+        """Raises OSError if the map cannot be read."""
+        return CacheMap.decoded((self._folder / MAP_FILE).read_bytes())
 
     def _map_files(self) -> None:
         # The number before the map: if the map is newer, it is read again next time.
         number, self._reader = self._counts.item(LeaseField.MAP), None
         try:
-            files = CacheMap.decoded((self._folder / MAP_FILE).read_bytes())
+            files = self._files_in_use()
             self._arrays = {
                 name: self._arrays.get(name) or _mapped(self._folder / name)
                 for name in files.arrays
