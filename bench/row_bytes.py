@@ -96,7 +96,9 @@ def _cached_rows(rows: int, *, is_roomy: bool) -> CachedRows:
     settings = CacheSettings(max_bytes=max_bytes)
     with TemporaryDirectory(dir=SHARED_MEMORY) as folder:
         description = CacheDescription(schema, SEED, settings)
-        cache = RowCache(schema, settings, SharedMemory(Path(folder) / "cache", description))
+        cache = RowCache(
+            schema, settings, SharedMemory("customers", Path(folder) / "cache", description)
+        )
         for batch in table.to_batches(BATCH_ROWS):
             _fill(cache, batch, schema)
         process_bytes = memory.read().resident_bytes - before_bytes

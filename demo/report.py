@@ -79,7 +79,9 @@ def report(console: Console, enriched: pa.Table, totals: Sequence[Totals]) -> No
         console.print(table)
         console.print(*legend, sep="\n")
     shared, keys = (sum(each) for each in zip(*map(_keys, totals), strict=True))
-    console.print(f"{shared:,} of {keys:,} keys were looked up in shared memory, without a message")
+    console.print(
+        f"{shared:,} of {keys:,} lookups read shared memory; the others were sent to the sidecar"
+    )
     console.print()
 
 

@@ -50,6 +50,7 @@ class SharedStatistics:
     """The shared memory of one cache, and its use by workers."""
 
     why_private: str | None = "there is no cache yet"  # None: workers may read it
+    folder: str | None = None  # of its files, absolute, or relative to that of the socket
     bytes: int = 0  # of its files
     keys: int = 0  # that workers looked up in it
 

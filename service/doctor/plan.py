@@ -22,6 +22,7 @@ from service.doctor.finding import Finding, Subject
 from service.doctor.sidecar.configuration_check import CHECK, CacheMemory, check_configuration
 from service.doctor.sidecar.process_limits_check import check_process_limits
 from service.doctor.sidecar.secrets_check import check_certificate, check_secrets
+from service.doctor.sidecar.sharing_check import check_shared_memory
 from service.doctor.sidecar.sidecar_check import SidecarGet, check_sidecar
 from service.doctor.sidecar.socket_check import check_socket
 
@@ -106,6 +107,7 @@ def plan(
         first += _sidecar_checks(sidecar, settings)
     if configured is not None and settings is not None:
         first.append(Check(Subject("secrets", "files"), partial(check_secrets, settings=settings)))
+        first += _shared_memory_checks(settings, is_sidecar_checked=sidecar is not None)
         if (tls := settings.listen.tls) is not None:
             inspect_tls = partial(check_certificate, tls=tls)
             first.append(Check(Subject("tls", str(tls.cert_file)), inspect_tls))
@@ -141,6 +143,7 @@ def _sidecar_checks(sidecar: RunningSidecar | Check, settings: Settings | None) 
         inspect = partial(
             check_sidecar,
             get=sidecar.get,
+            socket=sidecar.socket,
             configured=None if settings is None else tuple(settings.dimensions),
             token_origin=sidecar.token_origin,
         )
@@ -149,6 +152,18 @@ def _sidecar_checks(sidecar: RunningSidecar | Check, settings: Settings | None) 
     yield Check(
         Subject("limits", "control group"), partial(check_process_limits, memory_bytes=memory_bytes)
     )
+
+
+def _shared_memory_checks(settings: Settings, *, is_sidecar_checked: bool) -> Iterator[Check]:
+    socket, needed_bytes = settings.listen.unix, SidecarNeeds.of(settings).shared_bytes
+    if socket is not None and needed_bytes:
+        inspect = partial(
+            check_shared_memory,
+            socket=socket,
+            needed_bytes=needed_bytes,
+            is_sidecar_checked=is_sidecar_checked,
+        )
+        yield Check(Subject("shared memory", str(socket.parent)), inspect)
 
 
 def _table_checks(databases: Sequence[Database], file: Path, settings: Settings) -> Iterator[Check]:

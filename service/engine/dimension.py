@@ -203,10 +203,7 @@ class Dimension:
     @property
     def shared_folder(self) -> str | None:
         """The folder of its shared cache, as clients know it; None if it is not shared."""
-        memory = None if self._runner is None else self._runner.memory
-        if memory is None or memory.why_private:
-            return None
-        return self._parts.shared_caches.offered(memory)
+        return None if self._runner is None else self._runner.shared_folder
 
     def on_cached(self, outcomes: Mapping[Outcome, int], visited: Slots) -> None:
         """Count lookups that readers of the shared cache have answered, and their visits."""

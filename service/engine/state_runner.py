@@ -177,12 +177,22 @@ class StateRunner:
         statistics, memory = self.state.statistics(), self.memory
         if memory is not None:
             shared = replace(
-                statistics.shared, why_private=memory.why_private, bytes=memory.file_bytes
+                statistics.shared,
+                why_private=memory.why_private,
+                folder=self.shared_folder,
+                bytes=memory.file_bytes,
             )
         else:
             why = _why_private(self.settings.cache) or self._parts.shared_caches.why_private
             shared = replace(statistics.shared, why_private=why)
         return replace(statistics, shared=shared)
+
+    @property
+    def shared_folder(self) -> str | None:
+        """The folder of the shared cache, as clients know it; None if it is not shared."""
+        if self.memory is None or self.memory.why_private is not None:
+            return None
+        return self._parts.shared_caches.offered(self.memory)
 
     def close(self) -> None:
         """Let no reader use the shared cache any more."""
@@ -340,7 +350,7 @@ def _has_stale_rows(answer: Answer) -> bool:
 def _why_private(cache: CacheSettings) -> str | None:
     """Why the settings keep workers from the cache; None if they do not."""
     if cache.mode is CacheMode.NONE:
-        return "cache.mode none keeps no rows"
+        return "cache.mode is none"
     return "cache.share is off" if cache.share is CacheShare.OFF else None
 
 
@@ -351,4 +361,5 @@ def _shared_memory(schema: DimensionSchema, seed: int, parts: RunnerParts) -> Sh
     default = None
     if settings.default is not None:
         default = default_row(settings.default, schema.columns)
-    return parts.shared_caches.new(CacheDescription(schema, seed, settings.cache, default))
+    description = CacheDescription(schema, seed, settings.cache, default)
+    return parts.shared_caches.new(settings.name, description)

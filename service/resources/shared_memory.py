@@ -44,7 +44,7 @@ log = structlog.get_logger()
 
 Number = TypeVar("Number", bound=np.generic)
 
-FOLDER = "cache"  # next to the Unix socket
+_FOLDER = "cache"  # next to the Unix socket
 _FOLDER_MODE = 0o750
 _FILE_MODE = 0o640
 _LOCK_FILE = "lock"
@@ -59,9 +59,7 @@ class SharedCaches:
     A process that ends without cleaning up leaves its folder, which the next one removes.
     """
 
-    def __init__(
-        self, parent: Path | None, *, why_private: str = "no Unix socket is configured"
-    ) -> None:
+    def __init__(self, parent: Path | None, *, why_private: str = "listen.unix is null") -> None:
         """Without `parent`, nothing is shared, for this reason."""
         self._parent = parent
         self.why_private = why_private
@@ -74,19 +72,15 @@ class SharedCaches:
 
     @classmethod
     def beside(cls, socket: Path | None) -> "SharedCaches":
-        """Those of a sidecar with this Unix socket: in its folder, or in /dev/shm.
-
-        Only a file system in memory is used, because pages of others are written to a disk.
-        """
+        """Those of a sidecar with this Unix socket, at `shared_place`."""
         if socket is None:  # no reader is on this machine, as far as is known
             return cls(None)
-        candidates = (socket.parent / FOLDER, SHARED_MEMORY / f"sidelook-{os.getuid()}")
-        found = next((each for each in candidates if _is_in_memory(each.parent)), None)
-        parents = " nor ".join(str(each.parent) for each in candidates)
-        reason = f"neither {parents} is a tmpfs; mount one at {socket.parent}"
-        if found is None:
-            log.warning("cache.not_shared", reason=reason)
-        caches = cls(found, why_private=reason)
+        place = shared_place(socket)
+        if isinstance(place, str):
+            log.warning("cache.not_shared", reason=place)
+            caches = cls(None, why_private=place)
+        else:
+            caches = cls(place.folder)
         caches.base = socket.parent
         return caches
 
@@ -96,15 +90,16 @@ class SharedCaches:
             return str(cache.folder)
         return str(cache.folder.relative_to(self.base))
 
-    def new(self, description: CacheDescription) -> "SharedMemory | None":
-        """A cache; None, with a log line, if it cannot be shared."""
+    def new(self, dimension: str, description: CacheDescription) -> "SharedMemory | None":
+        """The cache of a dimension; None, with a log line, if it cannot be shared."""
         if self._parent is None:
             return None
         try:
-            cache = SharedMemory(self._own_folder() / str(next(self._numbers)), description)
+            folder = self._own_folder() / str(next(self._numbers))
+            cache = SharedMemory(dimension, folder, description)
         except OSError as error:
             self.why_private = _reason(error, self._parent)
-            log.warning("cache.not_shared", reason=self.why_private)
+            log.warning("cache.not_shared", dimension=dimension, reason=self.why_private)
             return None
         self._caches.append(cache)
         return cache
@@ -154,26 +149,59 @@ class SharedCaches:
         return self._folder
 
 
+@dataclass(frozen=True, slots=True)
+class SharedPlace:
+    """The folder of the shared caches of a sidecar, and its file system."""
+
+    folder: Path
+    mount: Path
+    bytes: int  # of the file system; 0: no bound
+
+
+def shared_place(socket: Path) -> SharedPlace | str:
+    """Where a sidecar with this Unix socket shares: in its folder, or in /dev/shm; or why nowhere.
+
+    Only a file system in memory is used, because pages of others are written to a disk.
+    """
+    candidates = (socket.parent / _FOLDER, SHARED_MEMORY / f"sidelook-{os.getuid()}")
+    for each in candidates:
+        mount = _tmpfs(each.parent)
+        if mount is not None:
+            return SharedPlace(each, mount, _size(mount))
+    parents = " nor ".join(str(each.parent) for each in candidates)
+    return f"neither {parents} is a tmpfs; mount one at {socket.parent}"
+
+
+def _size(mount: Path) -> int:
+    status = os.statvfs(mount)
+    return status.f_blocks * status.f_frsize
+
+
 def _reason(error: OSError, folder: Path) -> str:
     """Why nothing is shared in this folder, and the remedy."""
     if error.errno == errno.ENOSPC:
-        return f"the tmpfs of {folder} is full; raise its size (sizeLimit), and restart the sidecar"
+        mount = _tmpfs(folder) or folder
+        what = f"the tmpfs {mount} ({_size(mount) / 2**20:g} MiB) is full"
+        return f"{what}; raise its size (in a pod, sizeLimit of its volume); restart the sidecar"
     if error.errno == errno.EPERM:
         return f"{folder}: {error.strerror}; remove it, and restart the sidecar"
     what = f"{folder} cannot be written: {error.strerror}"
     return f"{what}; make it writable for the sidecar, and restart it"
 
 
-def _is_in_memory(folder: Path) -> bool:
-    """Whether an existing folder is in a tmpfs."""
+def _tmpfs(folder: Path) -> Path | None:
+    """Where the tmpfs of an existing folder is mounted; None if another file system has it."""
     try:
         mounts = [line.split() for line in Path("/proc/self/mounts").read_text().splitlines()]
     except OSError:  # a chroot without /proc
-        return False
+        return None
     within = [
-        (len(path), kind) for _, path, kind, *_ in mounts if folder.resolve().is_relative_to(path)
+        (len(path), path, kind)
+        for _, path, kind, *_ in mounts
+        if folder.resolve().is_relative_to(path)
     ]
-    return folder.is_dir() and max(within, default=(0, ""))[1] == "tmpfs"
+    _, path, kind = max(within, default=(0, "", ""))
+    return Path(path) if folder.is_dir() and kind == "tmpfs" else None
 
 
 def _check_owner(folder: Path) -> None:
@@ -220,6 +248,7 @@ class SharedMemory:
 
     def __init__(
         self,
+        dimension: str,
         folder: Path,
         description: CacheDescription,
         *,
@@ -228,6 +257,7 @@ class SharedMemory:
         """Raises OSError if the folder exists, or cannot be created."""
         folder.mkdir(mode=_FOLDER_MODE, parents=True)
         self.folder = folder
+        self._dimension = dimension
         self._files = _Files(folder)
         self.why_private: str | None = None  # while it is shared
         self._is_allowed = True
@@ -372,7 +402,7 @@ class SharedMemory:
     def _end(self, error: OSError) -> None:
         self.why_private = _reason(error, self.folder)
         self.end_lease()
-        log.warning("cache.sharing_ended", reason=self.why_private)
+        log.warning("cache.sharing_ended", dimension=self._dimension, reason=self.why_private)
 
 
 @dataclass(slots=True)

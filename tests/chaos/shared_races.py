@@ -103,7 +103,7 @@ class Race:
 
 def write(race: Race) -> None:
     """Fill, invalidate and evict until the race is over."""
-    memory = SharedMemory(race.cache, CacheDescription(race.schema, 0, SETTINGS))
+    memory = SharedMemory("customers", race.cache, CacheDescription(race.schema, 0, SETTINGS))
     cache = RowCache(race.schema, SETTINGS, memory)
     cache._entries.rows._address_count = ADDRESSES
     keys, least, fence = race.keys(), race.numbers(), LockFence(threading.Lock())

@@ -47,7 +47,7 @@ class Sidecar:
         self.clock = HandClock(100.0)
         self.folder = folder
         description = CacheDescription(KIND.schema, 0, SETTINGS)
-        self.memory = SharedMemory(folder, description, clock=self.clock)
+        self.memory = SharedMemory("customers", folder, description, clock=self.clock)
         self.cache = RowCache(KIND.schema, SETTINGS, self.memory)
         self.fill(1)
         self.memory.extend_lease()
@@ -231,7 +231,10 @@ class SharedDimension:
         self.clock = HandClock(100.0)
         schema = DimensionSchema(KEY, pa.schema({"name": pa.utf8()}))
         self.memory = SharedMemory(
-            folder / "cache" / "1", CacheDescription(schema, 0, SETTINGS), clock=self.clock
+            "customers",
+            folder / "cache" / "1",
+            CacheDescription(schema, 0, SETTINGS),
+            clock=self.clock,
         )
         self.cache = RowCache(schema, SETTINGS, self.memory)
         self.rows = pa.record_batch([pa.array(["Ada"])], schema=schema.columns)

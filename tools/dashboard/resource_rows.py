@@ -216,8 +216,9 @@ CACHES = Row(
             ),
         ),
         Panel(
-            "In shared memory",
-            "Share of the lookups that workers did in shared memory, without the sidecar.",
+            "From shared memory",
+            "Share of the lookups that workers did in shared memory. There each record counts; "
+            "in a batch sent to the sidecar, each distinct key.",
             "percentunit",
             (
                 Query(

@@ -16,12 +16,14 @@ from collections.abc import (
 )
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 from lookup_core.errors import ErrorCode, SidecarUnreachable
 from service.doctor.clock_skew import ClockReading, clock_findings
 from service.doctor.finding import Finding, Subject
+from service.doctor.sidecar.sharing_check import read_cache, sharing_finding
 from service.version import own_version
 
 _UNAUTHORIZED_REMEDY = (  # for every listener, the Unix socket included
@@ -72,13 +74,15 @@ async def check_sidecar(
     subject: Subject,
     *,
     get: SidecarGet,
+    socket: Path | None = None,
     configured: Collection[str] | None = None,
     token_origin: str | None = None,
 ) -> AsyncGenerator[Finding, None]:
     """Yield readiness, version, clock and dimensions of the sidecar at an endpoint.
 
-    `configured` names the dimensions of the configuration, if there is one; `token_origin` is the
-    option or setting that names the token's file.
+    `socket` is its Unix socket, if it is on this machine; `configured` names the dimensions of the
+    configuration, if there is one; `token_origin` is the option or setting that names the token's
+    file.
     """
     sent_s = time.time()
     try:
@@ -110,7 +114,7 @@ async def check_sidecar(
     waiting = [name for name, each in responses.items() if not is_ready(each)]
     yield readiness_finding(subject, live, ready, waiting=waiting)
     for name, response in responses.items():
-        for finding in dimension_findings(Subject("sidecar", name), response):
+        for finding in dimension_findings(Subject("sidecar", name), response, socket):
             yield finding
 
 
@@ -173,8 +177,10 @@ def name_findings(
         )
 
 
-def dimension_findings(subject: Subject, response: SidecarResponse) -> Iterator[Finding]:
-    """Yield the health that the sidecar reports for one dimension."""
+def dimension_findings(
+    subject: Subject, response: SidecarResponse, socket: Path | None = None
+) -> Iterator[Finding]:
+    """Yield the health that the sidecar reports for one dimension, and whether it is shared."""
     if not response.is_ok:
         yield subject.error(f"is unavailable: {response.refusal}", _REMEDIES["unavailable"])
         return
@@ -186,16 +192,8 @@ def dimension_findings(subject: Subject, response: SidecarResponse) -> Iterator[
         yield found(what, remedy or _REMEDIES.get(code, "see the findings of its backend"))
     if not reasons:
         yield subject.ok("is available")
-    yield from _sharing_findings(subject, response)
-
-
-def _sharing_findings(subject: Subject, response: SidecarResponse) -> Iterator[Finding]:
     shared = response.fields.get("cache", {}).get("shared")
-    if shared is None:  # an older sidecar
-        return
-    if shared["why_private"] is None:
-        yield subject.ok("workers on its machine may read its cache in shared memory")
-        return
-    why, _, remedy = shared["why_private"].partition("; ")
-    text = f"workers use the socket only, not the cache itself: {why}"
-    yield subject.warning(text, remedy) if remedy else subject.ok(text)
+    if shared is not None:  # else an older sidecar
+        folder = shared.get("folder")
+        reading = None if socket is None or folder is None else read_cache(socket.parent / folder)
+        yield sharing_finding(subject, shared, reading)

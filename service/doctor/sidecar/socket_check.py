@@ -1,4 +1,4 @@
-"""Unix socket check: existence, permissions, listener, lock, and the shared caches next to it.
+"""Unix socket check: existence, permissions, listener and lock.
 
 Read-only: it connects to the socket, but sends no request and does not take the lock.
 """
@@ -12,21 +12,10 @@ from collections.abc import AsyncGenerator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from lookup_core.cache.shared_layout import LEASE_FILE
 from service.doctor.finding import Finding, Subject
-from service.resources.shared_memory import FOLDER
 
 MODE = 0o660  # owner and group
 _CONNECT_TIMEOUT_S = 2.0
-
-
-@dataclass(frozen=True, slots=True)
-class CacheFolder:
-    """The folder of the shared caches, and why this process cannot read them."""
-
-    path: Path
-    group: int
-    read_errno: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +30,6 @@ class SocketFacts:
     me: tuple[int, tuple[int, ...]] = (0, (0,))  # uid and gids of this process
     connect_errno: int | None = None  # None: a process listens
     lock_holder: int | None = None  # process that holds the lock; None: unknown or free
-    caches: CacheFolder | None = None  # None: nothing is shared
 
 
 async def check_socket(
@@ -69,8 +57,6 @@ def socket_findings(subject: Subject, facts: SocketFacts) -> Iterator[Finding]:
     else:
         yield from _permission_findings(subject, facts, facts.mode & 0o777)
         yield _listener_finding(subject, facts, facts.mode & 0o777)
-        if facts.connect_errno is None and facts.caches is not None:
-            yield _cache_finding(subject, facts.caches, facts.me)
 
 
 def _listener_finding(subject: Subject, facts: SocketFacts, mode: int) -> Finding:
@@ -89,19 +75,6 @@ def _listener_finding(subject: Subject, facts: SocketFacts, mode: int) -> Findin
         f"{os.strerror(facts.connect_errno)}",
         f"run both containers as uid {owner_uid} or in group {owner_gid} "
         "(runAsUser, runAsGroup, fsGroup)",
-    )
-
-
-def _cache_finding(
-    subject: Subject, caches: CacheFolder, me: tuple[int, tuple[int, ...]]
-) -> Finding:
-    if caches.read_errno is None:
-        return subject.ok(f"this process may read the shared caches in {caches.path}")
-    uid, gids = me
-    return subject.warning(
-        f"the shared caches in {caches.path} cannot be read by uid {uid}, gids "
-        f"{', '.join(map(str, gids))}: {os.strerror(caches.read_errno)}; lookups use the socket",
-        f"run both containers in group {caches.group} (runAsGroup, fsGroup)",
     )
 
 
@@ -149,30 +122,7 @@ def read_socket(path: Path, root: Path = Path("/")) -> SocketFacts:
         me=me,
         connect_errno=refusal,
         lock_holder=_lock_holder(Path(f"{path}.lock"), root),
-        caches=_shared_caches(folder / FOLDER),
     )
-
-
-def _shared_caches(folder: Path) -> CacheFolder | None:
-    try:
-        group = folder.stat().st_gid
-    except OSError:
-        return None
-    return CacheFolder(folder, group, _read_leases(folder))
-
-
-def _read_leases(folder: Path) -> int | None:
-    """Read the lease of each cache, as a worker does; returns the error."""
-    try:
-        processes = list(folder.iterdir())
-        caches = [each for process in processes for each in process.iterdir() if each.is_dir()]
-        for cache in caches:
-            (cache / LEASE_FILE).read_bytes()
-    except FileNotFoundError:  # its sidecar ends
-        return None
-    except OSError as error:
-        return error.errno
-    return None
 
 
 def _connect(path: Path) -> int | None:

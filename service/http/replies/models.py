@@ -102,6 +102,10 @@ class SharedCache(Reply):
     """The cache in shared memory, which workers on the same machine read themselves."""
 
     why_private: str | None = Field(description="Why they do not; null if they may.")
+    folder: str | None = Field(
+        description="Of its files: absolute, or relative to the folder of the Unix socket; null if "
+        "they may not read it."
+    )
     bytes: Count = Field(description="Of its files.")
     keys: Count = Field(description="That workers looked up in it.")
 

@@ -39,7 +39,7 @@ _ANSWERS = parsed("""
 DIMENSION:
   {name: airports, unavailable: null, lookups: {hit: 4, stale: 2, missing: 3, error: 0},
   cache: {mode: partial, rows: 1234, bytes: 1048576, max_bytes: 268435456,
-  shared: {why_private: null, bytes: 2097152, keys: 5678}},
+  shared: {why_private: null, folder: cache/1, bytes: 2097152, keys: 5678}},
   freshness: {feed: {state: live, last_error: null}, load: null},
   backend: {queries: 3, batch_keys: 4000, queries_in_flight: 1, concurrency_limit: 8,
   breaker: closed, queued_keys: 5}, waiting_keys: 7, recent_errors: []}
@@ -75,7 +75,8 @@ CHANNEL: dict[str, Any] = _ANSWERS["CHANNEL"]
 STATUS: dict[str, Any] = _ANSWERS["STATUS"] | {"dimensions": [DIMENSION], "channels": [CHANNEL]}
 _IDLE: dict[str, Any] = _ANSWERS["IDLE"] | {
     "backend": DIMENSION["backend"] | {"breaker": "half_open"},
-    "cache": DIMENSION["cache"] | {"shared": {"why_private": "/s is full; raise it"}},
+    "cache": DIMENSION["cache"]
+    | {"shared": {"why_private": "/s is full; raise it", "folder": None}},
     "recent_errors": [
         ERROR | {"code": "timeout", "last_ago_s": 1.0, "keys": 1, "queries": 0},
         *(ERROR | {"last_ago_s": seconds} for seconds in (600.0, 600.1)),

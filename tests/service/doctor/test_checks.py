@@ -7,6 +7,7 @@ import asyncio
 import errno
 import os
 import socket
+import tempfile
 import time
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, replace
@@ -51,8 +52,9 @@ from service.doctor.sidecar.secrets_check import (
     read_secret_facts,
     secret_files,
 )
+from service.doctor.sidecar.sharing_check import check_shared_memory, read_cache
 from service.doctor.sidecar.sidecar_check import SidecarResponse, check_sidecar
-from service.doctor.sidecar.socket_check import CacheFolder, check_socket, read_socket
+from service.doctor.sidecar.socket_check import check_socket, read_socket
 from service.version import own_version
 from tests.service.config.configuration import CHANGELOG, MINIMAL, dimension, table
 from tests.service.doctor.findings import SUBJECT, gathered, texts
@@ -91,22 +93,40 @@ async def test_served_socket_is_well(tmp_path: Path) -> None:
         assert await found(check_socket(SUBJECT, path)) == [f"ok: {served}"]
 
 
-def test_shared_caches_are_read(tmp_path: Path) -> None:
-    """A process tries what a worker does: it reads the lease of each cache next to the socket."""
-    path, folder = tmp_path / "s.sock", tmp_path / "cache"
-    absent = read_socket(path).caches
-    lease = folder / "process" / "1" / "lease"
-    lease.parent.mkdir(parents=True)
-    (folder / "process" / "lock").touch(mode=0o600)
-    ending = read_socket(path).caches
+def test_shared_cache_is_read(tmp_path: Path) -> None:
+    """A process tries what a worker does: it reads the lease; the folder may be missing."""
+    lease = tmp_path / "lease"
     lease.write_bytes(b"")
-    readable = read_socket(path).caches
+    readable, missing = read_cache(tmp_path), read_cache(tmp_path / "gone")
     lease.unlink()
     lease.symlink_to(lease)
 
-    assert absent is None
-    assert ending == readable == CacheFolder(folder, folder.stat().st_gid)
-    assert read_socket(path).caches == CacheFolder(folder, folder.stat().st_gid, errno.ELOOP)
+    assert (readable.errno, readable.group) == (None, tmp_path.stat().st_gid)
+    assert (missing.errno, missing.group) == (errno.ENOENT, readable.group)
+    assert read_cache(tmp_path).errno == errno.ELOOP
+
+
+async def test_place_of_shared_caches_is_checked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a tmpfs a sidecar that runs says so itself; a folder may be on another machine."""
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as near:
+        fits, large = [
+            await found(
+                check_shared_memory(SUBJECT, Path(near) / "s", size, is_sidecar_checked=True)
+            )
+            for size in (2**20, 2**60)
+        ]
+    monkeypatch.setattr("service.resources.shared_memory.SHARED_MEMORY", Path("/proc"))
+    alone, beside = [
+        await found(check_shared_memory(SUBJECT, Path("/proc/s"), 1, is_sidecar_checked=checked))
+        for checked in (False, True)
+    ]
+    far, _ = await found(check_shared_memory(SUBJECT, Path("/no/s"), 1, is_sidecar_checked=True))
+
+    assert fits == ["ok: the tmpfs /dev/shm can hold the shared caches, up to 1MiB"]
+    assert large[0].startswith("warning: the tmpfs /dev/shm has ")
+    reason = "warning: caches will not be shared: neither /proc nor /proc is a tmpfs"
+    assert (alone, beside) == ([reason, "  → mount one at /proc"], [])
+    assert far.startswith("skipped: the folder does not exist here")
 
 
 def test_unserved_sockets_are_read(tmp_path: Path) -> None:

@@ -48,6 +48,7 @@ from service.doctor.sidecar.process_limits_check import (
     memory_finding,
 )
 from service.doctor.sidecar.secrets_check import SecretFacts, expiry_finding, secret_findings
+from service.doctor.sidecar.sharing_check import CacheReading, place_finding, sharing_finding
 from service.doctor.sidecar.sidecar_check import (
     SidecarResponse,
     dimension_findings,
@@ -57,7 +58,8 @@ from service.doctor.sidecar.sidecar_check import (
     unreachable_finding,
     version_finding,
 )
-from service.doctor.sidecar.socket_check import CacheFolder, SocketFacts, socket_findings
+from service.doctor.sidecar.socket_check import SocketFacts, socket_findings
+from service.resources.shared_memory import SharedPlace
 from tests.service.case_tables import cases
 from tests.service.config.configuration import parsed
 from tests.service.doctor.findings import SUBJECT, texts
@@ -127,10 +129,15 @@ def of_sockets(**facts: Facts) -> Findings:
         facts["mode"] |= facts.pop("kind", stat.S_IFSOCK)
     if "connect_errno" in facts:
         facts["connect_errno"] = getattr(errno, facts["connect_errno"])
-    if "caches" in facts:
-        refusal = facts["caches"] and getattr(errno, facts["caches"])
-        facts["caches"] = CacheFolder(Path("/run/s/cache"), 185, refusal)
     return socket_findings(SUBJECT, replace(SOCKET, **facts))
+
+
+def of_sharing(why: str | None = None, *, is_near: bool = True, **reading: Facts) -> Findings:
+    """A cache with this reason not to be shared, and an attempt to read it."""
+    if "errno" in reading:
+        reading["errno"] = getattr(errno, reading["errno"])
+    attempt = CacheReading(Path("/run/s/cache/1"), group=185, **reading) if is_near else None
+    return sharing_finding(SUBJECT, {"why_private": why, "keys": 5678}, attempt)
 
 
 def of_life(
@@ -213,6 +220,10 @@ FUNCTIONS: dict[str, Callable[..., Findings]] = {
     "isolation": of_isolation,
     "clusters": lambda version: cluster_finding(SUBJECT, tuple(version)),
     "overrides": of_overrides,
+    "sharing": of_sharing,
+    "places": lambda mebibytes, needed: place_finding(
+        SUBJECT, SharedPlace(Path("/run/s/cache"), Path("/run"), mebibytes * MIB), needed * MIB
+    ),
     "configurations": of_configurations,
 }
 

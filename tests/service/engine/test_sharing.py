@@ -32,7 +32,7 @@ async def statistics_with(cache: CacheSettings, caches: SharedCaches) -> Dimensi
     [
         (SHARED, None),
         (replace(SHARED, share=CacheShare.OFF), "cache.share is off"),
-        (replace(SHARED, mode=CacheMode.NONE), "cache.mode none keeps no rows"),
+        (replace(SHARED, mode=CacheMode.NONE), "cache.mode is none"),
     ],
     ids=["shared", "off", "no rows"],
 )

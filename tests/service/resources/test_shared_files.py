@@ -46,7 +46,7 @@ def description(max_bytes: int, kind: CacheKind = NUMBERS) -> CacheDescription:
 
 def shared(folder: Path) -> SharedMemory:
     """A shared cache next to a socket in this folder, with a row."""
-    memory = SharedCaches.beside(folder / "s.sock").new(description(MIB))
+    memory = SharedCaches.beside(folder / "s.sock").new("customers", description(MIB))
     assert memory is not None
     NUMBERS.fill(RowCache(NUMBERS.schema, CacheSettings(max_bytes=MIB), memory), [1], now=0.0)
     return memory
@@ -125,7 +125,7 @@ class Metered(SharedMemory):
 def test_files_fit_the_documented_size(name: str, folder: Path) -> None:
     """A small cache that fills, evicts, merges and shrinks has files of twice its size at most."""
     kind, max_bytes = KINDS[name], MIB
-    memory = Metered(folder / "cache", description(max_bytes, kind))
+    memory = Metered("customers", folder / "cache", description(max_bytes, kind))
     cache = RowCache(kind.schema, CacheSettings(max_bytes=max_bytes), memory)
     generator = np.random.default_rng(1)
 
@@ -145,7 +145,7 @@ def test_files_fit_the_documented_size(name: str, folder: Path) -> None:
 
 def test_shared_pages_count_once(folder: Path) -> None:
     """The memory that `limits.memory` bounds has the pages of shared files, once."""
-    memory, process = SharedMemory(folder / "cache", description(MIB)), ProcessMemory()
+    memory, process = SharedMemory("customers", folder / "cache", description(MIB)), ProcessMemory()
     before = process.read().resident_bytes
 
     array = memory.zeros(4 * MIB, np.uint64)
@@ -161,7 +161,7 @@ def test_full_tmpfs_ends_sharing(tmp_path: Path) -> None:
     folder.mkdir()
     subprocess.run(["/bin/mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", folder], check=True)
     try:
-        memory = SharedMemory(folder / "cache", description(MIB))
+        memory = SharedMemory("customers", folder / "cache", description(MIB))
         cache = RowCache(NUMBERS.schema, CacheSettings(max_bytes=MIB), memory)
         memory.extend_lease()
         reader = SharedCache(memory.folder)
@@ -175,10 +175,12 @@ def test_full_tmpfs_ends_sharing(tmp_path: Path) -> None:
         subprocess.run(["/bin/umount", "-l", folder], check=True)
 
     why = (
-        f"the tmpfs of {folder}/cache is full; raise its size (sizeLimit), and restart the sidecar"
+        f"the tmpfs {folder} (0.25 MiB) is full; raise its size (in a pod, sizeLimit of its volume)"
+        "; restart the sidecar"
     )
     assert (before is not None, after, memory.why_private) == (True, None, why)
-    assert logs == [{"event": "cache.sharing_ended", "reason": why, "log_level": "warning"}]
+    ended = {"event": "cache.sharing_ended", "dimension": "customers", "reason": why}
+    assert logs == [ended | {"log_level": "warning"}]
     rows = cache.peek(NUMBERS.keys([0, 7_999]), 0.0).is_row
     assert rows.tolist() == [True, True]
 
@@ -189,8 +191,11 @@ def test_private_caches_have_a_reason(folder: Path) -> None:
 
     of_nothing, of_file = SharedCaches.beside(None), SharedCaches.beside(folder / "s.sock")
 
-    assert (of_nothing.new(description(MIB)), of_file.new(description(MIB))) == (None, None)
-    assert of_nothing.why_private == "no Unix socket is configured"
+    assert (
+        of_nothing.new("customers", description(MIB)),
+        of_file.new("customers", description(MIB)),
+    ) == (None, None)
+    assert of_nothing.why_private == "listen.unix is null"
     assert of_file.why_private == (
         f"{folder}/cache cannot be written: File exists; make it writable for the sidecar,"
         " and restart it"

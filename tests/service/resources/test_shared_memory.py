@@ -47,7 +47,7 @@ def clock() -> HandClock:
 @pytest.fixture
 def memory(tmp_path: Path, clock: HandClock) -> SharedMemory:
     """Memory in a new folder, with a lease."""
-    memory = SharedMemory(tmp_path / "cache", DESCRIPTION, clock=clock)
+    memory = SharedMemory("customers", tmp_path / "cache", DESCRIPTION, clock=clock)
     memory.extend_lease()
     return memory
 
@@ -84,7 +84,7 @@ def test_memory_keeps_what_is_stored(tmp_path: Path, *, is_shared: bool) -> None
     """Arrays begin with zeros and take values, and rows stay as they were given."""
     memory: CacheMemory = OwnMemory()
     if is_shared:
-        memory = SharedMemory(tmp_path / "cache", DESCRIPTION)
+        memory = SharedMemory("customers", tmp_path / "cache", DESCRIPTION)
     assert memory.is_shared == is_shared
     numbers, none = memory.zeros(5, np.uint32), memory.zeros(0, np.int64)
     numbers[[1, 3]] = [7, 2**32 - 1]
@@ -105,7 +105,9 @@ def test_cache_works_in_any_memory(tmp_path: Path, name: str, *, is_shared: bool
     kind = KINDS[name]
     memory: CacheMemory = OwnMemory()
     if is_shared:
-        memory = SharedMemory(tmp_path / "cache", CacheDescription(kind.schema, 0, SETTINGS))
+        memory = SharedMemory(
+            "customers", tmp_path / "cache", CacheDescription(kind.schema, 0, SETTINGS)
+        )
     cache = RowCache(kind.schema, SETTINGS, memory)
 
     for first in range(0, 2_000, 100):
@@ -214,7 +216,7 @@ def test_closed_cache_keeps_no_file_open(tmp_path: Path) -> None:
     before = [*Path("/proc/self/fd").iterdir()]
     for number in range(3):
         description = CacheDescription(KIND.schema, 0, SETTINGS)
-        memory = SharedMemory(tmp_path / str(number), description)
+        memory = SharedMemory("customers", tmp_path / str(number), description)
         fill(RowCache(KIND.schema, SETTINGS, memory), 1)
         memory.close()
         del memory
@@ -262,7 +264,7 @@ def test_map_without_room_is_not_published(memory: SharedMemory, clock: HandCloc
 def test_folder_in_use_is_refused(memory: SharedMemory) -> None:
     """Two caches never have the same folder."""
     with pytest.raises(FileExistsError):
-        SharedMemory(memory.folder, DESCRIPTION)
+        SharedMemory("customers", memory.folder, DESCRIPTION)
 
 
 def test_folders_of_dead_processes_are_removed(tmp_path: Path) -> None:
@@ -276,7 +278,7 @@ def test_folders_of_dead_processes_are_removed(tmp_path: Path) -> None:
     with (parent / "live" / "lock").open("r+") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # as the process of this folder does
 
-        cache = SharedCaches(parent).new(DESCRIPTION)
+        cache = SharedCaches(parent).new("customers", DESCRIPTION)
 
         assert cache is not None
         own = cache.folder.parent
@@ -287,7 +289,7 @@ def test_folders_of_dead_processes_are_removed(tmp_path: Path) -> None:
 def test_caches_share_one_folder(tmp_path: Path) -> None:
     """Each cache has a folder in that of its process, which ends with its run."""
     caches = SharedCaches(tmp_path / "cache")
-    first, second = caches.new(DESCRIPTION), caches.new(DESCRIPTION)
+    first, second = caches.new("customers", DESCRIPTION), caches.new("customers", DESCRIPTION)
     assert first is not None
     assert second is not None
     assert first.folder.parent == second.folder.parent
@@ -311,7 +313,7 @@ def test_caches_share_one_folder(tmp_path: Path) -> None:
 def test_drain_ends_all_leases(tmp_path: Path) -> None:
     """While the sidecar drains, no reader begins to use a cache."""
     caches = SharedCaches(tmp_path / "cache")
-    cache = caches.new(DESCRIPTION)
+    cache = caches.new("customers", DESCRIPTION)
     assert cache is not None
     shared = SharedCache(cache.folder)
     cache.extend_lease()
@@ -352,7 +354,7 @@ def test_unsafe_folder_leaves_caches_private(tmp_path: Path, make: Callable[[Pat
     caches = SharedCaches(tmp_path / "cache")
 
     with structlog.testing.capture_logs() as logs:
-        assert caches.new(DESCRIPTION) is None
+        assert caches.new("customers", DESCRIPTION) is None
 
     assert [each["event"] for each in logs] == ["cache.not_shared"]
     assert "cache" in caches.why_private
@@ -360,7 +362,7 @@ def test_unsafe_folder_leaves_caches_private(tmp_path: Path, make: Callable[[Pat
 
 def test_only_memory_is_shared() -> None:
     """Without a Unix socket nothing is shared; otherwise in the socket's tmpfs, or in /dev/shm."""
-    assert SharedCaches.beside(None).new(DESCRIPTION) is None
+    assert SharedCaches.beside(None).new("customers", DESCRIPTION) is None
     parent = SharedCaches.beside(Path("/dev/shm/sidelook.sock"))._parent
     elsewhere = SharedCaches.beside(Path("/proc/sidelook.sock"))._parent
 
@@ -372,7 +374,7 @@ def test_clients_may_see_the_folder_elsewhere(tmp_path: Path) -> None:
     """A folder next to the socket is named relative to it; another one has its whole path."""
     with TemporaryDirectory(prefix="sidelook-", dir="/dev/shm") as name:
         near, far = SharedCaches.beside(Path(name) / "s.sock"), SharedCaches(tmp_path / "cache")
-        caches = [each.new(DESCRIPTION) for each in (near, far)]
+        caches = [each.new("customers", DESCRIPTION) for each in (near, far)]
         assert caches[0] is not None
         assert caches[1] is not None
 
