@@ -96,7 +96,7 @@ audit: $(INSTALLED) ## Look for stale entries while faults strike, 10 minutes; A
 serve: $(DEMO_INSTALLED) ## Run the sidecar on Parquet files, no database needed; CONFIG=…
 	$(BIN)/python -m service serve --config $(CONFIG)
 
-bench: $(INSTALLED) ## Measure as ratios in one run, 45 minutes; QUICK=1 for small sizes, PART=speed|one-pass|wide|cold|invalidation|http|growth|row-bytes|fairness|memory|hit-rates|flood
+bench: $(INSTALLED) ## Measure as ratios in one run, 45 minutes; QUICK=1 for small sizes, 15 minutes; PART=speed|one-pass|wide|cold|invalidation|http|growth|row-bytes|fairness|memory|hit-rates|flood
 	$(BIN)/python -m bench $(PART) $(if $(QUICK),--quick)
 
 image: ## Build the container image; IMAGE=name:tag

@@ -20,7 +20,7 @@ _CPU_INFO = Path("/proc/cpuinfo")
 _COMMANDS = """\
 ```sh
 make bench               # all parts; writes this page
-make bench QUICK=1       # small sizes; writes out/bench/benchmarks.md
+make bench QUICK=1       # small sizes, 15 minutes; writes out/bench/benchmarks.md
 make bench PART={part:<9}# one part; parts: {parts}
 ```"""
 _MEANING = (
