@@ -29,7 +29,7 @@ LOCK_TOOLS := $(UV) pip compile --generate-hashes --universal --python-version 3
 LOCK := $(LOCK_TOOLS) pyproject.toml service/pyproject.toml --excludes requirements/own.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help demo check test test-all coverage compat lint types quick dependencies fuzz audit serve bench image dist rehearsal k8s-check lock clean
+.PHONY: help demo check test test-all coverage compat lint types quick dependencies fuzz audit serve bench image dist rehearsal cluster k8s-check lock clean
 
 help: ## Show what can be made
 	@grep -E '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 10
@@ -110,6 +110,9 @@ dist: $(DIST_INSTALLED) ## Build wheels and source distributions of client and s
 
 rehearsal: $(INSTALLED) ## Rehearse an executor pod's life without a cluster, from the manifests; root only; MANIFESTS=…
 	$(BIN)/python -m tools.rehearsal $(if $(MANIFESTS),--manifests $(MANIFESTS))
+
+cluster: $(INSTALLED) ## Run a job in a Kubernetes cluster of this machine; root and Go; 10 minutes for the first time; MANIFESTS=…
+	$(BIN)/python -m tools.cluster $(if $(MANIFESTS),--manifests $(MANIFESTS))
 
 k8s-check: $(INSTALLED) ## Render all of k8s/ and check it strictly, no cluster needed
 	$(BIN)/python -m tools.k8s.check

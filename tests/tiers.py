@@ -14,7 +14,7 @@ import pytest
 TIERS = ("check", "real_path", "full")
 RUNS = {"check": TIERS[:1], "test": TIERS[:2], "all": TIERS}
 # Tests of these folders start real things; they are `full` unless they are marked `real_path`.
-HEAVY_FOLDERS = ("chaos", "end_to_end", "fuzz", "integration")
+HEAVY_FOLDERS = ("chaos", "cluster", "end_to_end", "fuzz", "integration")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

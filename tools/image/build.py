@@ -11,6 +11,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
@@ -31,10 +32,7 @@ from tools.image.runtime import ContainerRuntime
 KEPT_IMAGES = 2
 _UNFINISHED = "stages-"
 _SUITE = "bookworm"  # as in the slim image of Python 3.11
-_PACKAGES = "python3,python3-venv,ca-certificates"
 _EXCLUDED = ("doc", "man", "locale", "info")
-# The slim image has its interpreter there.
-_LINK_PYTHON = 'ln -s /usr/bin/python3 "$1/usr/local/bin/python"'
 _BASE_TIMEOUT_S = 300
 _PIP_FOLDER = "/mnt"  # empty in the root file system
 _PROXY_VARIABLES = (
@@ -58,33 +56,65 @@ class _Stage:
         return self.root / str(PurePosixPath(self.folder, path)).lstrip("/")
 
 
-def built_image(runtime: ContainerRuntime, dockerfile: Dockerfile) -> Image:
-    """Build the image, unless the cache has one of the same inputs.
+@dataclass(frozen=True, slots=True)
+class Context:
+    """What an image is built from."""
 
-    Raises BuildFailed, and ToolUnavailable without a Debian archive.
+    base: Path  # an archive, which stands in for the image of FROM
+    folder: Path = ROOT  # of the files that are copied
+    wheels: tuple[Path, ...] = ()  # that pip finds besides those of its index
+    environ: Mapping[str, str] = field(default_factory=dict)  # of the image of FROM
+
+    def digest(self, dockerfile: Dockerfile) -> str:
+        """Of all inputs of the build."""
+        sources = sorted(dockerfile.copied_from_tree())
+        files = [
+            file for source in sources for file in sorted(_sent(self.folder / source, self.folder))
+        ]
+        texts = [str(dockerfile).encode(), str(self.base.stat().st_mtime_ns).encode()]
+        texts += [text for file in files for text in (bytes(file), file.read_bytes())]
+        texts += [str(self.environ).encode(), *(wheel.read_bytes() for wheel in self.wheels)]
+        return hashlib.sha256(b"\0".join(texts)).hexdigest()[:16]
+
+
+def built_image(
+    runtime: ContainerRuntime,
+    dockerfile: Dockerfile,
+    context: Context | None = None,
+    *,
+    name: str = "image",
+) -> Image:
+    """Build the image, unless the cache has one of this name and the same inputs.
+
+    Without a context, it is that of the sidecar. Raises BuildFailed, and ToolUnavailable without a
+    Debian archive.
     """
-    base = _debian_base()
+    context = context or Context(_PYTHON.archive())
     with download_cache(os.environ) as cache:
-        root = cache / f"image-{_digest(dockerfile, base)}"
+        root = cache / f"{name}-{context.digest(dockerfile)}"
         if not root.exists():
-            _forget_all_but_newest(cache)
+            _forget_all_but_newest(cache, name)
             _forget_unfinished(cache)
             with tempfile.TemporaryDirectory(prefix=_UNFINISHED, dir=cache) as folder:
-                _build(dockerfile, _Build(runtime, Path(folder), cache, base)).rename(root)
+                _build(dockerfile, _Build(runtime, Path(folder), cache, context)).rename(root)
     return Image(root, dockerfile)
 
 
-def _digest(dockerfile: Dockerfile, base: Path) -> str:
-    sources = sorted(dockerfile.copied_from_tree())
-    files = [file for source in sources for file in sorted(_sent(ROOT / source))]
-    texts = [str(dockerfile).encode(), str(base.stat().st_mtime_ns).encode()]
-    texts += [text for file in files for text in (bytes(file), file.read_bytes())]
-    return hashlib.sha256(b"\0".join(texts)).hexdigest()[:16]
+def packed_image(image: Image) -> Path:
+    """The root of an image of the cache as an archive, for other images to be built from."""
+    with download_cache(os.environ):
+        archive = image.root.with_name(f"packed-{image.root.name}.tar")
+        if not archive.exists():
+            name = image.root.name.rpartition("-")[0]
+            for former in archive.parent.glob(f"packed-{name}-*"):
+                former.unlink()
+            _pack(image.root, archive)
+    return archive
 
 
-def _forget_all_but_newest(cache: Path) -> None:
+def _forget_all_but_newest(cache: Path, name: str) -> None:
     # The newest images may be in use.
-    images = sorted(cache.glob("image-*"), key=lambda image: image.stat().st_mtime)
+    images = sorted(cache.glob(f"{name}-*"), key=lambda image: image.stat().st_mtime)
     for image in images[:-KEPT_IMAGES]:
         shutil.rmtree(image)
 
@@ -107,21 +137,24 @@ class _Build:
     runtime: ContainerRuntime
     folder: Path  # for the stages
     cache: Path
-    base: Path
+    context: Context
     stages: dict[str, _Stage] = field(default_factory=dict)  # {name: its current state}
 
     def carry_out(self, instruction: Instruction) -> None:
         """Execute one instruction; those about running the image change no file."""
         if instruction.keyword == "FROM":
             root = self.folder / instruction.stage
-            self.stages[instruction.stage] = _Stage(root)
-            _unpack(self.base, root)
+            self.stages[instruction.stage] = stage = _Stage(root)
+            stage.environ |= self.context.environ
+            _unpack(self.context.base, root)
+            return
+        if not instruction.stage:
             return
         stage = self.stages[instruction.stage]
         if instruction.keyword == "WORKDIR":
             stage.folder = instruction.value
             stage.inside("").mkdir(parents=True, exist_ok=True)
-        elif instruction.keyword == "ENV":
+        elif instruction.keyword in {"ENV", "ARG"}:
             stage.environ |= instruction.variables()
         elif instruction.keyword == "COPY":
             self._copy(instruction, stage)
@@ -138,12 +171,12 @@ class _Build:
             ends = (str(origin.inside(source)), str(stage.inside(target)))
             subprocess.run(["/bin/cp", "--archive", "--link", *ends], check=True)
         else:
-            _copy_from_tree(source, stage.inside(target))
+            self._copy_from_tree(source, stage.inside(target))
 
     def _run_once(self, instruction: Instruction, stage: _Stage) -> None:
         # Like a layer of an engine: the installed packages are kept until an input changes.
         inputs = (instruction.value.encode(), (ROOT / LOCK_FILE).read_bytes())
-        base = str(self.base.stat().st_mtime_ns).encode()
+        base = str(self.context.base.stat().st_mtime_ns).encode()
         name = hashlib.sha256(b"\0".join((base, *inputs))).hexdigest()[:16]
         kept = self.cache / f"layer-{name}.tar"
         if kept.exists():
@@ -156,7 +189,7 @@ class _Build:
         _pack(stage.root, kept)
 
     def _run(self, instruction: Instruction, stage: _Stage) -> None:
-        index = _package_index()
+        index = _package_index(self.context.wheels)
         container = Container(
             stage.root,
             ["/bin/sh", "-ec", instruction.value],
@@ -169,19 +202,19 @@ class _Build:
         if status:
             raise BuildFailed(f"{instruction.value}: {status}\n{printed}")
 
+    def _copy_from_tree(self, source: str, target: Path) -> None:
+        origin = self.context.folder / source
+        for file in _sent(origin, self.context.folder):
+            copied = target / file.relative_to(origin)
+            copied.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(file, copied)
 
-def _copy_from_tree(source: str, target: Path) -> None:
-    origin = ROOT / source
-    for file in _sent(origin):
-        copied = target / file.relative_to(origin)
-        copied.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(file, copied)
 
-
-def _sent(origin: Path) -> list[Path]:
-    ignore = DockerIgnore.parse((ROOT / ".dockerignore").read_text())
+def _sent(origin: Path, folder: Path) -> list[Path]:
+    ignored = folder / ".dockerignore"
+    ignore = DockerIgnore.parse(ignored.read_text() if ignored.exists() else "")
     files = [origin] if origin.is_file() else filter(Path.is_file, origin.rglob("*"))
-    return [file for file in files if ignore.lets_through(str(file.relative_to(ROOT)))]
+    return [file for file in files if ignore.lets_through(str(file.relative_to(folder)))]
 
 
 def _unpack(archive: Path, folder: Path) -> None:
@@ -203,7 +236,7 @@ class _PackageIndex:
     mounts: tuple[Mount, ...]
 
 
-def _package_index() -> _PackageIndex:
+def _package_index(wheels: Sequence[Path]) -> _PackageIndex:
     # The variables and files that give pip in the root the index of this machine's pip.
     environ = {name: os.environ[name] for name in _PROXY_VARIABLES if name in os.environ}
     mounts = [Mount(_PIP_FOLDER), Mount("/etc/resolv.conf", Path("/etc/resolv.conf"))]
@@ -214,6 +247,9 @@ def _package_index() -> _PackageIndex:
             environ[name] = f"{_PIP_FOLDER}/{name}"
         else:
             environ[name] = text
+    if wheels:
+        mounts += [Mount(f"{_PIP_FOLDER}/{each.name}", each) for each in wheels]
+        environ["PIP_FIND_LINKS"] = _PIP_FOLDER
     return _PackageIndex(environ, tuple(mounts))
 
 
@@ -230,28 +266,51 @@ def _pip_settings() -> dict[str, str]:
     return settings
 
 
-def _debian_base() -> Path:
-    program = debian_tool("mmdebstrap", "mmdebstrap")
-    with download_cache(os.environ) as cache:
-        archive = cache / f"base-{_SUITE}.tar"
-        if not archive.exists():
-            _make_base(archive, program)
-    return archive
+@dataclass(frozen=True, slots=True)
+class DebianBase:
+    """Debian with these packages; `hook` is run with its root as first argument."""
+
+    name: str
+    packages: tuple[str, ...]
+    hook: str = "true"
+
+    def archive(self) -> Path:
+        """The root as an archive of the cache; raises ToolUnavailable without a Debian archive."""
+        program = debian_tool("mmdebstrap", "mmdebstrap")
+        with download_cache(os.environ) as cache:
+            archive = cache / f"base-{self.name}-{_SUITE}.tar"
+            if not archive.exists():
+                self._make(archive, program)
+        return archive
+
+    def _make(self, archive: Path, program: Path) -> None:
+        unfinished = archive.with_suffix(".unfinished")
+        excluded = [f"--dpkgopt=path-exclude=/usr/share/{name}/*" for name in _EXCLUDED]
+        command = [
+            *("perl", str(program), "--mode=root", "--variant=minbase", "--format=tar"),
+            *(f"--include={','.join(self.packages)}", *excluded, f"--customize-hook={self.hook}"),
+            # Java's package links a page into this folder.
+            '--essential-hook=mkdir -p "$1/usr/share/man/man1"',
+            *(_SUITE, str(unfinished)),
+        ]
+        # It calls a program of its own folder.
+        environ = {**os.environ, "PATH": f"{program.parent}:{os.environ['PATH']}"}
+        made = subprocess.run(
+            command,
+            env=environ,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=_BASE_TIMEOUT_S,
+        )
+        if made.returncode:
+            raise ToolUnavailable(f"mmdebstrap {_SUITE}: {made.stderr[-2000:]}")
+        unfinished.rename(archive)
 
 
-def _make_base(archive: Path, program: Path) -> None:
-    unfinished = archive.with_suffix(".unfinished")
-    excluded = [f"--dpkgopt=path-exclude=/usr/share/{name}/*" for name in _EXCLUDED]
-    command = [
-        *("perl", str(program), "--mode=root", "--variant=minbase", "--format=tar"),
-        *(f"--include={_PACKAGES}", *excluded, f"--customize-hook={_LINK_PYTHON}"),
-        *(_SUITE, str(unfinished)),
-    ]
-    # It calls a program of its own folder.
-    environ = {**os.environ, "PATH": f"{program.parent}:{os.environ['PATH']}"}
-    made = subprocess.run(
-        command, env=environ, capture_output=True, text=True, check=False, timeout=_BASE_TIMEOUT_S
-    )
-    if made.returncode:
-        raise ToolUnavailable(f"mmdebstrap {_SUITE}: {made.stderr}")
-    unfinished.rename(archive)
+_PYTHON = DebianBase(
+    "python",
+    ("python3", "python3-venv", "ca-certificates"),
+    # The slim image has its interpreter there.
+    hook='ln -s /usr/bin/python3 "$1/usr/local/bin/python"',
+)

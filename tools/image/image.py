@@ -136,6 +136,17 @@ class Image:
             group=group,
         )
 
+    def config(self) -> dict[str, object]:
+        """User, environment, command and folder, as in an archive of the image."""
+        container = self.container()
+        return {
+            "User": f"{container.user}:{container.group}",
+            "Env": [f"{name}={text}" for name, text in self.environ.items()],
+            "Entrypoint": self.dockerfile.last("ENTRYPOINT").arguments(),
+            "Cmd": self.dockerfile.last("CMD").arguments(),
+            "WorkingDir": container.folder,
+        }
+
     def megabytes(self, path: str = "") -> float:
         """The size of all files below a path of the image, in 10⁶ bytes."""
         files = (self.root / path).rglob("*")

@@ -156,9 +156,11 @@ def remove_dead_runs(folder: Path, *, root: Path = CONTROL_GROUPS) -> None:
 
 
 def control_groups(name: str, *, root: Path = CONTROL_GROUPS) -> list[Path]:
-    """The control groups of all containers of the runtime with that folder name."""
+    """The control groups of the containers of a runtime with this folder, inner ones first."""
     # Version 1 has a tree for each resource, version 2 has one tree.
-    return [group for pattern in (f"{name}-*", f"*/{name}-*") for group in root.glob(pattern)]
+    outer = [group for pattern in (f"{name}-*", f"*/{name}-*") for group in root.glob(pattern)]
+    inner = (each for group in outer for each in group.rglob("*/"))
+    return sorted([*outer, *inner], key=lambda group: len(group.parts), reverse=True)
 
 
 def _are_removed(groups: list[Path]) -> bool:

@@ -1,0 +1,285 @@
+"""Kubernetes on the machine of the cluster: its processes, and `kubectl`."""
+
+import json
+import os
+import subprocess
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tools.cluster.certificates import API_SERVER, NODE_IP, make_certificates
+from tools.cluster.images import PAUSE, Archive
+from tools.cluster.machine import DNS_IP, PODS
+from tools.processes.until import until
+
+START_TIMEOUT_S = 120.0
+_SERVICES = "10.96.0.0/16"
+_ETCD = "http://127.0.0.1:2379"
+_CONTAINERD = "/run/containerd/containerd.sock"
+
+
+class KubectlFailed(OSError):
+    """A command of kubectl failed; the text is its error."""
+
+
+@dataclass(slots=True)
+class Cluster:
+    """The control plane and one node; `folder` has certificates, configurations and logs."""
+
+    folder: Path
+    programs: Sequence[Path]  # folders with them
+    _processes: dict[str, "subprocess.Popen[bytes]"] = field(default_factory=dict)
+
+    @property
+    def environ(self) -> dict[str, str]:
+        """Variables with which its programs and kubectl are called."""
+        path = os.pathsep.join([*map(str, self.programs), os.environ["PATH"]])
+        return os.environ | {"PATH": path, "KUBECONFIG": str(self._certificate("admin.conf"))}
+
+    def start_api_server(self, *arguments: str) -> None:
+        """Start etcd and the API server, and wait for it; raises AssertionError if it is late."""
+        make_certificates(self.folder / "certificates")
+        (self.folder / "logs").mkdir()
+        peers = "http://127.0.0.1:2380"
+        self._run(
+            *("etcd", f"--data-dir={self.folder}/etcd", "--unsafe-no-fsync"),
+            *(f"--listen-client-urls={_ETCD}", f"--advertise-client-urls={_ETCD}"),
+            *(f"--listen-peer-urls={peers}", f"--initial-advertise-peer-urls={peers}"),
+            f"--initial-cluster=default={peers}",
+        )
+        own, client = self._certificate("apiserver"), self._certificate("apiserver-client")
+        authority = self._certificate("ca.crt")
+        accounts = self._certificate("accounts")
+        self._run(
+            *("kube-apiserver", f"--etcd-servers={_ETCD}", f"--advertise-address={NODE_IP}"),
+            *(f"--service-cluster-ip-range={_SERVICES}", "--authorization-mode=Node,RBAC"),
+            *("--enable-admission-plugins=NodeRestriction", f"--client-ca-file={authority}"),
+            *(f"--tls-cert-file={own}.crt", f"--tls-private-key-file={own}.key"),
+            *(f"--kubelet-client-certificate={client}.crt", f"--kubelet-client-key={client}.key"),
+            *(f"--kubelet-certificate-authority={authority}",),
+            *("--kubelet-preferred-address-types=InternalIP",),
+            *("--service-account-issuer=https://kubernetes.default.svc",),
+            *(f"--service-account-key-file={accounts}.pub",),
+            *(f"--service-account-signing-key-file={accounts}.key", *arguments),
+        )
+        self._wait("kube-apiserver", self._is_ready)
+
+    def start_node(self, images: Iterable[Archive]) -> None:
+        """Start everything else, import the images, and wait for the node."""
+        self._run("containerd", f"--config={self._containerd()}")
+        self._controller("kube-controller-manager", "controllers", *self._controller_options())
+        self._controller("kube-scheduler", "scheduler")
+        self._run("coredns", f"-conf={self._dns()}")
+        self._wait("containerd", Path(_CONTAINERD).exists)
+        for image in images:
+            self._import(image)
+        self._run(
+            *("kubelet", f"--config={self._kubelet()}", "--hostname-override=node"),
+            *(f"--kubeconfig={self._certificate('node.conf')}", f"--node-ip={NODE_IP}"),
+            f"--root-dir={self.folder}/kubelet",
+        )
+        self._run("kube-proxy", f"--config={self._proxy()}")
+        self.kubectl("wait", "--for=create", "node/node", "--timeout=60s")
+        self.kubectl("wait", "--for=condition=Ready", "node/node", "--timeout=60s")
+        self.kubectl("wait", "--for=create", "serviceaccount/default", "--timeout=60s")
+
+    def kubectl(self, *arguments: str, given: str | None = None, timeout_s: float = 90.0) -> str:
+        """The output of kubectl; raises KubectlFailed."""
+        done = subprocess.run(
+            ["kubectl", *arguments],
+            env=self.environ,
+            input=given,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=timeout_s,
+        )
+        if done.returncode:
+            raise KubectlFailed(done.stderr.strip())
+        return done.stdout
+
+    def get(self, *arguments: str) -> Any:  # noqa: ANN401  # any object
+        """Objects, as `kubectl get -o json` prints them."""
+        return json.loads(self.kubectl("get", "-o", "json", *arguments))
+
+    def log(self, program: str) -> str:
+        """What a program of the cluster has printed."""
+        return (self.folder / "logs" / program).read_text(errors="replace")
+
+    def stop(self) -> None:
+        """End all programs of the cluster, the last one first."""
+        for process in reversed(self._processes.values()):
+            process.terminate()
+        for process in reversed(self._processes.values()):
+            try:
+                process.wait(timeout=10)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+        self._processes.clear()
+
+    def restart(self, program: str) -> None:
+        """Kill a program of the cluster, and start it again."""
+        process = self._processes.pop(program)
+        process.kill()
+        process.wait()
+        command = process.args
+        assert isinstance(command, list)  # as `_run` gave it
+        self._run(*map(str, command))
+
+    def _run(self, *command: str) -> None:
+        with (self.folder / "logs" / command[0]).open("ab") as log:
+            self._processes[command[0]] = subprocess.Popen(
+                [*command],
+                env=self.environ,
+                cwd=self.folder,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+            )
+
+    def _controller(self, program: str, name: str, *options: str) -> None:
+        kubeconfig = self._certificate(f"{name}.conf")
+        roles = ("kubeconfig", "authentication-kubeconfig", "authorization-kubeconfig")
+        self._run(
+            program, *(f"--{role}={kubeconfig}" for role in roles), "--leader-elect=false", *options
+        )
+
+    def _controller_options(self) -> tuple[str, ...]:
+        return (
+            "--use-service-account-credentials",
+            f"--root-ca-file={self._certificate('ca.crt')}",
+            f"--service-account-private-key-file={self._certificate('accounts.key')}",
+        )
+
+    def _wait(self, program: str, is_so: Callable[[], bool]) -> None:
+        def is_over() -> bool:
+            ended = self._processes[program].poll()
+            if ended is not None:
+                raise AssertionError(f"{program} ended with {ended}: {self.log(program)[-1000:]}")
+            return is_so()
+
+        until(is_over, within_s=START_TIMEOUT_S)
+
+    def _is_ready(self) -> bool:
+        try:
+            return self.kubectl("get", "--raw", "/readyz") == "ok"
+        except KubectlFailed:
+            return False
+
+    def _import(self, image: Archive) -> None:
+        command = ["ctr", "--namespace=k8s.io", "images", "import", str(image.file)]
+        done = subprocess.run(
+            command, env=self.environ, capture_output=True, text=True, check=False
+        )
+        assert not done.returncode, f"{' '.join(command)}: {done.stderr}"
+
+    def _certificate(self, name: str) -> Path:
+        return self.folder / "certificates" / name
+
+    def _written(self, name: str, text: str) -> Path:
+        file = self.folder / name
+        file.write_text(text)
+        return file
+
+    def _containerd(self) -> Path:
+        return self._written(
+            "containerd.toml",
+            f"""
+            version = 3
+            root = "{self.folder}/containerd"
+            state = "/run/containerd"
+            [grpc]
+            address = "{_CONTAINERD}"
+            [plugins."io.containerd.cri.v1.images".pinned_images]
+            sandbox = "{PAUSE}"
+            [plugins."io.containerd.cri.v1.runtime"]
+            restrict_oom_score_adj = true
+            [plugins."io.containerd.cri.v1.runtime".cni]
+            bin_dirs = ["/usr/lib/cni"]
+            conf_dir = "{self._network()}"
+            """,
+        )
+
+    def _network(self) -> Path:
+        folder = self.folder / "cni"
+        folder.mkdir()
+        bridge = {
+            "type": "bridge",
+            "bridge": "cni0",
+            "isGateway": True,
+            "ipMasq": False,
+            "hairpinMode": True,
+            "ipam": {
+                "type": "host-local",
+                "dataDir": "/run/cni",
+                "ranges": [[{"subnet": PODS}]],
+                "routes": [{"dst": "0.0.0.0/0"}],
+            },
+        }
+        network = {"cniVersion": "1.0.0", "name": "pods", "plugins": [bridge]}
+        (folder / "pods.conflist").write_text(json.dumps(network))
+        return folder
+
+    def _kubelet(self) -> Path:
+        settings = {
+            "apiVersion": "kubelet.config.k8s.io/v1beta1",
+            "kind": "KubeletConfiguration",
+            "failCgroupV1": False,
+            "cgroupDriver": "cgroupfs",
+            "oomScoreAdj": 0,
+            "containerRuntimeEndpoint": f"unix://{_CONTAINERD}",
+            "authentication": {
+                "anonymous": {"enabled": False},
+                "x509": {"clientCAFile": str(self._certificate("ca.crt"))},
+            },
+            "tlsCertFile": str(self._certificate("kubelet.crt")),
+            "tlsPrivateKeyFile": str(self._certificate("kubelet.key")),
+            "address": NODE_IP,
+            "healthzBindAddress": "127.0.0.1",
+            "clusterDNS": [DNS_IP],
+            "clusterDomain": "cluster.local",
+            "resolvConf": str(self._written("no-resolver", "")),
+            "imageGCHighThresholdPercent": 100,
+            "imageGCLowThresholdPercent": 99,
+            "evictionHard": {
+                "memory.available": "100Mi",
+                "nodefs.available": "1%",
+                "imagefs.available": "1%",
+            },
+        }
+        return self._written("kubelet.json", json.dumps(settings))
+
+    def _proxy(self) -> Path:
+        settings = {
+            "apiVersion": "kubeproxy.config.k8s.io/v1alpha1",
+            "kind": "KubeProxyConfiguration",
+            "clientConnection": {"kubeconfig": str(self._certificate("proxy.conf"))},
+            "mode": "iptables",
+            "clusterCIDR": PODS,
+            "hostnameOverride": "node",
+            "conntrack": {
+                "maxPerCore": 0,
+                "min": 0,
+                "tcpEstablishedTimeout": "0s",
+                "tcpCloseWaitTimeout": "0s",
+            },
+            "oomScoreAdj": 0,
+        }
+        return self._written("proxy.json", json.dumps(settings))
+
+    def _dns(self) -> Path:
+        zones = "cluster.local:53 in-addr.arpa:53"
+        return self._written(
+            "Corefile",
+            f"""{zones} {{
+                bind {DNS_IP}
+                errors
+                kubernetes cluster.local in-addr.arpa {{
+                    endpoint {API_SERVER}
+                    kubeconfig {self._certificate("dns.conf")} cluster
+                }}
+            }}
+            """,
+        )

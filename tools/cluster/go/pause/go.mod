@@ -1,0 +1,3 @@
+module sidelook-cluster
+
+go 1.26.0

@@ -1,0 +1,1 @@
+"""Programs of the cluster's jobs, copied into their image."""

@@ -1,0 +1,126 @@
+"""Life of executors with the sidecar in the cluster, step by step.
+
+Runs in the namespaces that `__main__` creates.
+"""
+
+import json
+import subprocess
+from collections.abc import Iterable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+from tools.cluster.certificates import API_SERVER
+from tools.cluster.cluster import Cluster, KubectlFailed
+from tools.cluster.database import Database, running_database
+from tools.cluster.images import SPARK_VERSIONS, Archive, job_name
+from tools.image.image import ROOT
+from tools.processes.until import until
+from tools.rehearsal.steps import StepFailed, demand, step
+
+NAMESPACE = "spark"
+RECORDS = 200_000
+PATIENCE_S = 120.0
+_IN_NAMESPACE = ("--namespace", NAMESPACE)
+_EXECUTORS = ("pods", *_IN_NAMESPACE, "--selector=spark-role=executor")
+_SMALL = {  # two processors serve everything
+    "spark.kubernetes.driver.request.cores": "100m",
+    "spark.kubernetes.executor.request.cores": "100m",
+    "spark.executor.cores": "1",
+    "spark.driver.memory": "512m",
+    "spark.executor.memory": "512m",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Life:
+    """A cluster with a database, and the manifests in a folder."""
+
+    cluster: Cluster
+    images: Iterable[Archive]
+    manifests: Path
+
+    def play(self) -> None:
+        """Run and print all steps; raises StepFailed at the first failure."""
+        with ExitStack() as stack:
+            with step("API server: etcd and Kubernetes respond"):
+                stack.callback(self.cluster.stop)
+                self.cluster.start_api_server()
+            with step("node: containerd, kubelet, proxy and DNS run, and the node is ready"):
+                self.cluster.start_node(self.images)
+            with step("database: PostgreSQL responds at the node's address"):
+                database = stack.enter_context(running_database())
+            with step("install: namespace, secret, and the base of the manifests"):
+                self.install(database)
+            with step("job: its executors start after their sidecars, and all rows are right"):
+                self.run_job()
+
+    def install(self, database: Database) -> None:
+        """What the page of the manifests says, in a namespace with restricted pods."""
+        kubectl = self.cluster.kubectl
+        kubectl("create", "namespace", NAMESPACE)
+        level = "pod-security.kubernetes.io/enforce=baseline"
+        kubectl("label", "namespace", NAMESPACE, level)
+        secret = ("create", "secret", "generic", "sidelook", *_IN_NAMESPACE)
+        kubectl(*secret, f"--from-literal=dsn={database.dsn}")
+        kubectl("apply", *_IN_NAMESPACE, "--kustomize", str(self.manifests))
+        kubectl("create", "serviceaccount", "spark", *_IN_NAMESPACE)
+        account = f"--serviceaccount={NAMESPACE}:spark"
+        kubectl("create", "rolebinding", "spark", "--clusterrole=edit", account, *_IN_NAMESPACE)
+
+    def run_job(self) -> None:
+        """Submit a job in cluster mode, and demand its result."""
+        spark = SPARK_VERSIONS[0]
+        submitted = self.submit(spark, "/opt/enrich_checked.py", str(RECORDS), "5")
+        until(lambda: submitted.poll() is not None or self.result(), within_s=PATIENCE_S)
+        result = self.result()
+        if result is None:
+            raise StepFailed(f"no result: {self.reasons()}")
+        right = {"rows": RECORDS, "distinct": RECORDS, "wrong": 0}
+        demand(result == right, f"{result} and not {right}")
+        demand(submitted.wait(timeout=PATIENCE_S) == 0, "spark-submit failed")
+
+    def submit(
+        self, spark: str, program: str, *arguments: str, settings: dict[str, str] | None = None
+    ) -> "subprocess.Popen[bytes]":
+        """Run `spark-submit.sh` of the examples in this checkout."""
+        environ = self.cluster.environ | {
+            "KUBERNETES_API": API_SERVER,
+            "NAMESPACE": NAMESPACE,
+            "IMAGE": job_name(spark),
+            "POD_TEMPLATE": str(self.manifests / "executor-pod" / "executor-pod-template.yaml"),
+        }
+        chosen = _SMALL | {"spark.executor.instances": "2"} | (settings or {})
+        options = [word for name, text in chosen.items() for word in ("--conf", f"{name}={text}")]
+        script = str(ROOT / "k8s" / "examples" / "spark-submit.sh")
+        log = (self.cluster.folder / "logs" / "spark-submit").open("ab")
+        with log:
+            return subprocess.Popen(
+                ["sh", script, *options, f"local://{program}", *arguments],
+                env=environ,
+                stdout=log,
+                stderr=log,
+            )
+
+    def result(self) -> dict[str, int] | None:
+        """What the driver's last job has printed; None so far."""
+        lines = [line for line in self.driver_log() if line.startswith("RESULT ")]
+        if not lines:
+            return None
+        counts: dict[str, int] = json.loads(lines[-1].removeprefix("RESULT "))
+        return counts
+
+    def driver_log(self) -> list[str]:
+        """The lines of the drivers' logs; none before a driver has started."""
+        selector = ("--selector=spark-role=driver", "--tail=-1")
+        try:
+            return self.cluster.kubectl("logs", *_IN_NAMESPACE, *selector).splitlines()
+        except KubectlFailed:
+            return []
+
+    def reasons(self) -> str:
+        """Warnings of the cluster's events, and the errors in the driver's log."""
+        events = self.cluster.get("events", *_IN_NAMESPACE, "--field-selector=type=Warning")
+        warnings = {f"{each['reason']}: {each['message']}" for each in events["items"]}
+        errors = [each for each in self.driver_log() if "Error" in each or "Exception" in each]
+        return "; ".join([*sorted(warnings), *errors[-3:]])[-3000:]

@@ -1,0 +1,149 @@
+"""The cluster's machine: namespaces, mounts and control groups of its own, without a way out.
+
+Everything in it ends with the process that entered it: `command_inside` enters, `furnish` is called
+inside.
+"""
+
+import subprocess
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tools.cluster.certificates import NODE_IP
+from tools.debian import debian_package, debian_tool
+from tools.image.runtime import CONTROL_GROUPS
+
+DNS_IP = "10.96.0.10"
+PODS = "10.244.0.0/24"
+_PACKAGES = (  # with the libraries that they need
+    *("runc", "libseccomp2", "containernetworking-plugins", "iptables", "conntrack"),
+    *("libxtables12", "libip4tc2", "libip6tc2", "libnftnl11", "libmnl0", "libedit2", "libbsd0"),
+    *("libnetfilter-conntrack3", "libnfnetlink0"),
+)
+_IPTABLES = tuple(
+    f"{family}tables{action}" for family in ("ip", "ip6") for action in ("", "-save", "-restore")
+)
+# The kubelet would set them for the whole machine; it finds these instead.
+_SYSCTLS = {
+    "vm/overcommit_memory": "1",
+    "kernel/panic": "10",
+    "kernel/panic_on_oops": "1",
+    "kernel/keys/root_maxbytes": "25000000",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Tools:
+    """Debian's programs and libraries, unpacked."""
+
+    folders: tuple[Path, ...]  # each has `usr`
+
+    @classmethod
+    def fetched(cls) -> "Tools":
+        """Raises ToolUnavailable without apt-get or a network."""
+        debian_tool("iproute2", "ip")
+        return cls(tuple(map(debian_package, _PACKAGES)))
+
+
+def command_inside(folder: Path, command: Sequence[str]) -> list[str]:
+    """The command that runs a command in namespaces and control groups of its own.
+
+    All processes end with the command, and it ends with the caller.
+    """
+    # A name as of a container: `tools.image.runtime` removes what a killed run leaves.
+    groups = [group / f"{folder.name}-node" for group in _hierarchies()]
+    for group in groups:
+        group.mkdir()
+        for name in ("cpuset.cpus", "cpuset.mems"):  # of version 1: empty at first
+            if (group / name).exists() and (group.parent / name).read_text().strip():
+                (group / name).write_text((group.parent / name).read_text())
+    join = "".join(f"echo 0 > {group}/cgroup.procs; " for group in groups)
+    return [
+        *("sh", "-ec", f'{join}exec "$@"', "sh", "setpriv", "--pdeathsig", "KILL"),
+        *("unshare", "--mount", "--propagation", "private", "--net", "--pid", "--ipc", "--uts"),
+        *("--cgroup", "--fork", "--kill-child", "--mount-proc", *command),
+    ]
+
+
+def _hierarchies() -> list[Path]:
+    """The mounted hierarchies of control groups: several of version 1, or the one of version 2."""
+    if (CONTROL_GROUPS / "cgroup.controllers").exists():
+        return [CONTROL_GROUPS]
+    found = [each.parent for each in sorted(CONTROL_GROUPS.glob("*/cgroup.procs"))]
+    # Beside version 1, systemd may mount one of version 2 without resources.
+    return [each for each in found if not (each / "cgroup.controllers").exists()]
+
+
+def furnish(folder: Path, tools: Tools) -> None:
+    """Mount and configure everything, in the namespaces; raises OSError."""
+    names = [each.name for each in _hierarchies() if each != CONTROL_GROUPS]
+    _run("hostname", "node")
+    _run("mount", "-t", "sysfs", "sysfs", "/sys")
+    _mount_control_groups(names)
+    _mount_programs(folder, tools)
+    for target in ("/run", "/var/log"):
+        _run("mount", "-t", "tmpfs", "-o", "mode=755", "tmpfs", target)
+    _run("mount", "--make-rshared", "/")
+    for name, text in _SYSCTLS.items():
+        _replace(Path("/proc/sys", name), text, folder)
+    _replace(Path("/etc/hosts"), f"127.0.0.1 localhost\n{NODE_IP} node\n", folder)
+    _replace(Path("/etc/resolv.conf"), f"nameserver {DNS_IP}\n", folder)
+    _configure_network()
+
+
+def _mount_control_groups(names: list[str]) -> None:
+    if not names:
+        _run("mount", "-t", "cgroup2", "cgroup2", str(CONTROL_GROUPS))
+        _delegate_controllers()
+        return
+    _run("mount", "-t", "tmpfs", "-o", "mode=755", "tmpfs", str(CONTROL_GROUPS))
+    for name in names:
+        (CONTROL_GROUPS / name).mkdir()
+        options = "none,name=systemd" if name == "systemd" else name
+        _run("mount", "-t", "cgroup", "-o", options, "cgroup", str(CONTROL_GROUPS / name))
+
+
+def _delegate_controllers() -> None:
+    # Version 2: only a group without processes passes controllers on.
+    leaf = CONTROL_GROUPS / "programs"
+    leaf.mkdir()
+    for process in (CONTROL_GROUPS / "cgroup.procs").read_text().split():
+        (leaf / "cgroup.procs").write_text(process)
+    controllers = (CONTROL_GROUPS / "cgroup.controllers").read_text().split()
+    wanted = " ".join(f"+{each}" for each in controllers)
+    (CONTROL_GROUPS / "cgroup.subtree_control").write_text(wanted)
+
+
+def _mount_programs(folder: Path, tools: Tools) -> None:
+    links = folder / "links" / "sbin"
+    links.mkdir(parents=True)
+    for name in _IPTABLES:
+        (links / name).symlink_to("xtables-nft-multi")
+    layers = [links.parent, *(each / "usr" for each in tools.folders), Path("/usr")]
+    lower = ":".join(map(str, layers))
+    _run("mount", "-t", "overlay", "-o", f"lowerdir={lower}", "overlay", "/usr")
+
+
+def _replace(file: Path, text: str, folder: Path) -> None:
+    own = folder / f"replaced-{str(file).strip('/').replace('/', '-')}"
+    own.write_text(text)
+    _run("mount", "--bind", str(own), str(file.resolve()))
+
+
+def _configure_network() -> None:
+    for arguments in (
+        "link set lo up",
+        f"addr add {DNS_IP}/32 dev lo",
+        "link add node type bridge",
+        f"addr add {NODE_IP}/24 dev node",
+        "link set node up",
+        f"route add default via {NODE_IP} dev node",
+    ):
+        _run(str(debian_tool("iproute2", "ip")), *arguments.split())
+    Path("/proc/sys/net/ipv4/ip_forward").write_text("1")
+
+
+def _run(*command: str) -> None:
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise OSError(f"{' '.join(command)}: {done.stderr.strip()}")
