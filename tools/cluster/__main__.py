@@ -51,7 +51,7 @@ def _prepare() -> int:
             tools = _available(Tools.fetched)
         with step("programs: Kubernetes, etcd, containerd and CoreDNS"):
             programs = _available(cluster_programs)
-        with step("images: the sidecar, and jobs with the newest and the oldest Spark"):
+        with step("images: the sidecar, and jobs with Spark"):
             (pause,) = [each / "pause" for each in programs if (each / "pause").exists()]
             images = _available(lambda: cluster_images(runtime, pause))
         parts = Parts(runtime.folder, tools, programs, images)

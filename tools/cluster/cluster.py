@@ -10,7 +10,7 @@ from typing import Any
 
 from tools.cluster.certificates import API_SERVER, NODE_IP, make_certificates
 from tools.cluster.images import PAUSE, Archive
-from tools.cluster.machine import DNS_IP, PODS
+from tools.cluster.machine import DNS_IP, PODS, run
 from tools.processes.until import until
 
 START_TIMEOUT_S = 120.0
@@ -37,7 +37,7 @@ class Cluster:
         path = os.pathsep.join([*map(str, self.programs), os.environ["PATH"]])
         return os.environ | {"PATH": path, "KUBECONFIG": str(self._certificate("admin.conf"))}
 
-    def start_api_server(self, *arguments: str) -> None:
+    def start_api_server(self) -> None:
         """Start etcd and the API server, and wait for it; raises AssertionError if it is late."""
         make_certificates(self.folder / "certificates")
         (self.folder / "logs").mkdir()
@@ -57,11 +57,11 @@ class Cluster:
             *("--enable-admission-plugins=NodeRestriction", f"--client-ca-file={authority}"),
             *(f"--tls-cert-file={own}.crt", f"--tls-private-key-file={own}.key"),
             *(f"--kubelet-client-certificate={client}.crt", f"--kubelet-client-key={client}.key"),
-            *(f"--kubelet-certificate-authority={authority}",),
-            *("--kubelet-preferred-address-types=InternalIP",),
-            *("--service-account-issuer=https://kubernetes.default.svc",),
-            *(f"--service-account-key-file={accounts}.pub",),
-            *(f"--service-account-signing-key-file={accounts}.key", *arguments),
+            f"--kubelet-certificate-authority={authority}",
+            "--kubelet-preferred-address-types=InternalIP",
+            "--service-account-issuer=https://kubernetes.default.svc",
+            f"--service-account-key-file={accounts}.pub",
+            f"--service-account-signing-key-file={accounts}.key",
         )
         self._wait("kube-apiserver", self._is_ready)
 
@@ -84,12 +84,11 @@ class Cluster:
         self.kubectl("wait", "--for=condition=Ready", "node/node", "--timeout=60s")
         self.kubectl("wait", "--for=create", "serviceaccount/default", "--timeout=60s")
 
-    def kubectl(self, *arguments: str, given: str | None = None, timeout_s: float = 90.0) -> str:
+    def kubectl(self, *arguments: str, timeout_s: float = 90.0) -> str:
         """The output of kubectl; raises KubectlFailed."""
         done = subprocess.run(
             ["kubectl", *arguments],
             env=self.environ,
-            input=given,
             capture_output=True,
             text=True,
             check=False,
@@ -118,15 +117,6 @@ class Cluster:
                 process.kill()
                 process.wait()
         self._processes.clear()
-
-    def restart(self, program: str) -> None:
-        """Kill a program of the cluster, and start it again."""
-        process = self._processes.pop(program)
-        process.kill()
-        process.wait()
-        command = process.args
-        assert isinstance(command, list)  # as `_run` gave it
-        self._run(*map(str, command))
 
     def _run(self, *command: str) -> None:
         with (self.folder / "logs" / command[0]).open("ab") as log:
@@ -169,11 +159,8 @@ class Cluster:
             return False
 
     def _import(self, image: Archive) -> None:
-        command = ["ctr", "--namespace=k8s.io", "images", "import", str(image.file)]
-        done = subprocess.run(
-            command, env=self.environ, capture_output=True, text=True, check=False
-        )
-        assert not done.returncode, f"{' '.join(command)}: {done.stderr}"
+        command = ("ctr", "--namespace=k8s.io", "images", "import", str(image.file))
+        run(*command, environ=self.environ)
 
     def _certificate(self, name: str) -> Path:
         return self.folder / "certificates" / name

@@ -22,7 +22,6 @@ NAMESPACE = "spark"
 RECORDS = 200_000
 PATIENCE_S = 120.0
 _IN_NAMESPACE = ("--namespace", NAMESPACE)
-_EXECUTORS = ("pods", *_IN_NAMESPACE, "--selector=spark-role=executor")
 _SMALL = {  # two processors serve everything
     "spark.kubernetes.driver.request.cores": "100m",
     "spark.kubernetes.executor.request.cores": "100m",
@@ -52,11 +51,11 @@ class Life:
                 database = stack.enter_context(running_database())
             with step("install: namespace, secret, and the base of the manifests"):
                 self.install(database)
-            with step("job: its executors start after their sidecars, and all rows are right"):
+            with step("job: Spark in cluster mode, and all rows are right"):
                 self.run_job()
 
     def install(self, database: Database) -> None:
-        """What the page of the manifests says, in a namespace with restricted pods."""
+        """What the page of the manifests says; Pod Security is `baseline`."""
         kubectl = self.cluster.kubectl
         kubectl("create", "namespace", NAMESPACE)
         level = "pod-security.kubernetes.io/enforce=baseline"

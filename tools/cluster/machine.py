@@ -5,7 +5,7 @@ inside.
 """
 
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -77,13 +77,13 @@ def _hierarchies() -> list[Path]:
 def furnish(folder: Path, tools: Tools) -> None:
     """Mount and configure everything, in the namespaces; raises OSError."""
     names = [each.name for each in _hierarchies() if each != CONTROL_GROUPS]
-    _run("hostname", "node")
-    _run("mount", "-t", "sysfs", "sysfs", "/sys")
+    run("hostname", "node")
+    run("mount", "-t", "sysfs", "sysfs", "/sys")
     _mount_control_groups(names)
     _mount_programs(folder, tools)
     for target in ("/run", "/var/log"):
-        _run("mount", "-t", "tmpfs", "-o", "mode=755", "tmpfs", target)
-    _run("mount", "--make-rshared", "/")
+        run("mount", "-t", "tmpfs", "-o", "mode=755", "tmpfs", target)
+    run("mount", "--make-rshared", "/")
     for name, text in _SYSCTLS.items():
         _replace(Path("/proc/sys", name), text, folder)
     _replace(Path("/etc/hosts"), f"127.0.0.1 localhost\n{NODE_IP} node\n", folder)
@@ -93,14 +93,14 @@ def furnish(folder: Path, tools: Tools) -> None:
 
 def _mount_control_groups(names: list[str]) -> None:
     if not names:
-        _run("mount", "-t", "cgroup2", "cgroup2", str(CONTROL_GROUPS))
+        run("mount", "-t", "cgroup2", "cgroup2", str(CONTROL_GROUPS))
         _delegate_controllers()
         return
-    _run("mount", "-t", "tmpfs", "-o", "mode=755", "tmpfs", str(CONTROL_GROUPS))
+    run("mount", "-t", "tmpfs", "-o", "mode=755", "tmpfs", str(CONTROL_GROUPS))
     for name in names:
         (CONTROL_GROUPS / name).mkdir()
         options = "none,name=systemd" if name == "systemd" else name
-        _run("mount", "-t", "cgroup", "-o", options, "cgroup", str(CONTROL_GROUPS / name))
+        run("mount", "-t", "cgroup", "-o", options, "cgroup", str(CONTROL_GROUPS / name))
 
 
 def _delegate_controllers() -> None:
@@ -121,13 +121,13 @@ def _mount_programs(folder: Path, tools: Tools) -> None:
         (links / name).symlink_to("xtables-nft-multi")
     layers = [links.parent, *(each / "usr" for each in tools.folders), Path("/usr")]
     lower = ":".join(map(str, layers))
-    _run("mount", "-t", "overlay", "-o", f"lowerdir={lower}", "overlay", "/usr")
+    run("mount", "-t", "overlay", "-o", f"lowerdir={lower}", "overlay", "/usr")
 
 
 def _replace(file: Path, text: str, folder: Path) -> None:
     own = folder / f"replaced-{str(file).strip('/').replace('/', '-')}"
     own.write_text(text)
-    _run("mount", "--bind", str(own), str(file.resolve()))
+    run("mount", "--bind", str(own), str(file.resolve()))
 
 
 def _configure_network() -> None:
@@ -139,11 +139,12 @@ def _configure_network() -> None:
         "link set node up",
         f"route add default via {NODE_IP} dev node",
     ):
-        _run(str(debian_tool("iproute2", "ip")), *arguments.split())
+        run(str(debian_tool("iproute2", "ip")), *arguments.split())
     Path("/proc/sys/net/ipv4/ip_forward").write_text("1")
 
 
-def _run(*command: str) -> None:
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+def run(*command: str, environ: Mapping[str, str] | None = None) -> None:
+    """Run a program to its end; raises OSError with its error."""
+    done = subprocess.run(command, env=environ, capture_output=True, text=True, check=False)
     if done.returncode:
         raise OSError(f"{' '.join(command)}: {done.stderr.strip()}")

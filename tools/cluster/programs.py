@@ -18,7 +18,7 @@ from demo.maven_libraries import download_cache
 from tools.debian import ToolUnavailable
 
 SOURCES = Path(__file__).parent / "go"  # a folder for each module
-NEWEST, OLDEST = "1.37.2", "1.29.6"  # of Kubernetes; of the oldest, only the API server
+KUBERNETES = "1.37.2"
 _FOLDER = "cluster"  # in the cache
 _LINKS = (  # names of the program `kubernetes`
     *("kube-apiserver", "kube-controller-manager", "kube-proxy", "kube-scheduler"),
@@ -58,15 +58,9 @@ class Module:
             for part, text in parts.items():
                 flags += f" -X k8s.io/component-base/version.git{part}={text}"
         for name, package in self.programs:
-            yield ["go", "build", "-v", "-ldflags", flags, "-o", str(target / name), package]
+            yield ["go", "build", "-ldflags", flags, "-o", str(target / name), package]
 
 
-API_SERVER = Module(
-    f"kubernetes-{OLDEST.rpartition('.')[0]}",
-    4,
-    (("kube-apiserver", "k8s.io/kubernetes/cmd/kube-apiserver"),),
-    kubernetes=OLDEST,
-)
 MODULES = (
     Module("pause", 1, (("pause", "."),)),
     Module("etcd", 1, (("etcd", "go.etcd.io/etcd/server/v3"),)),
@@ -79,7 +73,7 @@ MODULES = (
             for each in ("containerd", "containerd-shim-runc-v2", "ctr")
         ),
     ),
-    Module("kubernetes", 5, (("kubernetes", "."),), kubernetes=NEWEST, links=_LINKS),
+    Module("kubernetes", 5, (("kubernetes", "."),), kubernetes=KUBERNETES, links=_LINKS),
 )
 
 

@@ -13,6 +13,7 @@ from typing import Any
 from lookup_core.cache.shared_layout import LEASE_FILE
 from service.config.quantity import size_text
 from service.doctor.finding import Finding, Subject
+from service.doctor.sidecar.socket_check import own_ids
 from service.resources.shared_memory import SharedPlace, shared_place
 
 _MEBIBYTE = 2**20
@@ -64,12 +65,12 @@ def place_finding(subject: Subject, place: SharedPlace, needed_bytes: int) -> Fi
 
 def read_cache(folder: Path) -> CacheReading:
     """Read the lease of a cache; an error is a part of the result."""
-    me = (os.geteuid(), tuple(sorted({os.getegid(), *os.getgroups()})))
+    number = None
     try:
         (folder / LEASE_FILE).read_bytes()
     except OSError as error:
-        return CacheReading(folder, error.errno, _group(folder), me)
-    return CacheReading(folder, None, _group(folder), me)
+        number = error.errno
+    return CacheReading(folder, number, _group(folder), own_ids())
 
 
 def _group(folder: Path) -> int:

@@ -100,9 +100,14 @@ def _start_remedy(facts: SocketFacts) -> str:
     return "start the sidecar; if it runs, see its log, or name its socket with --endpoint"
 
 
+def own_ids() -> tuple[int, tuple[int, ...]]:
+    """Return uid and gids of this process."""
+    return os.geteuid(), tuple(sorted({os.getegid(), *os.getgroups()}))
+
+
 def read_socket(path: Path, root: Path = Path("/")) -> SocketFacts:
     """Read the properties of a socket; a missing file or folder is no error."""
-    me = (os.geteuid(), tuple(sorted({os.getegid(), *os.getgroups()})))
+    me = own_ids()
     folder = path.parent
     if not folder.is_dir():
         return SocketFacts(path, has_folder=False, me=me)
