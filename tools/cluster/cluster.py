@@ -1,7 +1,9 @@
 """Kubernetes on the machine of the cluster: its processes, and `kubectl`."""
 
+import hashlib
 import json
 import os
+import shutil
 import subprocess
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -11,12 +13,15 @@ from typing import Any
 from tools.cluster.certificates import API_SERVER, NODE_IP, make_certificates
 from tools.cluster.images import PAUSE, Archive
 from tools.cluster.machine import DNS_IP, PODS, run
+from tools.cluster.programs import locked_cache
 from tools.processes.until import until
 
 START_TIMEOUT_S = 120.0
 _SERVICES = "10.96.0.0/16"
 _ETCD = "http://127.0.0.1:2379"
 _CONTAINERD = "/run/containerd/containerd.sock"
+_IMAGES = "containerd"  # containerd's folder
+_KEPT = "images-"  # such a folder in the cache
 
 
 class KubectlFailed(OSError):
@@ -35,7 +40,11 @@ class Cluster:
     def environ(self) -> dict[str, str]:
         """Variables with which its programs and kubectl are called."""
         path = os.pathsep.join([*map(str, self.programs), os.environ["PATH"]])
-        return os.environ | {"PATH": path, "KUBECONFIG": str(self._certificate("admin.conf"))}
+        return os.environ | {
+            "PATH": path,
+            "KUBECONFIG": str(self._certificate("admin.conf")),
+            "KUBECACHEDIR": str(self.folder / "kubectl"),
+        }
 
     def start_api_server(self) -> None:
         """Start etcd and the API server, and wait for it; raises AssertionError if it is late."""
@@ -66,14 +75,11 @@ class Cluster:
         self._wait("kube-apiserver", self._is_ready)
 
     def start_node(self, images: Iterable[Archive]) -> None:
-        """Start everything else, import the images, and wait for the node."""
-        self._run("containerd", f"--config={self._containerd()}")
+        """Start everything else, with the images, and wait for the node."""
+        self._provide([*images])
         self._controller("kube-controller-manager", "controllers", *self._controller_options())
         self._controller("kube-scheduler", "scheduler")
         self._run("coredns", f"-conf={self._dns()}")
-        self._wait("containerd", Path(_CONTAINERD).exists)
-        for image in images:
-            self._import(image)
         self._run(
             *("kubelet", f"--config={self._kubelet()}", "--hostname-override=node"),
             *(f"--kubeconfig={self._certificate('node.conf')}", f"--node-ip={NODE_IP}"),
@@ -110,13 +116,17 @@ class Cluster:
         """End all programs of the cluster, the last one first."""
         for process in reversed(self._processes.values()):
             process.terminate()
-        for process in reversed(self._processes.values()):
-            try:
-                process.wait(timeout=10)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
-        self._processes.clear()
+        for program in reversed([*self._processes]):
+            self._end(program)
+
+    def _end(self, program: str) -> None:
+        process = self._processes.pop(program)
+        process.terminate()
+        try:
+            process.wait(timeout=10)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
 
     def _run(self, *command: str) -> None:
         with (self.folder / "logs" / command[0]).open("ab") as log:
@@ -158,6 +168,24 @@ class Cluster:
         except KubectlFailed:
             return False
 
+    def _provide(self, images: Sequence[Archive]) -> None:
+        """Start containerd with the images, which the cache keeps as containerd unpacks them."""
+        config = self._containerd()
+        with locked_cache() as cache:
+            kept = cache / f"{_KEPT}{_digest(self.programs, images)}"
+            if not kept.exists():
+                self._run("containerd", f"--config={config}")
+                self._wait("containerd", Path(_CONTAINERD).exists)
+                for image in images:
+                    self._import(image)
+                self._end("containerd")
+                for former in cache.glob(f"{_KEPT}*"):
+                    shutil.rmtree(former)
+                shutil.move(self.folder / _IMAGES, kept)
+            _link_tree(kept, self.folder / _IMAGES)
+        self._run("containerd", f"--config={config}")
+        self._wait("containerd", Path(_CONTAINERD).exists)
+
     def _import(self, image: Archive) -> None:
         command = ("ctr", "--namespace=k8s.io", "images", "import", str(image.file))
         run(*command, environ=self.environ)
@@ -175,7 +203,7 @@ class Cluster:
             "containerd.toml",
             f"""
             version = 3
-            root = "{self.folder}/containerd"
+            root = "{self.folder / _IMAGES}"
             state = "/run/containerd"
             [grpc]
             address = "{_CONTAINERD}"
@@ -270,3 +298,19 @@ class Cluster:
             }}
             """,
         )
+
+
+def _digest(programs: Sequence[Path], images: Sequence[Archive]) -> str:
+    names = [each.name for each in programs] + [each.file.name for each in images]
+    return hashlib.sha256("\0".join(names).encode()).hexdigest()[:16]
+
+
+def _link_tree(kept: Path, target: Path) -> None:
+    # Unpacked layers and archives are never written again; the databases are.
+    is_near = kept.stat().st_dev == target.parent.stat().st_dev
+    link = ("--link",) if is_near else ()
+    run("cp", "--archive", *link, str(kept), str(target))
+    for database in target.rglob("*.db") if is_near else ():
+        content = database.read_bytes()
+        database.unlink()
+        database.write_bytes(content)

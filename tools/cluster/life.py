@@ -4,11 +4,15 @@ Runs in the namespaces that `__main__` creates.
 """
 
 import json
+import os
+import re
 import subprocess
+import sys
 from collections.abc import Iterable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from tools.cluster.certificates import API_SERVER
 from tools.cluster.cluster import Cluster, KubectlFailed
@@ -16,11 +20,14 @@ from tools.cluster.database import Database, running_database
 from tools.cluster.images import SPARK_VERSIONS, Archive, job_name
 from tools.image.image import ROOT
 from tools.processes.until import until
-from tools.rehearsal.steps import StepFailed, demand, step
+from tools.rehearsal.steps import demand, step
 
 NAMESPACE = "spark"
 RECORDS = 200_000
 PATIENCE_S = 120.0
+# Of what is printed after a failure.
+_WARNINGS, _ERRORS, _LONGEST = 4, 4, 600  # the last one in characters of a line
+_ERROR = re.compile(r"(Caused by: )?(\w+\.)+[A-Z]\w+: ")
 _IN_NAMESPACE = ("--namespace", NAMESPACE)
 _SMALL = {  # two processors serve everything
     "spark.kubernetes.driver.request.cores": "100m",
@@ -70,11 +77,13 @@ class Life:
     def run_job(self) -> None:
         """Submit a job in cluster mode, and demand its result."""
         spark = SPARK_VERSIONS[0]
-        submitted = self.submit(spark, "/opt/enrich_checked.py", str(RECORDS), "5")
-        until(lambda: submitted.poll() is not None or self.result(), within_s=PATIENCE_S)
-        result = self.result()
-        if result is None:
-            raise StepFailed(f"no result: {self.reasons()}")
+        once = {"spark.task.maxFailures": "1"}  # an error of the manifests does not pass
+        submitted = self.submit(spark, "/opt/enrich_checked.py", str(RECORDS), "5", settings=once)
+        try:
+            until(lambda: submitted.poll() is not None or self.result(), within_s=PATIENCE_S)
+        finally:
+            result = self.result()
+            demand(result, f"no result: {self.reasons()}")
         right = {"rows": RECORDS, "distinct": RECORDS, "wrong": 0}
         demand(result == right, f"{result} and not {right}")
         demand(submitted.wait(timeout=PATIENCE_S) == 0, "spark-submit failed")
@@ -83,7 +92,9 @@ class Life:
         self, spark: str, program: str, *arguments: str, settings: dict[str, str] | None = None
     ) -> "subprocess.Popen[bytes]":
         """Run `spark-submit.sh` of the examples in this checkout."""
-        environ = self.cluster.environ | {
+        environ = self.cluster.environ
+        environ |= {
+            "PATH": os.pathsep.join([str(Path(sys.executable).parent), environ["PATH"]]),
             "KUBERNETES_API": API_SERVER,
             "NAMESPACE": NAMESPACE,
             "IMAGE": job_name(spark),
@@ -92,8 +103,7 @@ class Life:
         chosen = _SMALL | {"spark.executor.instances": "2"} | (settings or {})
         options = [word for name, text in chosen.items() for word in ("--conf", f"{name}={text}")]
         script = str(ROOT / "k8s" / "examples" / "spark-submit.sh")
-        log = (self.cluster.folder / "logs" / "spark-submit").open("ab")
-        with log:
+        with (self.cluster.folder / "logs" / "spark-submit").open("ab") as log:
             return subprocess.Popen(
                 ["sh", script, *options, f"local://{program}", *arguments],
                 env=environ,
@@ -111,15 +121,32 @@ class Life:
 
     def driver_log(self) -> list[str]:
         """The lines of the drivers' logs; none before a driver has started."""
-        selector = ("--selector=spark-role=driver", "--tail=-1")
+        return self._log("driver")
+
+    def sidecar_log(self) -> list[str]:
+        """The lines of the sidecars' logs; none before one has started."""
+        return self._log("executor", "--container=sidelook")
+
+    def _log(self, role: str, *options: str) -> list[str]:
+        selector = (f"--selector=spark-role={role}", "--tail=-1", *options)
         try:
             return self.cluster.kubectl("logs", *_IN_NAMESPACE, *selector).splitlines()
         except KubectlFailed:
             return []
 
     def reasons(self) -> str:
-        """Warnings of the cluster's events, and the errors in the driver's log."""
+        """Warnings of the cluster's events, errors in the driver's log, and ends of other logs."""
         events = self.cluster.get("events", *_IN_NAMESPACE, "--field-selector=type=Warning")
-        warnings = {f"{each['reason']}: {each['message']}" for each in events["items"]}
-        errors = [each for each in self.driver_log() if "Error" in each or "Exception" in each]
-        return "; ".join([*sorted(warnings), *errors[-3:]])[-3000:]
+        warnings = {
+            f"{each['reason']}: {each['message']}": _times(each) for each in events["items"]
+        }
+        common = sorted(warnings, key=lambda text: -warnings[text])[:_WARNINGS]
+        errors = dict.fromkeys(filter(_ERROR.match, self.driver_log()))
+        submitted = self.cluster.log("spark-submit").splitlines()
+        lines = [*(f"{warnings[each]} times {each}" for each in common), *[*errors][:_ERRORS]]
+        lines += [*self.sidecar_log()[-1:], *submitted[-1:]]
+        return "".join(f"\n    {each[:_LONGEST]}" for each in lines)
+
+
+def _times(event: dict[str, Any]) -> int:
+    return int(event.get("count") or event.get("series", {}).get("count") or 1)

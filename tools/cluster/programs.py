@@ -18,7 +18,7 @@ from demo.maven_libraries import download_cache
 from tools.debian import ToolUnavailable
 
 SOURCES = Path(__file__).parent / "go"  # a folder for each module
-KUBERNETES = "1.37.2"
+KUBERNETES, OLDEST_KUBERNETES = "1.37.2", "1.29.6"  # the oldest with native sidecars
 _FOLDER = "cluster"  # in the cache
 _LINKS = (  # names of the program `kubernetes`
     *("kube-apiserver", "kube-controller-manager", "kube-proxy", "kube-scheduler"),
@@ -75,6 +75,12 @@ MODULES = (
     ),
     Module("kubernetes", 5, (("kubernetes", "."),), kubernetes=KUBERNETES, links=_LINKS),
 )
+OLDEST_API_SERVER = Module(
+    "kubernetes-1.29",
+    3,
+    (("kube-apiserver", "k8s.io/kubernetes/cmd/kube-apiserver"),),
+    kubernetes=OLDEST_KUBERNETES,
+)
 
 
 def cluster_programs(
@@ -85,7 +91,7 @@ def cluster_programs(
     Raises ToolUnavailable without Go or a registry, and BuildFailed.
     """
     modules = tuple(modules)
-    with _locked_cache() as cache:
+    with locked_cache() as cache:
         wanted = {cache / f"{each.name}-{each.digest}": each for each in modules}
         missing = {folder: each for folder, each in wanted.items() if not folder.exists()}
         if missing:
@@ -96,7 +102,8 @@ def cluster_programs(
 
 
 @contextmanager
-def _locked_cache() -> Iterator[Path]:
+def locked_cache() -> Iterator[Path]:
+    """The folder of the cluster in the user's cache, for one process at a time."""
     # A lock of its own: downloads of other programs do not wait for a build.
     with download_cache(os.environ) as downloads:
         folder = downloads / _FOLDER

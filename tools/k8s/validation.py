@@ -49,7 +49,7 @@ _REQUIRED = {
 
 def schema_faults(manifest: Manifest) -> list[str]:
     """Violations of the API schemas, for each version of Kubernetes, with nested pod templates."""
-    schema = _custom_schemas().get((manifest["apiVersion"], manifest["kind"]))
+    schema = custom_schemas().get((manifest["apiVersion"], manifest["kind"]))
     found = [*_null_faults(manifest)]
     if schema is not None:
         found += _custom_faults(manifest, schema)
@@ -116,9 +116,12 @@ def _names_pods(peer: Manifest) -> bool:
 
 
 @cache
-def _custom_schemas() -> dict[tuple[str, str], Schema]:
-    # {(apiVersion, kind): schema}. The sources are the Java classes of Prometheus's operator, the
-    # Python models of Kubeflow's, and a written schema: no registry publishes Apache's.
+def custom_schemas() -> dict[tuple[str, str], Schema]:
+    """{(apiVersion, kind): schema} of the operators' resources; raises LibrariesUnavailable.
+
+    The sources are the Java classes of Prometheus's operator, the Python models of Kubeflow's, and
+    a written schema: no registry publishes Apache's.
+    """
     return {
         **_monitoring("PodMonitor", "PrometheusRule"),
         ("sparkoperator.k8s.io/v1beta2", "SparkApplication"): _kubeflow(),
