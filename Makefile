@@ -29,7 +29,7 @@ LOCK_TOOLS := $(UV) pip compile --generate-hashes --universal --python-version 3
 LOCK := $(LOCK_TOOLS) pyproject.toml service/pyproject.toml --excludes requirements/own.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help demo check test test-all coverage compat lint types quick dependencies fuzz audit serve bench image dist rehearsal cluster k8s-check lock clean
+.PHONY: help demo check test test-all nightly coverage compat lint types quick dependencies fuzz audit serve bench image dist rehearsal cluster admission k8s-check lock clean
 
 help: ## Show what can be made
 	@grep -E '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 10
@@ -62,9 +62,12 @@ test: $(INSTALLED) $(UV) ## What a change must pass: check, and one real path ea
 	$(MAKE) --no-print-directory lint types
 	$(TESTS) --tier test $(PYTEST_ARGUMENTS)
 
-test-all: $(INSTALLED) $(UV) ## Everything: fault matrices, chaos, browser, rehearsal, image, clusters, fuzzing; 30 minutes; WORKERS=3
+test-all: $(INSTALLED) $(UV) ## Everything but the nightly tests: fault matrices, chaos, browser, rehearsal, image, admission by Kubernetes, fuzzing; 35 minutes; WORKERS=3
 	$(MAKE) --no-print-directory lint types
 	$(TESTS) --tier all $(PYTEST_ARGUMENTS)
+
+nightly: $(INSTALLED) ## Kubernetes clusters of this machine: broken manifests, an aborted run; root and Go; 10 minutes
+	$(BIN)/python -m pytest --tier nightly $(PYTEST_ARGUMENTS)
 
 coverage: $(INSTALLED) $(UV) ## The same tests with coverage: all branches of the core, 95 % of the rest
 	$(TESTS) --tier all --cov --cov-report= $(PYTEST_ARGUMENTS)
@@ -113,6 +116,9 @@ rehearsal: $(INSTALLED) ## Rehearse an executor pod's life without a cluster, fr
 
 cluster: $(INSTALLED) ## Run a job in a Kubernetes cluster of this machine; root and Go; 10 minutes for the first time; MANIFESTS=…
 	$(BIN)/python -m tools.cluster $(if $(MANIFESTS),--manifests $(MANIFESTS))
+
+admission: $(INSTALLED) ## Apply all of k8s/ to API servers of the oldest and the newest Kubernetes, without a node; root and Go
+	$(BIN)/python -m tools.cluster.admission
 
 k8s-check: $(INSTALLED) ## Render all of k8s/ and check it strictly, no cluster needed
 	$(BIN)/python -m tools.k8s.check

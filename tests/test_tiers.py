@@ -19,17 +19,17 @@ WORKERS = ("-n", "2", "--dist", "loadfile", "--no-loadscope-reorder")
 @pytest.mark.parametrize(
     ("tree", "arguments", "passed", "faults"),
     [
-        (TREE, CHOSEN, "check 1, real_path 1, full 0", []),
+        (TREE, CHOSEN, "check 1, real_path 1, full 0, nightly 0", []),
         (
             {"core/test_a.py": PASSES + SKIPS},
             WORKERS,
-            "check 1, real_path 0, full 0",
+            "check 1, real_path 0, full 0, nightly 0",
             ["FAILED: skipped under CI: tests/core/test_a.py::test_skips"],
         ),
         (
             {"core/test_a.py": PASSES},
             CHOSEN,
-            "check 1, real_path 0, full 0",
+            "check 1, real_path 0, full 0, nightly 0",
             ["FAILED: no test of tier real_path ran"],
         ),
     ],
@@ -50,7 +50,9 @@ def run(folder: Path, tree: dict[str, str], *arguments: str) -> tuple[int, str, 
         path = folder / "tests" / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
-    (folder / "pytest.ini").write_text("[pytest]\nmarkers =\n check: -\n real_path: -\n full: -\n")
+    (folder / "pytest.ini").write_text(
+        "[pytest]\nmarkers =\n check: -\n real_path: -\n full: -\n nightly: -\n"
+    )
     plugins = ("-p", "xdist.plugin", "-p", "tests.tiers", "-p", "no:cacheprovider")
     ended = subprocess.run(
         [sys.executable, "-m", "pytest", *plugins, *arguments, "--basetemp", folder / "made"],

@@ -1,7 +1,8 @@
-"""Tiers of tests: `check`, `real_path` and `full`, and a run that fails if a tier did not run.
+"""Tiers of tests: `check`, `real_path`, `full` and `nightly`, and runs that fail without a tier.
 
 A plugin of pytest, for one process or several workers. `--tier check` runs the first tier,
-`--tier test` the first two, `--tier all` every test. Without the option, all collected tests run.
+`--tier test` the first two, `--tier all` the first three, `--tier nightly` the last one alone.
+Without the option, all collected tests run.
 """
 
 import os
@@ -11,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-TIERS = ("check", "real_path", "full")
-RUNS = {"check": TIERS[:1], "test": TIERS[:2], "all": TIERS}
+TIERS = ("check", "real_path", "full", "nightly")
+RUNS = {"check": TIERS[:1], "test": TIERS[:2], "all": TIERS[:3], "nightly": TIERS[3:]}
 # Tests of these folders start real things; they are `full` unless they are marked `real_path`.
 HEAVY_FOLDERS = ("chaos", "cluster", "end_to_end", "fuzz", "integration")
 

@@ -1,34 +1,105 @@
 """A Kubernetes cluster of this machine, in which a Spark job runs with the shipped manifests."""
 
 import faulthandler
+import os
+import re
+import shutil
+import signal
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+
+import pytest
 
 from tools.image.archive import write_archive
 from tools.image.image import ROOT
+from tools.image.runtime import control_groups
+from tools.k8s.manifests import BASE, POD_TEMPLATE
+from tools.processes.until import until
 
 WHOLE_TIMEOUT_S = 1500.0  # the first run builds Kubernetes
-STEPS = ("API server: ", "node: ", "database: ", "install: ", "job: ")
+STEPS = ("API server: ", "node: ", "database: ", "install: ", "job: ", "stream: ")
+RIGHT = "lost = 0, doubled = 0, wrong = 0"
+# {case: (text of the pod template, its replacement, the cause that is printed)}
+BROKEN = {
+    "wrong probe path": (
+        "path: /startupz",
+        "path: /startup",
+        "Startup probe failed: HTTP probe failed with statuscode: 404",
+    ),
+    "no native sidecar": (
+        "      restartPolicy: Always\n",
+        "",
+        "may not be set for init containers without restartPolicy=Always",
+    ),
+    "wrong socket path": (
+        "sidelook-socket, mountPath: /run/sidelook, readOnly",
+        "sidelook-socket, mountPath: /run/lookup, readOnly",
+        "no sidecar at unix:///run/sidelook/sidelook.sock",
+    ),
+}
 
 
-def test_job_runs_in_the_cluster() -> None:
-    """Each step succeeds, in its order."""
-    faulthandler.cancel_dump_traceback_later()  # it has a time limit of its own
-    played = subprocess.run(
-        [sys.executable, "-m", "tools.cluster"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=WHOLE_TIMEOUT_S,
-    )
+@pytest.fixture(autouse=True)
+def _patience() -> None:
+    faulthandler.cancel_dump_traceback_later()  # runs have a time limit of their own
 
-    done = [line.split(" s  ", 1)[-1] for line in played.stdout.splitlines() if line[:2] == "ok"]
-    assert played.returncode == 0, played.stdout
+
+@pytest.mark.nightly
+def test_job_and_stream_run_in_the_cluster() -> None:
+    """A job and a stream under faults: each step succeeds, all records are right."""
+    with running_cluster("--faults") as played:
+        printed, _ = played.communicate(timeout=WHOLE_TIMEOUT_S)
+
+    done = [line.split(" s  ", 1)[-1] for line in printed.splitlines() if line[:2] == "ok"]
+    assert played.returncode == 0, printed
     assert [step for step in STEPS if any(each.startswith(step) for each in done)] == list(STEPS)
+    found = re.search(rf"{RIGHT} over ([\d,]+) records in \d+ batches and (\d+) faults", printed)
+    assert found is not None, printed
+    assert int(found[1].replace(",", "")) >= 1_000_000
+    assert int(found[2]) >= 30
+    assert remains(played.pid) == []
 
 
+@pytest.mark.nightly
+def test_broken_manifests_fail_with_their_cause(tmp_path: Path) -> None:
+    """Clusters that run side by side each name the fault of their own manifests."""
+    wrong = {}
+    for name, (right, replacement, cause) in BROKEN.items():
+        folder = Path(shutil.copytree(BASE, tmp_path / name))
+        template = folder / POD_TEMPLATE.relative_to(BASE)
+        text = template.read_text()
+        assert right in text
+        template.write_text(text.replace(right, replacement))
+        with running_cluster("--manifests", str(folder)) as played:
+            printed, _ = played.communicate(timeout=WHOLE_TIMEOUT_S)
+        if played.returncode != 1 or cause not in printed:
+            wrong[name] = (played.returncode, printed)
+
+    assert wrong == {}
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("sent", [signal.SIGTERM, signal.SIGKILL])
+def test_aborted_run_leaves_nothing(sent: signal.Signals) -> None:
+    """SIGTERM removes all; after SIGKILL no process remains, and the next run removes the rest."""
+    with running_cluster() as played:
+        assert played.stdout is not None
+        while "node: " not in (line := played.stdout.readline()):
+            assert line, "ended early"
+        played.send_signal(sent)
+        played.wait(timeout=60)
+    if sent is signal.SIGKILL:
+        until(lambda: not processes_of(played.pid), within_s=30)
+        with running_cluster("--manifests", "/nonexistent") as other:
+            other.communicate(timeout=WHOLE_TIMEOUT_S)
+
+    assert remains(played.pid) == []
+
+
+@pytest.mark.full
 def test_equal_roots_have_equal_archives(tmp_path: Path) -> None:
     """The order of creation and times of files do not count; contents do."""
     digests = []
@@ -41,3 +112,39 @@ def test_equal_roots_have_equal_archives(tmp_path: Path) -> None:
         digests.append(write_archive(root, archive, name="localhost/a:1", config={"User": "185"}))
 
     assert digests[0] == digests[1] != digests[2]
+
+
+@contextmanager
+def running_cluster(*arguments: str) -> Iterator["subprocess.Popen[str]"]:
+    """`make cluster` with arguments; ended if the test fails."""
+    command = [sys.executable, "-m", "tools.cluster", *arguments]
+    played = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    try:
+        yield played
+    finally:
+        if played.poll() is None:
+            played.terminate()
+            played.wait(timeout=60)
+
+
+def remains(pid: int) -> list[str]:
+    """Processes, mounts, control groups and folders of a run that has ended."""
+    name = f"sidelook-containers-{pid}-"
+    mounts = Path("/proc/self/mounts").read_text().splitlines()
+    folders = Path(os.environ.get("TMPDIR", "/tmp")).glob(f"{name}*")  # only read
+    found = [each for each in mounts if name in each]
+    return [*found, *map(str, (*folders, *control_groups(name))), *processes_of(pid)]
+
+
+def processes_of(pid: int) -> list[str]:
+    """The commands of processes that name the folder of a run."""
+    name = f"sidelook-containers-{pid}-".encode()
+    found = []
+    for file in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            command = file.read_bytes()
+        except OSError:
+            continue  # it has just ended
+        if name in command:
+            found.append(command.decode(errors="replace"))
+    return found

@@ -104,12 +104,13 @@ def _play(arguments: argparse.Namespace) -> None:
     with step("namespaces: mounts, control groups and a network without a way out"):
         furnish(parts.folder, parts.tools)
     cluster = Cluster(parts.folder, parts.programs)
-    Life(cluster, parts.images, arguments.manifests).play()
+    Life(cluster, parts.images, arguments.manifests).play(struck=arguments.faults)
 
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tools.cluster", description=__doc__)
     parser.add_argument("--manifests", type=Path, default=BASE, help="folder to apply")
+    parser.add_argument("--faults", action="store_true", help="run a stream under faults, too")
     parser.add_argument("--inside", type=Parts.parse, help=argparse.SUPPRESS)
     return parser.parse_args()
 

@@ -16,6 +16,8 @@ from tools.cluster.machine import DNS_IP, PODS, run
 from tools.cluster.programs import locked_cache
 from tools.processes.until import until
 
+NAMESPACE = "spark"  # of the jobs
+IN_NAMESPACE = ("--namespace", NAMESPACE)
 START_TIMEOUT_S = 120.0
 _SERVICES = "10.96.0.0/16"
 _ETCD = "http://127.0.0.1:2379"
@@ -35,6 +37,7 @@ class Cluster:
     folder: Path
     programs: Sequence[Path]  # folders with them
     _processes: dict[str, "subprocess.Popen[bytes]"] = field(default_factory=dict)
+    _commands: dict[str, tuple[str, ...]] = field(default_factory=dict)  # {program: its command}
 
     @property
     def environ(self) -> dict[str, str]:
@@ -72,7 +75,7 @@ class Cluster:
             f"--service-account-key-file={accounts}.pub",
             f"--service-account-signing-key-file={accounts}.key",
         )
-        self._wait("kube-apiserver", self._is_ready)
+        self._wait("kube-apiserver", lambda: self._is_ok("/readyz"))
 
     def start_node(self, images: Iterable[Archive]) -> None:
         """Start everything else, with the images, and wait for the node."""
@@ -112,6 +115,21 @@ class Cluster:
         """What a program of the cluster has printed."""
         return (self.folder / "logs" / program).read_text(errors="replace")
 
+    def ctr(self, *arguments: str) -> str:
+        """The output of containerd's client; raises OSError."""
+        return run("ctr", "--namespace=k8s.io", *arguments, environ=self.environ)
+
+    def restart(self, program: str) -> None:
+        """Kill a program and start it again; raises AssertionError if it is not ready in time."""
+        self._processes[program].kill()
+        self._processes.pop(program).wait()
+        self._run(*self._commands[program])
+        self._wait("kube-apiserver", lambda: self._is_ok("/readyz"))
+        if program == "kubelet":
+            self._wait(program, lambda: self._is_ok("/api/v1/nodes/node/proxy/healthz"))
+        if program == "containerd":
+            self._wait(program, self._has_containers)
+
     def stop(self) -> None:
         """End all programs of the cluster, the last one first."""
         for process in reversed(self._processes.values()):
@@ -129,6 +147,7 @@ class Cluster:
             process.wait()
 
     def _run(self, *command: str) -> None:
+        self._commands[command[0]] = command
         with (self.folder / "logs" / command[0]).open("ab") as log:
             self._processes[command[0]] = subprocess.Popen(
                 [*command],
@@ -162,11 +181,18 @@ class Cluster:
 
         until(is_over, within_s=START_TIMEOUT_S)
 
-    def _is_ready(self) -> bool:
+    def _is_ok(self, path: str) -> bool:
         try:
-            return self.kubectl("get", "--raw", "/readyz") == "ok"
+            return self.kubectl("get", "--raw", path) == "ok"
         except KubectlFailed:
             return False
+
+    def _has_containers(self) -> bool:
+        try:
+            self.ctr("containers", "list")
+        except OSError:
+            return False
+        return True
 
     def _provide(self, images: Sequence[Archive]) -> None:
         """Start containerd with the images, which the cache keeps as containerd unpacks them."""
@@ -187,8 +213,7 @@ class Cluster:
         self._wait("containerd", Path(_CONTAINERD).exists)
 
     def _import(self, image: Archive) -> None:
-        command = ("ctr", "--namespace=k8s.io", "images", "import", str(image.file))
-        run(*command, environ=self.environ)
+        self.ctr("images", "import", str(image.file))
 
     def _certificate(self, name: str) -> Path:
         return self.folder / "certificates" / name
@@ -256,6 +281,9 @@ class Cluster:
             "clusterDNS": [DNS_IP],
             "clusterDomain": "cluster.local",
             "resolvConf": str(self._written("no-resolver", "")),
+            # A fault in a minute must not make the next one wait for five.
+            "crashLoopBackOff": {"maxContainerRestartPeriod": "3s"},
+            "syncFrequency": "10s",  # of mounted secrets
             "imageGCHighThresholdPercent": 100,
             "imageGCLowThresholdPercent": 99,
             "evictionHard": {

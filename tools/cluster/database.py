@@ -6,11 +6,12 @@ The rows are functions of their keys, so that readers can verify them.
 import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from pathlib import Path
 
 import psycopg
 
-from demo.embedded_postgres import EmbeddedPostgres, run_program, temporary_server
+from demo.embedded_postgres import EmbeddedPostgres, new_server, run_program
 from tools.cluster.certificates import NODE_IP
 from tools.cluster.machine import PODS
 
@@ -24,17 +25,18 @@ _TABLE = (
 )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Database:
-    """The server, and the password of the role that reads the table."""
+    """The server, and the role that reads the table."""
 
     server: EmbeddedPostgres
-    password: str
+    role: str = READER
+    password: str = field(default_factory=lambda: secrets.token_hex(16))
 
     @property
-    def dsn(self) -> str:
-        """Its address for pods."""
-        return f"postgresql://{READER}:{self.password}@{NODE_IP}:5432/postgres"
+    def secret(self) -> dict[str, str]:
+        """The files of the sidecar's secret."""
+        return {"dsn": f"postgresql://{self.role}:{self.password}@{NODE_IP}:5432/postgres"}
 
     def execute(self, *statements: str) -> None:
         """Run statements as the administrator, each on its own."""
@@ -42,6 +44,16 @@ class Database:
         with psycopg.connect(address, autocommit=True) as connection:
             for statement in statements:
                 connection.execute(statement.encode())
+
+    def create_role(self) -> None:
+        """Create the role that reads the table."""
+        login = f"CREATE ROLE {self.role} LOGIN PASSWORD '{self.password}'"
+        self.execute(login, f"GRANT SELECT ON customers TO {self.role}")
+
+    def end_sessions(self) -> None:
+        """End all sessions but those of the administrator."""
+        sessions = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+        self.execute(f"{sessions} WHERE usename <> 'postgres'")
 
     def start(self) -> None:
         """Start it; returns when it accepts connections."""
@@ -59,17 +71,18 @@ class Database:
 
 
 @contextmanager
-def running_database() -> Iterator[Database]:
+def running_database(folder: Path) -> Iterator[Database]:
     """A server with the table, which listens at the node's address."""
-    with temporary_server() as server:
+    folder.mkdir()
+    server = new_server(folder)
+    try:
         server.ensure_pgdata_inited()
         with (server.pgdata / "pg_hba.conf").open("a") as access:
-            access.write(f"\nhost all {READER} {PODS} scram-sha-256\n")
-        database = Database(server, secrets.token_hex(16))
+            access.write(f"\nhost all all {PODS} scram-sha-256\n")
+        database = Database(server)
         database.start()
-        role = f"CREATE ROLE {READER} LOGIN PASSWORD '{database.password}'"
-        database.execute(*_TABLE, role, f"GRANT SELECT ON customers TO {READER}")
-        try:
-            yield database
-        finally:
-            database.stop()
+        database.execute(*_TABLE)
+        database.create_role()
+        yield database
+    finally:
+        server.cleanup()

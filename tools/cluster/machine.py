@@ -143,8 +143,9 @@ def _configure_network() -> None:
     Path("/proc/sys/net/ipv4/ip_forward").write_text("1")
 
 
-def run(*command: str, environ: Mapping[str, str] | None = None) -> None:
-    """Run a program to its end; raises OSError with its error."""
+def run(*command: str, environ: Mapping[str, str] | None = None) -> str:
+    """Run a program to its end, and return its output; raises OSError with its error."""
     done = subprocess.run(command, env=environ, capture_output=True, text=True, check=False)
     if done.returncode:
         raise OSError(f"{' '.join(command)}: {done.stderr.strip()}")
+    return done.stdout

@@ -16,7 +16,7 @@ from sidelook import Sidecar
 
 records, hold_s = map(int, sys.argv[1:])
 spark = SparkSession.builder.getOrCreate()
-dims = Sidecar("unix:///run/sidelook/sidelook.sock")
+dims = Sidecar("unix:///run/sidelook/sidelook.sock", connect_timeout=20.0)
 numbers = spark.range(0, records, numPartitions=4).withColumn("key", F.col("id") % 200_000)
 join = dims.lookup_join(
     "customers", on={"key": "id"}, schema="name string, segment string, tier int", timeout=60.0
