@@ -16,11 +16,16 @@ from tools.processes.until import until
 _EXECUTORS = "--selector=spark-role=executor"
 _RECOVERY_S = 90.0
 _FILLED = "/run/sidelook/filled"
+# Eight processes with a part each: the kernel kills the largest one.
 _HOG = f"""
+import os, time
 with open("{_FILLED}", "wb") as file:
     for _ in range(400):
         file.write(b"x" * 2**20)
-kept = [b"x" * 2**20 for _ in range(1000)]
+for _ in range(3):
+    os.fork()
+kept = [b"x" * 2**20 for _ in range(60)]
+time.sleep(60)
 """
 _PAUSE_S = 5.0  # of a stopped process, and of a database that is down
 
@@ -70,7 +75,6 @@ class Faults:
         """The kernel kills the sidecar because its container has no memory left."""
         pod = self._executor(number)
         former = _sidecar(pod)
-        # Files in memory belong to no process, so that the sidecar is the largest one.
         for process in self._processes(former):
             run("sh", "-c", f"echo 1000 > /proc/{process}/oom_score_adj")
         name = pod["metadata"]["name"]
