@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tools.cluster.certificates import NODE_IP
-from tools.cluster.cluster import Cluster, KubectlFailed
+from tools.cluster.cluster import IN_NAMESPACE, NAMESPACE, Cluster, KubectlFailed
 from tools.cluster.machine import command_inside, run
 from tools.cluster.programs import (
     KUBERNETES,
@@ -27,9 +27,9 @@ from tools.image.runtime import container_runtime
 from tools.k8s.definitions import custom_resource_definitions
 from tools.k8s.manifests import Manifest
 from tools.k8s.renderings import Rendering, complete_copy, renderings
+from tools.processes.until import until
 
 VERSIONS = (OLDEST_KUBERNETES, KUBERNETES)
-NAMESPACE = "spark"
 _RESTRICTED = {"pod-security.kubernetes.io/enforce": "restricted"}
 _TIMEOUT_S = 300
 _USED = ("etcd", "kubernetes")  # modules
@@ -111,8 +111,15 @@ class _Judge:
         ]
         self._apply([*definitions, *labelled])
         # No controller runs that would make it; admission of pods demands one.
-        self.cluster.kubectl("create", "serviceaccount", "default", f"--namespace={NAMESPACE}")
-        self.cluster.kubectl("wait", "--for=condition=Established", "crd", "--all")
+        self.cluster.kubectl("create", "serviceaccount", "default", *IN_NAMESPACE)
+        # Not by `kubectl wait`, which may fail for a definition without any condition yet.
+        until(self._are_established)
+
+    def _are_established(self) -> bool:
+        definitions = self.cluster.get("customresourcedefinitions")["items"]
+        conditions = [each.get("status", {}).get("conditions") or [] for each in definitions]
+        established = ("Established", "True")
+        return all(established in [(c["type"], c["status"]) for c in each] for each in conditions)
 
     def refusal(self, manifests: Sequence[Manifest]) -> str:
         """What is refused; empty if all are admitted."""

@@ -200,8 +200,7 @@ class Cluster:
         with locked_cache() as cache:
             kept = cache / f"{_KEPT}{_digest(self.programs, images)}"
             if not kept.exists():
-                self._run("containerd", f"--config={config}")
-                self._wait("containerd", Path(_CONTAINERD).exists)
+                self._start_containerd(config)
                 for image in images:
                     self._import(image)
                 self._end("containerd")
@@ -209,6 +208,9 @@ class Cluster:
                     shutil.rmtree(former)
                 shutil.move(self.folder / _IMAGES, kept)
             _link_tree(kept, self.folder / _IMAGES)
+        self._start_containerd(config)
+
+    def _start_containerd(self, config: Path) -> None:
         self._run("containerd", f"--config={config}")
         self._wait("containerd", Path(_CONTAINERD).exists)
 

@@ -52,12 +52,12 @@ class Faults:
             yield "an executor is evicted", partial(self.remove_executor, self.evict)
             yield "the database is down for 5 s", self.restart_database
             yield "the sidecar has no memory left", partial(self.exhaust_sidecar, number)
-        yield "the kubelet restarts", partial(self.restart, "kubelet")
+        yield "the kubelet restarts", partial(self.cluster.restart, "kubelet")
         yield "the secret has a new role and password", self.rotate_role
-        yield "containerd restarts", partial(self.restart, "containerd")
-        yield "the API server restarts", partial(self.restart, "kube-apiserver")
+        yield "containerd restarts", partial(self.cluster.restart, "containerd")
+        yield "the API server restarts", partial(self.cluster.restart, "kube-apiserver")
         yield "the ConfigMap changes, and executors are replaced", self.change_configuration
-        yield "the kubelet restarts once more", partial(self.restart, "kubelet")
+        yield "the kubelet restarts once more", partial(self.cluster.restart, "kubelet")
 
     def executors(self) -> list[Pod]:
         """Executor pods that are ready and stay."""
@@ -113,10 +113,6 @@ class Faults:
         file.write_text(json.dumps(eviction))
         path = f"/api/v1/namespaces/{NAMESPACE}/pods/{name}/eviction"
         self.cluster.kubectl("create", "--raw", path, f"--filename={file}")
-
-    def restart(self, program: str) -> None:
-        """Kill a program of the cluster, and start it again."""
-        self.cluster.restart(program)
 
     def restart_database(self) -> None:
         """Stop the database, and start it again."""

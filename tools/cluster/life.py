@@ -103,12 +103,12 @@ class Life:
     def run_stream(self, faults: Faults) -> None:
         """A stream that goes on under every fault, and whose output is complete and right."""
         self.cluster.kubectl("delete", "pods", *IN_NAMESPACE, "--all")
-        with step("stream: it starts with one executor"):
+        with step("stream: its first batch is complete"):
             faults.configure("ttl: 10m", "ttl: 2s")  # the database is read all the time
             arguments = ("/opt/stream_checked.py", str(BATCH_RECORDS), str(PARTITIONS))
             submitted = self.submit(SPARK_VERSIONS[0], *arguments, settings=_GROWING)
             self._await_batches(1)
-        with step("stream: it has grown to three executors"):
+        with step("stream: three executors run, of one to three that are permitted"):
             until(lambda: len(faults.executors()) == 3, within_s=PATIENCE_S)
         count = 0
         for count, (name, strike) in enumerate(faults.all(), start=1):
@@ -144,7 +144,7 @@ class Life:
         return {each["batch"]: each for each in map(json.loads, (line[6:] for line in lines))}
 
     def _await_batches(self, more: int) -> None:
-        """Until so many further batches are complete."""
+        """Until that many more batches are complete."""
         former = len(self.batches())
         try:
             until(lambda: len(self.batches()) >= former + more, within_s=PATIENCE_S)
