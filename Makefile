@@ -24,7 +24,7 @@ IMAGE ?= sidelook:dev
 UV_VERSION := 0.13.8
 LOCK_VENV := $(VENV)/lock
 UV := $(LOCK_VENV)/bin/uv
-LOCK_TOOLS := $(UV) pip compile --generate-hashes --universal --python-version 3.11 \
+LOCK_TOOLS := $(UV) pip compile --generate-hashes --no-strip-extras --universal --python-version 3.11 \
 	--custom-compile-command "make lock" --quiet
 LOCK := $(LOCK_TOOLS) pyproject.toml service/pyproject.toml --excludes requirements/own.txt
 

