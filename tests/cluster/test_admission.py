@@ -5,17 +5,29 @@ Whatever they refuse, the checks that need no cluster report too.
 
 import copy
 import faulthandler
+import re
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from tools.cluster.admission import VERSIONS, refusals, shipped_cases, started_pod
+from tools.cluster.admission import (
+    SECTIONS,
+    VERSIONS,
+    followed,
+    refusals,
+    shipped_cases,
+    started_pod,
+)
+from tools.cluster.page import PAGE, commands
 from tools.k8s.manifests import CONFIG_MAP, EXAMPLES, FOLDER, POD_TEMPLATE, SECRET, read_manifest
 from tools.k8s.pod_rules import Deployment, broken_rules
 from tools.k8s.validation import schema_faults
 
 pytestmark = pytest.mark.full
+
+IN_THE_CLUSTER = {"Install", "Run a job", "Look at a sidecar"}  # `make cluster` follows them
+BY_OTHER_PROGRAMS = {"Install with Helm"}  # the chart is rendered by Helm's library instead
 
 Manifest = dict[str, Any]
 Change = Callable[[Manifest], None]
@@ -157,6 +169,18 @@ def test_broken_manifests_are_refused(answers: dict[str, str]) -> None:
         if message not in answers[f"broken {name}"]
     }
     assert not wrong, wrong
+
+
+def test_page_can_be_followed() -> None:
+    """The commands of k8s/README.md succeed at an API server, or `make cluster` runs them."""
+    faulthandler.cancel_dump_traceback_later()
+    sections = re.findall(r"^## (.*)$", PAGE.read_text(), re.MULTILINE)
+    with_commands = {each for each in sections if commands(each)}
+
+    printed = followed(VERSIONS[-1])
+
+    assert with_commands == IN_THE_CLUSTER | BY_OTHER_PROGRAMS | set(SECTIONS)
+    assert [each for each in SECTIONS if " created" not in printed[each]] == []
 
 
 def test_the_checks_report_what_is_refused() -> None:

@@ -8,11 +8,14 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
 
+from tools.cluster.machine import lack
+from tools.cluster.programs import cluster_programs
+from tools.debian import ToolUnavailable
 from tools.image.archive import write_archive
 from tools.image.image import ROOT
 from tools.image.runtime import control_groups
@@ -20,7 +23,10 @@ from tools.k8s.manifests import BASE, POD_TEMPLATE
 from tools.processes.until import until
 
 WHOLE_TIMEOUT_S = 1500.0  # the first run builds Kubernetes
-STEPS = ("API server: ", "node: ", "database: ", "install: ", "job: ", "stream: ")
+STEPS = (
+    *("API server: ", "node: ", "database: ", "install: ", "job: ", "sidecar: ", "full table: "),
+    *("order: ", "driver deleted: ", "stream: ", "monitoring: "),
+)
 RIGHT = "lost = 0, doubled = 0, wrong = 0"
 # {case: (text of the pod template, its replacement, the cause that is printed)}
 BROKEN = {
@@ -67,18 +73,22 @@ def test_job_and_stream_run_in_the_cluster() -> None:
 def test_broken_manifests_fail_with_their_cause(tmp_path: Path) -> None:
     """Clusters that run side by side each name the fault of their own manifests."""
     wrong = {}
-    for name, (right, replacement, cause) in BROKEN.items():
-        folder = Path(shutil.copytree(BASE, tmp_path / name))
-        template = folder / POD_TEMPLATE.relative_to(BASE)
-        text = template.read_text()
-        assert right in text
-        template.write_text(text.replace(right, replacement))
-        with running_cluster("--manifests", str(folder)) as played:
+    with ExitStack() as stack:
+        runs = {}
+        for name, (right, replacement, _) in BROKEN.items():
+            folder = Path(shutil.copytree(BASE, tmp_path / name))
+            template = folder / POD_TEMPLATE.relative_to(BASE)
+            text = template.read_text()
+            assert right in text
+            template.write_text(text.replace(right, replacement))
+            runs[name] = stack.enter_context(running_cluster("--manifests", str(folder)))
+        for name, played in runs.items():
             printed, _ = played.communicate(timeout=WHOLE_TIMEOUT_S)
-        if played.returncode != 1 or cause not in printed:
-            wrong[name] = (played.returncode, printed)
+            if played.returncode != 1 or BROKEN[name][2] not in printed:
+                wrong[name] = (played.returncode, printed)
 
     assert wrong == {}
+    assert [each for played in runs.values() for each in remains(played.pid)] == []
 
 
 @pytest.mark.nightly
@@ -97,6 +107,17 @@ def test_aborted_run_leaves_nothing(sent: signal.Signals) -> None:
             other.communicate(timeout=WHOLE_TIMEOUT_S)
 
     assert remains(played.pid) == []
+
+
+def test_missing_prerequisites_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without root, control groups or Go, the message has the remedy."""
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+
+    assert "run it as root" in lack(1000)
+    assert f"no control groups at {tmp_path}: mount" in lack(0, tmp_path)
+    with pytest.raises(ToolUnavailable, match="no go on the PATH; install Go"):
+        cluster_programs()
 
 
 @pytest.mark.full

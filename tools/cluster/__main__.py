@@ -18,7 +18,7 @@ from typing import TypeVar
 from tools.cluster.cluster import Cluster
 from tools.cluster.images import Archive, cluster_images
 from tools.cluster.life import Life
-from tools.cluster.machine import Tools, command_inside, furnish
+from tools.cluster.machine import Tools, command_inside, furnish, lack
 from tools.cluster.programs import BuildFailed, cluster_programs
 from tools.compat.environments import InstallationFailed
 from tools.debian import ToolUnavailable
@@ -46,8 +46,9 @@ def main(arguments: argparse.Namespace) -> int:
 
 def _prepare() -> int:
     with container_runtime() as runtime:
-        with step("machine: root, and Debian's programs for containers and networks"):
-            demand(os.geteuid() == 0, "namespaces and control groups need root: run it as root")
+        with step("machine: root, control groups, and Debian's programs for networks"):
+            found = lack(os.geteuid())
+            demand(not found, found)
             tools = _available(Tools.fetched)
         with step("programs: Kubernetes, etcd, containerd and CoreDNS"):
             programs = _available(cluster_programs)

@@ -10,10 +10,12 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from tools.cluster.certificates import NODE_IP
 from tools.cluster.cluster import IN_NAMESPACE, NAMESPACE, Cluster, KubectlFailed
 from tools.cluster.machine import command_inside, run
+from tools.cluster.page import Reader, checkout
 from tools.cluster.programs import (
     KUBERNETES,
     MODULES,
@@ -25,7 +27,7 @@ from tools.debian import debian_tool
 from tools.image.image import ROOT
 from tools.image.runtime import container_runtime
 from tools.k8s.definitions import custom_resource_definitions
-from tools.k8s.manifests import Manifest
+from tools.k8s.manifests import BASE, Manifest
 from tools.k8s.renderings import Rendering, complete_copy, renderings
 from tools.processes.until import until
 
@@ -33,6 +35,8 @@ VERSIONS = (OLDEST_KUBERNETES, KUBERNETES)
 _RESTRICTED = {"pod-security.kubernetes.io/enforce": "restricted"}
 _TIMEOUT_S = 300
 _USED = ("etcd", "kubernetes")  # modules
+# Of the page; the others need a node, or Helm's program.
+SECTIONS = ("Customise with Kustomize", "Use a Spark operator", "Monitoring")
 
 Cases = Mapping[str, Sequence[Manifest]]  # {name: objects that are applied together}
 
@@ -47,15 +51,29 @@ def refusals(version: str, cases: Cases) -> dict[str, str]:
     Pods are judged by Pod Security `restricted`. Raises AdmissionFailed, BuildFailed, and
     ToolUnavailable or LibrariesUnavailable.
     """
+    answers: dict[str, str] = _ask(version, cases, ())
+    return answers
+
+
+def followed(version: str) -> dict[str, str]:
+    """{section of k8s/README.md: output of its commands}, of those that need no node.
+
+    Raises as `refusals` does; AdmissionFailed also for a command that fails.
+    """
+    outputs: dict[str, str] = _ask(version, {}, SECTIONS)
+    return outputs
+
+
+def _ask(version: str, cases: Cases, sections: Sequence[str]) -> Any:  # noqa: ANN401  JSON
     modules = [each for each in MODULES if each.name in _USED]
     if version == OLDEST_KUBERNETES:
         modules.insert(0, OLDEST_API_SERVER)  # before the newest one, whose kubectl is used
-    programs = [str(each) for each in cluster_programs(modules)]
+    programs = [str(each) for each in cluster_programs(modules, say=_say)]
     debian_tool("iproute2", "ip")
     with container_runtime() as runtime:
-        given = {"programs": programs, "cases": cases, "types": custom_resource_definitions()}
+        given = {"programs": programs, "cases": cases, "sections": sections}
         task = runtime.folder / "task.json"
-        task.write_text(json.dumps(given))
+        task.write_text(json.dumps({**given, "types": custom_resource_definitions()}))
         inside = [sys.executable, "-m", "tools.cluster.admission", str(task)]
         ended = subprocess.run(
             command_inside(runtime.folder, inside),
@@ -67,8 +85,11 @@ def refusals(version: str, cases: Cases) -> dict[str, str]:
         )
     if ended.returncode:
         raise AdmissionFailed(f"Kubernetes {version}: {ended.stderr[-2000:]}")
-    answers: dict[str, str] = json.loads(ended.stdout)
-    return answers
+    return json.loads(ended.stdout)
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr)
 
 
 def shipped_cases() -> dict[str, list[Manifest]]:
@@ -156,7 +177,10 @@ def _judge_inside(task: Path) -> None:
         every = [each for manifests in cases.values() for each in manifests]
         namespaces = {each["metadata"].get("namespace", NAMESPACE) for each in every}
         judge.prepare(given["types"], namespaces - {NAMESPACE})
-        print(json.dumps({name: judge.refusal(manifests) for name, manifests in cases.items()}))
+        answers = {name: judge.refusal(manifests) for name, manifests in cases.items()}
+        reader = Reader(checkout(task.parent, BASE), cluster.environ, {})
+        answers |= {section: reader.follow(section) for section in given["sections"]}
+        print(json.dumps(answers))
     finally:
         cluster.stop()
 

@@ -40,10 +40,16 @@ class Database:
 
     def execute(self, *statements: str) -> None:
         """Run statements as the administrator, each on its own."""
-        address = f"postgresql://postgres@/postgres?host={self.server.pgdata}"
-        with psycopg.connect(address, autocommit=True) as connection:
+        with psycopg.connect(self._address, autocommit=True) as connection:
             for statement in statements:
                 connection.execute(statement.encode())
+
+    @contextmanager
+    def locked_table(self) -> Iterator[None]:
+        """All queries of the table wait during the block."""
+        with psycopg.connect(self._address) as connection:
+            connection.execute("LOCK TABLE customers IN ACCESS EXCLUSIVE MODE")
+            yield
 
     def create_role(self) -> None:
         """Create the role that reads the table."""
@@ -55,6 +61,13 @@ class Database:
         sessions = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
         self.execute(f"{sessions} WHERE usename <> 'postgres'")
 
+    def sessions(self, condition: str) -> int:
+        """How many sessions the readers have that satisfy a condition."""
+        with psycopg.connect(self._address) as connection:
+            counted = f"SELECT count(*) FROM pg_stat_activity WHERE usename = %s AND {condition}"
+            (number,) = connection.execute(counted.encode(), [self.role]).fetchone() or (0,)
+            return int(number)
+
     def start(self) -> None:
         """Start it; returns when it accepts connections."""
         options = f"-h {NODE_IP} -k {self.server.pgdata} -F"
@@ -63,6 +76,10 @@ class Database:
     def stop(self) -> None:
         """End all sessions and stop it."""
         self._control("-m", "fast", "stop")
+
+    @property
+    def _address(self) -> str:
+        return f"postgresql://postgres@/postgres?host={self.server.pgdata}"
 
     def _control(self, *arguments: str) -> None:
         server = self.server

@@ -3,7 +3,7 @@
 import json
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -11,6 +11,7 @@ from typing import Any
 from tools.cluster.cluster import IN_NAMESPACE, NAMESPACE, Cluster, KubectlFailed
 from tools.cluster.database import Database
 from tools.cluster.machine import run
+from tools.cluster.pooler import Pooler
 from tools.processes.until import until
 
 _EXECUTORS = "--selector=spark-role=executor"
@@ -27,6 +28,29 @@ for _ in range(3):
 kept = [b"x" * 2**20 for _ in range(60)]
 time.sleep(60)
 """
+# Until the volume has no space.
+_FILL = f"""
+with open("{_FILLED}", "wb", buffering=0) as file:
+    try:
+        while True:
+            file.write(b"x" * 2**20)
+    except OSError:
+        pass
+"""
+# More than the 92 % of which the sidecar grants no credit, until the file is removed.
+_USE = f"""
+import os, time, urllib.request
+open("{_FILLED}", "wb").close()
+kept = []
+while os.path.exists("{_FILLED}"):
+    text = urllib.request.urlopen("http://localhost:8816/metrics").read().decode()
+    (line,) = [each for each in text.splitlines() if each.startswith("sidelook_memory_used_ratio")]
+    if float(line.split()[1]) < 0.93:
+        kept.append(b"x" * 2**22)
+    else:
+        time.sleep(0.2)
+"""
+_REMOVE = ("python", "-c", f"import os; os.remove('{_FILLED}')")
 _PAUSE_S = 5.0  # of a stopped process, and of a database that is down
 
 Fault = tuple[str, Callable[[], None]]
@@ -39,6 +63,7 @@ class Faults:
 
     cluster: Cluster
     database: Database
+    pooler: Pooler
 
     def all(self) -> Iterator[Fault]:
         """Every fault with its name, in an order in which each sidecar lives for a while."""
@@ -58,6 +83,9 @@ class Faults:
         yield "the API server restarts", partial(self.cluster.restart, "kube-apiserver")
         yield "the ConfigMap changes, and executors are replaced", self.change_configuration
         yield "the kubelet restarts once more", partial(self.cluster.restart, "kubelet")
+        yield "the secret has an address with TLS", self.turn_to_tls
+        yield "the database's certificate and its authority are replaced", self.rotate_certificate
+        yield "a sidecar hangs until its liveness probe ends it", self.hang_sidecar
 
     def executors(self) -> list[Pod]:
         """Executor pods that are ready and stay."""
@@ -67,34 +95,41 @@ class Faults:
     def kill_sidecar(self, sent: str, number: int) -> None:
         """Send a signal to the sidecar of one executor, which restarts alone."""
         pod = self._executor(number)
-        former = _sidecar(pod)
+        former = sidecar_status(pod)
         self._signal(former, sent)
         self._await_restart(pod, former)
 
     def exhaust_sidecar(self, number: int) -> None:
         """The kernel kills the sidecar because its container has no memory left."""
         pod = self._executor(number)
-        former = _sidecar(pod)
+        former = sidecar_status(pod)
         for process in self._processes(former):
             run("sh", "-c", f"echo 1000 > /proc/{process}/oom_score_adj")
         name = pod["metadata"]["name"]
         with suppress(KubectlFailed):  # it ends with its container
             self._exec(name, "python", "-c", _HOG)
         self._await_restart(pod, former)
-        ended = _sidecar(self._pod(pod))["lastState"]["terminated"]["reason"]
+        ended = sidecar_status(self._pod(pod))["lastState"]["terminated"]["reason"]
         assert ended == "OOMKilled", ended
-        self._exec(name, "rm", _FILLED)
+        self._exec(name, *_REMOVE)
 
     def pause_sidecar(self, number: int) -> None:
         """Stop the sidecar's process for less than its liveness allows."""
-        container = _sidecar(self._executor(number))
+        container = sidecar_status(self._executor(number))
         self._signal(container, "STOP")
         time.sleep(_PAUSE_S)
         self._signal(container, "CONT")
 
-    def remove_executor(self, remove: Callable[[str], None]) -> None:
-        """Remove one executor; another one replaces it, and the sidecar ends after the executor."""
-        name = self._executor(0)["metadata"]["name"]
+    def hang_sidecar(self) -> None:
+        """Stop the sidecar's process for longer than its liveness allows."""
+        pod = self._executor(0)
+        former = sidecar_status(pod)
+        self._signal(former, "STOP")
+        self._await_restart(pod, former)
+
+    def remove_executor(self, remove: Callable[[str], None], name: str = "") -> None:
+        """Remove an executor, and wait for its end; another one replaces it."""
+        name = name or self._executor(0)["metadata"]["name"]
         remove(name)
         self._await_end(name)
 
@@ -125,6 +160,60 @@ class Faults:
         self.database.execute(
             f"BEGIN; LOCK TABLE customers IN ACCESS EXCLUSIVE MODE; SELECT pg_sleep({_PAUSE_S})"
         )
+
+    def turn_to_tls(self) -> None:
+        """Another address in the secret, with TLS; sessions without it end."""
+        self.pooler.start()
+        self._change_secret(self.pooler.secret)
+        self.database.end_sessions()
+        until(lambda: self.database.sessions("client_addr IS NULL"), within_s=_RECOVERY_S)
+        assert not self.database.sessions("client_addr IS NOT NULL")
+
+    def rotate_certificate(self) -> None:
+        """Another authority in the secret next to the former one, a certificate of it, it alone."""
+        self._change_secret(self.pooler.replaced_authority())
+        self.pooler.start()
+        self._change_secret(self.pooler.secret)
+
+    @contextmanager
+    def database_down(self) -> Iterator[None]:
+        """No database during the block."""
+        self.database.stop()
+        try:
+            yield
+        finally:
+            self.database.start()
+
+    @contextmanager
+    def no_table(self) -> Iterator[None]:
+        """The table has another name during the block."""
+        self.database.execute("ALTER TABLE customers RENAME TO former")
+        try:
+            yield
+        finally:
+            self.database.execute("ALTER TABLE former RENAME TO customers")
+
+    @contextmanager
+    def full_volume(self) -> Iterator[None]:
+        """The volume of a sidecar's caches is full; afterwards the sidecar restarts."""
+        pod = self._executor(0)
+        name = pod["metadata"]["name"]
+        self._exec(name, "python", "-c", _FILL)
+        yield
+        self._exec(name, *_REMOVE)
+        former = sidecar_status(self._pod(pod))
+        self._signal(former, "TERM")
+        self._await_restart(pod, former)
+
+    @contextmanager
+    def short_memory(self) -> Iterator[None]:
+        """A process uses memory of a sidecar's container during the block."""
+        name = self._executor(0)["metadata"]["name"]
+        command = ("python", "-c", _USE)
+        container = ("exec", *IN_NAMESPACE, name, "--container=sidelook", "--", *command)
+        with self.cluster.recording("kubectl", *container):
+            yield
+            self._exec(name, *_REMOVE)
 
     def rotate_role(self) -> None:
         """Another role and password: create it, change the secret, and disable the former."""
@@ -192,7 +281,7 @@ class Faults:
         """Until the sidecar runs again; the executor has not restarted."""
 
         def is_back() -> bool:
-            now = _sidecar(self._pod(pod))
+            now = sidecar_status(self._pod(pod))
             return bool(now["restartCount"] > former["restartCount"] and now["ready"])
 
         until(is_back, within_s=_RECOVERY_S)
@@ -209,7 +298,8 @@ class Faults:
         return [line.split()[0] for line in listed]
 
 
-def _sidecar(pod: Pod) -> Pod:
+def sidecar_status(pod: Pod) -> Pod:
+    """The status of the sidecar's container."""
     (status,) = pod["status"]["initContainerStatuses"]
     found: Pod = status
     return found

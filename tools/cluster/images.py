@@ -15,7 +15,8 @@ from tools.image.runtime import ContainerRuntime
 
 PAUSE = "localhost/pause:1"
 SIDECAR = "docker.io/library/sidelook:0.1.0"  # as the manifests name it
-SPARK_VERSIONS = ("4.3.0",)  # the newest supported one
+NEWEST_SPARK, OLDEST_SPARK = "4.3.0", "3.5.0"
+SPARK_VERSIONS = (NEWEST_SPARK, OLDEST_SPARK)
 _DEPLOY = ROOT / "examples" / "deploy"
 _JOBS = Path(__file__).parent / "jobs"
 # What Spark's official image has, as far as a job uses it.

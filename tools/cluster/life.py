@@ -3,46 +3,45 @@
 Runs in the namespaces that `__main__` creates.
 """
 
-import json
-import os
-import re
-import subprocess
-import sys
-from collections.abc import Iterable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 from tools.cluster.certificates import API_SERVER
-from tools.cluster.cluster import IN_NAMESPACE, NAMESPACE, Cluster, KubectlFailed
+from tools.cluster.cluster import NAMESPACE, Cluster
 from tools.cluster.database import Database, running_database
-from tools.cluster.faults import Faults
-from tools.cluster.images import SPARK_VERSIONS, Archive, job_name
-from tools.image.image import ROOT
+from tools.cluster.faults import Fault, Faults
+from tools.cluster.images import NEWEST_SPARK, Archive, job_name
+from tools.cluster.monitoring import Monitoring
+from tools.cluster.page import CommandFailed, Reader, checkout
+from tools.cluster.pooler import pooler
+from tools.cluster.spark import CHECKED, PATIENCE_S, RECORDS, SMALL, Job, SparkJobs, name_of
+from tools.cluster.starts import Starts
 from tools.processes.until import NotSo, until
 from tools.rehearsal.steps import StepFailed, demand, step
 
-RECORDS = 200_000
 BATCH_RECORDS, PARTITIONS, LEAST_RECORDS = 20_000, 6, 1_000_000  # of the stream
-PATIENCE_S = 120.0
-# Of what is printed after a failure.
-_WARNINGS, _ERRORS, _LONGEST = 4, 4, 600  # the last one in characters of a line
-_ERROR = re.compile(r"(Caused by: )?(\w+\.)+[A-Z]\w+: ")
-_SMALL = {  # two processors serve everything
-    "spark.kubernetes.driver.request.cores": "100m",
-    "spark.kubernetes.executor.request.cores": "100m",
-    "spark.executor.cores": "1",
-    "spark.driver.memory": "512m",
-    "spark.executor.memory": "512m",
+_HOLD_S = "15"  # of the job on the page, in which a reader looks at its sidecars
+_ONCE = {  # of the job on the page: an error does not pass by a retry
+    "spark.task.maxFailures": "1",
+    "spark.kubernetes.submission.waitAppCompletion": "false",
 }
 _GROWING = {
     "spark.dynamicAllocation.enabled": "true",
     "spark.dynamicAllocation.minExecutors": "1",
     "spark.dynamicAllocation.initialExecutors": "1",
     "spark.dynamicAllocation.maxExecutors": "3",
+    "spark.executor.instances": "1",
     "spark.executor.maxNumFailures": "100",  # the faults
+    "spark.task.maxFailures": "1000",  # without a table, lookups fail at once
 }
+
+# Alerts with their severity.
+_BREAKER, _ERRORS = "SidelookBreakerOpen warning", "SidelookLookupErrors critical"
+_UNAVAILABLE, _SHARING = "SidelookDimensionUnavailable critical", "SidelookSharingEnded warning"
+_MEMORY = "SidelookMemoryPressure critical"
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,12 +50,12 @@ class Life:
 
     cluster: Cluster
     images: Iterable[Archive]
-    manifests: Path
+    manifests: Path  # the base
 
     def play(self, *, struck: bool) -> None:
         """Run and print all steps; raises StepFailed at the first failure.
 
-        `struck` runs a stream under faults after the job.
+        `struck` runs other jobs, and a stream under faults, after the job of the page.
         """
         with ExitStack() as stack:
             with step("API server: etcd and Kubernetes respond"):
@@ -66,66 +65,113 @@ class Life:
                 self.cluster.start_node(self.images)
             with step("database: PostgreSQL responds at the node's address"):
                 database = stack.enter_context(running_database(self.cluster.folder / "postgres"))
-            with step("install: namespace, secret, and the base of the manifests"):
-                self.install(database)
-            with step("job: Spark in cluster mode, and all rows are right"):
-                self.run_job()
+            jobs = SparkJobs(self.cluster, checkout(self.cluster.folder, self.manifests))
+            self._follow_the_page(jobs, database)
             if struck:
-                self.run_stream(Faults(self.cluster, database))
+                pool = stack.enter_context(pooler(self.cluster.folder / "pooler", database))
+                faults = Faults(self.cluster, database, pool)
+                Starts(self.cluster, jobs, database, faults).play()
+                Stream(self.cluster, jobs, faults, Monitoring(self.cluster)).play()
 
-    def install(self, database: Database) -> None:
-        """What the page of the manifests says; Pod Security is `baseline`."""
-        kubectl = self.cluster.kubectl
-        kubectl("create", "namespace", NAMESPACE)
-        level = "pod-security.kubernetes.io/enforce=baseline"
-        kubectl("label", "namespace", NAMESPACE, level)
-        files = [f"--from-literal={name}={text}" for name, text in database.secret.items()]
-        kubectl("create", "secret", "generic", "sidelook", *IN_NAMESPACE, *files)
-        kubectl("apply", *IN_NAMESPACE, "--kustomize", str(self.manifests))
-        kubectl("create", "serviceaccount", "spark", *IN_NAMESPACE)
-        account = f"--serviceaccount={NAMESPACE}:spark"
-        kubectl("create", "rolebinding", "spark", "--clusterrole=edit", account, *IN_NAMESPACE)
+    def _follow_the_page(self, jobs: SparkJobs, database: Database) -> None:
+        settings = jobs.checkout / "k8s" / "spark.conf"
+        with settings.open("a") as file:
+            file.writelines(f"{name} {text}\n" for name, text in {**SMALL, **_ONCE}.items())
+        own = {
+            "postgresql://user:password@host/database": database.secret["dsn"],
+            "https://kubernetes.example:6443": API_SERVER,
+            "registry.example/jobs/enrich:1.0.0": job_name(NEWEST_SPARK),
+            "local:///opt/spark/work-dir/enrich.py": f"local://{CHECKED} {RECORDS} {_HOLD_S}",
+        }
+        reader = Reader(jobs.checkout, jobs.environ, own)
+        with step("install: the commands of the page; Pod Security is `baseline`"):
+            _follow(reader, "Install")
+            level = "pod-security.kubernetes.io/enforce=baseline"
+            self.cluster.kubectl("label", "namespace", NAMESPACE, level)
+        with step("job: the command of the page runs Spark in cluster mode, all rows are right"):
+            _follow(reader, "Run a job")
+            jobs.demand_result(ends=False)
+        with step("sidecar: `status` and `doctor` of the page succeed in an executor's pod"):
+            shown = _follow(reader, "Look at a sidecar")
+            demand("customers" in shown, shown)
 
-    def run_job(self) -> None:
-        """Submit a job in cluster mode, and demand its result."""
-        spark = SPARK_VERSIONS[0]
-        once = {"spark.task.maxFailures": "1"}  # an error of the manifests does not pass
-        submitted = self.submit(spark, "/opt/enrich_checked.py", str(RECORDS), "5", settings=once)
-        try:
-            until(lambda: submitted.poll() is not None or self.result(), within_s=PATIENCE_S)
-        finally:
-            result = self.result()
-            demand(result, f"no result: {self.reasons()}")
-        right = {"rows": RECORDS, "distinct": RECORDS, "wrong": 0}
-        demand(result == right, f"{result} and not {right}")
-        demand(submitted.wait(timeout=PATIENCE_S) == 0, "spark-submit failed")
 
-    def run_stream(self, faults: Faults) -> None:
-        """A stream that goes on under every fault, and whose output is complete and right."""
-        self.cluster.kubectl("delete", "pods", *IN_NAMESPACE, "--all")
-        with step("stream: its first batch is complete"):
-            faults.configure("ttl: 10m", "ttl: 2s")  # the database is read all the time
-            arguments = ("/opt/stream_checked.py", str(BATCH_RECORDS), str(PARTITIONS))
-            submitted = self.submit(SPARK_VERSIONS[0], *arguments, settings=_GROWING)
-            self._await_batches(1)
-        with step("stream: three executors run, of one to three that are permitted"):
-            until(lambda: len(faults.executors()) == 3, within_s=PATIENCE_S)
+def _follow(reader: Reader, section: str) -> str:
+    try:
+        return reader.follow(section)
+    except CommandFailed as error:
+        raise StepFailed(str(error)) from error
+
+
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """A stream that goes on under every fault, and whose output is complete and right."""
+
+    cluster: Cluster
+    jobs: SparkJobs
+    faults: Faults
+    monitoring: Monitoring
+
+    def play(self) -> None:
+        """Run and print all steps; raises StepFailed at the first failure."""
+        self.jobs.remove()
+        self._begin()
+        with step("monitoring: Prometheus finds the executors' pods as the PodMonitor does"):
+            self.monitoring.start()
+            until(self._all_are_scraped, within_s=PATIENCE_S)
         count = 0
-        for count, (name, strike) in enumerate(faults.all(), start=1):
+        for count, (name, strike) in enumerate([*self.faults.all(), *self._alarms()], start=1):
             with step(f"fault {count}: {name}"):
                 strike()
                 self._await_batches(2)
         with step("stream: it ends, and its output is complete and right"):
-            while len(self.batches()) * BATCH_RECORDS < LEAST_RECORDS:
+            while len(self.jobs.batches()) * BATCH_RECORDS < LEAST_RECORDS:
                 self._await_batches(2)
-            (driver,) = self.cluster.get("pods", *IN_NAMESPACE, "--selector=spark-role=driver")[
-                "items"
-            ]
-            end = ("exec", *IN_NAMESPACE, driver["metadata"]["name"], "--", "touch", "/tmp/end")
-            self.cluster.kubectl(*end)
-            demand(submitted.wait(timeout=PATIENCE_S) == 0, f"spark-submit failed{self.reasons()}")
-            batches = self.batches()
-            self._demand_complete(batches, count)
+            self.jobs.in_driver("touch", "/tmp/end")
+            until(self.jobs.has_ended, within_s=PATIENCE_S)
+            self._demand_complete(self.jobs.batches(), count)
+
+    def _begin(self) -> None:
+        with step("stream: one executor runs, of one to three that are permitted"):
+            self.faults.configure("ttl: 10m", "ttl: 2s")  # the database is read all the time
+            arguments = (str(BATCH_RECORDS), str(PARTITIONS))
+            program = "/opt/stream_checked.py"
+            job = Job(spark=NEWEST_SPARK, program=program, arguments=arguments, settings=_GROWING)
+            self.jobs.submit(job)
+            until(self.faults.executors, within_s=PATIENCE_S)
+            demand(len(self.faults.executors()) == 1, "there are more")
+        with step("stream: its first batch is complete"):
+            self.jobs.in_driver("touch", "/tmp/begin")
+            self._await_batches(1)
+        with step("stream: three executors run"):
+            until(lambda: len(self.faults.executors()) == 3, within_s=PATIENCE_S)
+
+    def _all_are_scraped(self) -> bool:
+        return self.monitoring.scraped() == {name_of(each) for each in self.faults.executors()}
+
+    def _alarms(self) -> Iterator[Fault]:
+        """Faults that last until their alerts fire."""
+        faults = self.faults
+        for name, fault, expected in (
+            ("the database is down", faults.database_down, {_BREAKER, _ERRORS}),
+            ("the table is missing", faults.no_table, {_UNAVAILABLE}),
+            ("the volume is full", faults.full_volume, {_SHARING}),
+            ("memory is short", faults.short_memory, {_MEMORY}),
+        ):
+            fires = f"{name}, until {' and '.join(sorted(expected))} fire"
+            yield fires, partial(self._await_alarm, fault, expected)
+
+    def _await_alarm(
+        self, fault: Callable[[], AbstractContextManager[None]], expected: set[str]
+    ) -> None:
+        """The alerts fire during the fault, and no alert fires after it."""
+        until(lambda: not self.monitoring.firing(), within_s=PATIENCE_S)
+        try:
+            with fault():
+                until(lambda: self.monitoring.firing() >= expected, within_s=PATIENCE_S)
+        except NotSo as error:
+            raise StepFailed(f"firing: {sorted(self.monitoring.firing())}") from error
+        until(lambda: not self.monitoring.firing(), within_s=PATIENCE_S)
 
     def _demand_complete(self, batches: dict[int, dict[str, int]], faults: int) -> None:
         expected = len(batches) * BATCH_RECORDS
@@ -138,78 +184,10 @@ class Life:
         demand(lost == doubled == wrong == 0, found)
         demand([*batches] == [*range(len(batches))], f"not every batch was printed: {[*batches]}")
 
-    def batches(self) -> dict[int, dict[str, int]]:
-        """The counts of each batch of the stream, by its number."""
-        lines = [line for line in self.driver_log() if line.startswith("BATCH ")]
-        return {each["batch"]: each for each in map(json.loads, (line[6:] for line in lines))}
-
     def _await_batches(self, more: int) -> None:
         """Until that many more batches are complete."""
-        former = len(self.batches())
+        former = len(self.jobs.batches())
         try:
-            until(lambda: len(self.batches()) >= former + more, within_s=PATIENCE_S)
+            until(lambda: len(self.jobs.batches()) >= former + more, within_s=PATIENCE_S)
         except NotSo as error:
-            raise StepFailed(f"the stream stands still: {self.reasons()}") from error
-
-    def submit(
-        self, spark: str, program: str, *arguments: str, settings: dict[str, str] | None = None
-    ) -> "subprocess.Popen[bytes]":
-        """Run `spark-submit.sh` of the examples in this checkout."""
-        environ = self.cluster.environ
-        environ |= {
-            "PATH": os.pathsep.join([str(Path(sys.executable).parent), environ["PATH"]]),
-            "KUBERNETES_API": API_SERVER,
-            "NAMESPACE": NAMESPACE,
-            "IMAGE": job_name(spark),
-            "POD_TEMPLATE": str(self.manifests / "executor-pod" / "executor-pod-template.yaml"),
-        }
-        chosen = _SMALL | {"spark.executor.instances": "2"} | (settings or {})
-        options = [word for name, text in chosen.items() for word in ("--conf", f"{name}={text}")]
-        script = str(ROOT / "k8s" / "examples" / "spark-submit.sh")
-        with (self.cluster.folder / "logs" / "spark-submit").open("ab") as log:
-            return subprocess.Popen(
-                ["sh", script, *options, f"local://{program}", *arguments],
-                env=environ,
-                stdout=log,
-                stderr=log,
-            )
-
-    def result(self) -> dict[str, int] | None:
-        """What the driver's last job has printed; None so far."""
-        lines = [line for line in self.driver_log() if line.startswith("RESULT ")]
-        if not lines:
-            return None
-        counts: dict[str, int] = json.loads(lines[-1].removeprefix("RESULT "))
-        return counts
-
-    def driver_log(self) -> list[str]:
-        """The lines of the drivers' logs; none before a driver has started."""
-        return self._log("driver")
-
-    def sidecar_log(self) -> list[str]:
-        """The lines of the sidecars' logs; none before one has started."""
-        return self._log("executor", "--container=sidelook")
-
-    def _log(self, role: str, *options: str) -> list[str]:
-        selector = (f"--selector=spark-role={role}", "--tail=-1", *options)
-        try:
-            return self.cluster.kubectl("logs", *IN_NAMESPACE, *selector).splitlines()
-        except KubectlFailed:
-            return []
-
-    def reasons(self) -> str:
-        """Warnings of the cluster's events, errors in the driver's log, and ends of other logs."""
-        events = self.cluster.get("events", *IN_NAMESPACE, "--field-selector=type=Warning")
-        warnings = {
-            f"{each['reason']}: {each['message']}": _times(each) for each in events["items"]
-        }
-        common = sorted(warnings, key=lambda text: -warnings[text])[:_WARNINGS]
-        errors = dict.fromkeys(filter(_ERROR.match, self.driver_log()))
-        submitted = self.cluster.log("spark-submit").splitlines()
-        lines = [*(f"{warnings[each]} times {each}" for each in common), *[*errors][:_ERRORS]]
-        lines += [*self.sidecar_log()[-1:], *submitted[-1:]]
-        return "".join(f"\n    {each[:_LONGEST]}" for each in lines)
-
-
-def _times(event: dict[str, Any]) -> int:
-    return int(event.get("count") or event.get("series", {}).get("count") or 1)
+            raise StepFailed(f"the stream stands still: {self.jobs.reasons()}") from error

@@ -12,6 +12,7 @@ from pathlib import Path
 from tools.cluster.certificates import NODE_IP
 from tools.debian import debian_package, debian_tool
 from tools.image.runtime import CONTROL_GROUPS
+from tools.processes.pgbouncer import fetch_pgbouncer
 
 DNS_IP = "10.96.0.10"
 PODS = "10.244.0.0/24"
@@ -42,7 +43,18 @@ class Tools:
     def fetched(cls) -> "Tools":
         """Raises ToolUnavailable without apt-get or a network."""
         debian_tool("iproute2", "ip")
+        debian_tool("prometheus", "prometheus")
+        fetch_pgbouncer()
         return cls(tuple(map(debian_package, _PACKAGES)))
+
+
+def lack(user: int, groups: Path = CONTROL_GROUPS) -> str:
+    """What a machine lacks for a cluster, with the remedy; empty if it lacks nothing."""
+    if user != 0:
+        return "namespaces and control groups need root: run it as root"
+    if not any((groups / each).exists() for each in ("cgroup.controllers", "memory/cgroup.procs")):
+        return f"no control groups at {groups}: mount those of version 1 or 2 there"
+    return ""
 
 
 def command_inside(folder: Path, command: Sequence[str]) -> list[str]:

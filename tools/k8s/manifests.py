@@ -17,7 +17,7 @@ SECRET = FOLDER / "secret.example.yaml"
 SPARK_SETTINGS = FOLDER / "spark.conf"
 CHART = FOLDER / "chart"
 EXAMPLES = FOLDER / "examples"
-JOBS = sorted(EXAMPLES.glob("*.yaml"))  # SparkApplications of both operators
+JOBS = sorted(EXAMPLES.glob("*-spark-application.yaml"))  # SparkApplications of both operators
 POD_FILE = "executor-pod-template.yaml"  # the key in ConfigMaps that carry the pod template
 
 

@@ -14,7 +14,7 @@ from service.doctor.check_runner import run_checks
 from service.doctor.finding import Finding, Severity
 from service.doctor.plan import Configured, Deployment, plan
 from tests.integration.lookups.tables import create_reader
-from tests.integration.pgbouncer import PgBouncer
+from tools.processes.pgbouncer import PgBouncer
 from tools.processes.postgres_server import (
     Database,
     running_postgres,

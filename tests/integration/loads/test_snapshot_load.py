@@ -23,7 +23,6 @@ from service.connectors.postgres.snapshot_queries import CTID, PostgresSnapshotS
 from service.connectors.postgres.snapshot_source import PostgresSnapshot, PostgresSnapshotReader
 from service.engine.source_coordinator import CoordinatorSettings, SourceCoordinator
 from tests.integration.lookups.tables import PATIENCE_S, described
-from tests.integration.pgbouncer import PgBouncer
 from tests.service.connectors.source_contract import (
     ReadSplits,
     RepeatableSourceContract,
@@ -32,6 +31,7 @@ from tests.service.connectors.source_contract import (
     read_on,
     splits_of,
 )
+from tools.processes.pgbouncer import PgBouncer
 from tools.processes.postgres_server import Database, PostgresServer, running_standby
 
 ROWS = 5_000

@@ -11,7 +11,7 @@ import pytest
 from lookup_core.errors import BackendError, ErrorCode
 from service.connectors.postgres.backend import PostgresBackend
 from tests.integration.lookups.tables import PATIENCE_S, described, names_of, put_table
-from tests.integration.pgbouncer import SERVER_CONNECTIONS, PgBouncer
+from tools.processes.pgbouncer import SERVER_CONNECTIONS, PgBouncer
 from tools.processes.postgres_server import IS_BLOCKED, Database
 from tools.processes.until import until
 

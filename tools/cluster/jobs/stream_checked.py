@@ -2,11 +2,13 @@
 
     stream_checked.py ROWS PARTITIONS
 
-Batch n has the numbers from n times ROWS on. The stream ends after the file /tmp/end exists.
+Batch n has the numbers from n times ROWS on. The stream begins when the file /tmp/begin exists,
+and ends after /tmp/end exists.
 """
 
 import json
 import sys
+import time
 from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
@@ -47,6 +49,8 @@ join = dims.lookup_join(
     "customers", on={"key": "id"}, schema="name string, segment string, tier int", timeout=60.0
 )
 enriched = numbers.withColumn("key", F.col("value") * 7919 % (2 * CUSTOMERS)).transform(join)
+while not Path("/tmp/begin").exists():
+    time.sleep(0.1)
 query = enriched.writeStream.foreachBatch(verify).trigger(processingTime="1 second").start()
 while not query.awaitTermination(1):
     if Path("/tmp/end").exists():

@@ -65,21 +65,32 @@ def pgbouncer(folder: Path, database: Database, *, system_user: str | None) -> I
 
     Raises ToolUnavailable if the program cannot be installed.
     """
-    program = debian_tool("pgbouncer", "pgbouncer")
     bouncer = PgBouncer(free_port(), database.name)
-    with (folder / "pgbouncer.log").open("wb") as log:
-        process = subprocess.Popen(
-            [program, _configuration(folder, database, bouncer.port, system_user=system_user)],
-            env=os.environ | {"LD_LIBRARY_PATH": _library_path()},
-            stdout=log,
-            stderr=log,
-        )
+    configuration = _configuration(folder, database, bouncer.port, system_user=system_user)
+    process = start_pgbouncer(configuration, folder / "pgbouncer.log")
     try:
         _wait_for(bouncer.port, process, folder)
         yield bouncer
     finally:
         process.kill()
         process.wait()
+
+
+def fetch_pgbouncer() -> None:
+    """Install the program; raises ToolUnavailable."""
+    debian_tool("pgbouncer", "pgbouncer")
+    _library_path()
+
+
+def start_pgbouncer(configuration: Path, log: Path) -> "subprocess.Popen[bytes]":
+    """Start it; raises ToolUnavailable if the program cannot be installed."""
+    with log.open("ab") as output:
+        return subprocess.Popen(
+            [debian_tool("pgbouncer", "pgbouncer"), configuration],
+            env=os.environ | {"LD_LIBRARY_PATH": _library_path()},
+            stdout=output,
+            stderr=output,
+        )
 
 
 def _configuration(folder: Path, database: Database, port: int, *, system_user: str | None) -> Path:

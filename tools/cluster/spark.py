@@ -1,0 +1,205 @@
+"""Spark jobs in the cluster: their submission, their logs, and why one does not succeed."""
+
+import json
+import os
+import re
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tools.cluster.certificates import API_SERVER
+from tools.cluster.cluster import IN_NAMESPACE, NAMESPACE, Cluster, KubectlFailed
+from tools.cluster.images import job_name
+from tools.cluster.machine import run
+from tools.k8s.manifests import EXAMPLES, Manifest, read_manifest
+from tools.processes.until import until
+from tools.rehearsal.steps import demand
+
+RECORDS = 200_000
+CHECKED = "/opt/enrich_checked.py"
+PATIENCE_S = 120.0
+EXECUTORS, DRIVERS = "--selector=spark-role=executor", "--selector=spark-role=driver"
+# Of what is printed after a failure.
+_WARNINGS, _ERRORS, _LONGEST = 4, 4, 600  # the last one in characters of a line
+_ERROR = re.compile(r"(Caused by: )?(\w+\.)+[A-Z]\w+: ")
+SMALL = {  # two processors serve everything
+    "spark.kubernetes.driver.request.cores": "100m",
+    "spark.kubernetes.executor.request.cores": "100m",
+    "spark.executor.cores": "1",
+    "spark.executor.instances": "2",
+    "spark.driver.memory": "512m",
+    "spark.executor.memory": "512m",
+}
+_SUBMISSION = (  # what `spark-submit.sh` reads
+    "k8s/examples/spark-submit.sh",
+    "k8s/spark.conf",
+    "k8s/base/executor-pod/executor-pod-template.yaml",
+)
+_CLIENT = EXAMPLES / "client-mode-driver.yaml"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """A program of `jobs` with its arguments, the version of Spark, and settings."""
+
+    spark: str
+    program: str = CHECKED
+    arguments: tuple[str, ...] = (str(RECORDS), "5")
+    settings: Mapping[str, str] = field(default_factory=lambda: {"spark.task.maxFailures": "1"})
+
+    @property
+    def options(self) -> list[str]:
+        """The settings as options of spark-submit; an error does not pass by a retry."""
+        return [f"--conf={name}={text}" for name, text in {**SMALL, **self.settings}.items()]
+
+    @property
+    def command(self) -> list[str]:
+        """The program with its arguments."""
+        return [f"local://{self.program}", *self.arguments]
+
+
+@dataclass(frozen=True, slots=True)
+class SparkJobs:
+    """Jobs in the namespace, one at a time."""
+
+    cluster: Cluster
+    checkout: Path  # with k8s/
+
+    @property
+    def environ(self) -> dict[str, str]:
+        """Variables with which the newest spark-submit is called on the node."""
+        environ = self.cluster.environ
+        path = os.pathsep.join([str(Path(sys.executable).parent), environ["PATH"]])
+        return environ | {"PATH": path} | self._variables(API_SERVER)
+
+    def submit(self, job: Job) -> None:
+        """Run `spark-submit.sh` of the examples on the node, in cluster mode."""
+        script = str(self.checkout / "k8s" / "examples" / "spark-submit.sh")
+        environ = self.environ | {"IMAGE": job_name(job.spark)}
+        run("sh", script, *job.options, *job.command, environ=environ)
+
+    def submit_inside(self, job: Job) -> None:
+        """Run `spark-submit.sh` in a pod of the job's image: that version of Spark submits."""
+        pod = self._pod(job, "submission")
+        (container,) = pod["spec"]["containers"]
+        inside = self._variables("https://kubernetes.default.svc") | {"IMAGE": job_name(job.spark)}
+        container["command"] = ["sh", "/checkout/k8s/examples/spark-submit.sh"]
+        container["args"] = [*job.options, *job.command]
+        container["env"] = [{"name": name, "value": text} for name, text in inside.items()]
+        container["volumeMounts"] = [{"name": "checkout", "mountPath": "/checkout"}]
+        files = [{"key": Path(each).name, "path": each} for each in _SUBMISSION]
+        pod["spec"]["volumes"] = [
+            {"name": "checkout", "configMap": {"name": "checkout", "items": files}}
+        ]
+        del pod["metadata"]["labels"]  # it is no driver
+        given = [f"--from-file={self.checkout / each}" for each in _SUBMISSION]
+        self.cluster.kubectl("create", "configmap", "checkout", *IN_NAMESPACE, *given)
+        self._create(pod)
+
+    def start_client(self, job: Job) -> None:
+        """Start the driver of the examples: client mode in a pod."""
+        pod = self._pod(job, "client")
+        (container,) = pod["spec"]["containers"]
+        *options, _ = container["args"]
+        shown = [each for each in options if not each.startswith("--conf=spark.kubernetes.cont")]
+        image = f"--conf=spark.kubernetes.container.image={job_name(job.spark)}"
+        container["args"] = [*shown, image, *job.options, *job.command]
+        self._create(pod)
+
+    def demand_result(self, *, ends: bool = True) -> None:
+        """Wait for the result, demand that all rows are right, and that the driver succeeds."""
+        try:
+            until(lambda: self.result() or self._phase() == "Failed", within_s=PATIENCE_S)
+        finally:
+            result = self.result()
+            demand(result, f"no result: {self.reasons()}")
+        right = {"rows": RECORDS, "distinct": RECORDS, "wrong": 0}
+        demand(result == right, f"{result} and not {right}")
+        if ends:
+            until(self.has_ended, within_s=PATIENCE_S)
+
+    def has_ended(self) -> bool:
+        """Whether the driver has succeeded; raises StepFailed if it has failed."""
+        demand(self._phase() != "Failed", f"the driver failed: {self.reasons()}")
+        return self._phase() == "Succeeded"
+
+    def result(self) -> dict[str, int] | None:
+        """What the driver has printed; None so far."""
+        lines = [line for line in self.driver_log() if line.startswith("RESULT ")]
+        if not lines:
+            return None
+        counts: dict[str, int] = json.loads(lines[-1].removeprefix("RESULT "))
+        return counts
+
+    def batches(self) -> dict[int, dict[str, int]]:
+        """The counts of each batch of the stream, by its number."""
+        lines = [line for line in self.driver_log() if line.startswith("BATCH ")]
+        return {each["batch"]: each for each in map(json.loads, (line[6:] for line in lines))}
+
+    def pods(self, selector: str) -> list[dict[str, Any]]:
+        """Pods that stay."""
+        pods = self.cluster.get("pods", *IN_NAMESPACE, selector)["items"]
+        return [each for each in pods if "deletionTimestamp" not in each["metadata"]]
+
+    def in_driver(self, *command: str) -> str:
+        """The output of a command in the driver's container."""
+        (driver,) = self.pods(DRIVERS)
+        return self.cluster.kubectl("exec", *IN_NAMESPACE, name_of(driver), "--", *command)
+
+    def remove(self) -> None:
+        """Delete all pods, and wait for their end."""
+        self.cluster.kubectl("delete", "pods", *IN_NAMESPACE, "--all", "--timeout=80s")
+
+    def driver_log(self) -> list[str]:
+        """The lines of the driver's log; none before it has started."""
+        return self._log(DRIVERS)
+
+    def reasons(self) -> str:
+        """Warnings of the cluster's events, errors in the driver's log, and ends of other logs."""
+        events = self.cluster.get("events", *IN_NAMESPACE, "--field-selector=type=Warning")
+        warnings = {
+            f"{each['reason']}: {each['message']}": _times(each) for each in events["items"]
+        }
+        common = sorted(warnings, key=lambda text: -warnings[text])[:_WARNINGS]
+        errors = dict.fromkeys(filter(_ERROR.match, self.driver_log()))
+        lines = [*(f"{warnings[each]} times {each}" for each in common), *[*errors][:_ERRORS]]
+        lines += self._log(EXECUTORS, "--container=sidelook")[-1:]
+        return "".join(f"\n    {each[:_LONGEST]}" for each in lines)
+
+    def _variables(self, api: str) -> dict[str, str]:
+        return {"KUBERNETES_API": api, "NAMESPACE": NAMESPACE}
+
+    def _pod(self, job: Job, name: str) -> Manifest:
+        pod = read_manifest(_CLIENT)
+        pod["metadata"]["name"] = name
+        (container,) = pod["spec"]["containers"]
+        container["image"] = job_name(job.spark)
+        container["resources"]["requests"]["cpu"] = "100m"
+        return pod
+
+    def _create(self, pod: Manifest) -> None:
+        file = self.cluster.folder / "pod.json"
+        file.write_text(json.dumps(pod))
+        self.cluster.kubectl("create", *IN_NAMESPACE, f"--filename={file}")
+
+    def _phase(self) -> str:
+        return next((each["status"]["phase"] for each in self.pods(DRIVERS)), "")
+
+    def _log(self, selector: str, *options: str) -> list[str]:
+        try:
+            chosen = (selector, "--tail=-1", *options)
+            return self.cluster.kubectl("logs", *IN_NAMESPACE, *chosen).splitlines()
+        except KubectlFailed:
+            return []
+
+
+def name_of(pod: dict[str, Any]) -> str:
+    """The name of a pod."""
+    name: str = pod["metadata"]["name"]
+    return name
+
+
+def _times(event: dict[str, Any]) -> int:
+    return int(event.get("count") or event.get("series", {}).get("count") or 1)
