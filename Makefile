@@ -29,7 +29,7 @@ LOCK_TOOLS := $(UV) pip compile --generate-hashes --no-strip-extras --universal 
 LOCK := $(LOCK_TOOLS) pyproject.toml service/pyproject.toml --excludes requirements/own.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help demo check test test-all nightly coverage compat lint types quick dependencies fuzz audit serve bench image dist rehearsal cluster admission k8s-check lock clean
+.PHONY: help demo check test test-all nightly coverage compat lint types quick dependencies fuzz audit serve bench image dist cluster admission k8s-check lock clean
 
 help: ## Show what can be made
 	@grep -E '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 10
@@ -62,7 +62,7 @@ test: $(INSTALLED) $(UV) ## What a change must pass: check, and one real path ea
 	$(MAKE) --no-print-directory lint types
 	$(TESTS) --tier test $(PYTEST_ARGUMENTS)
 
-test-all: $(INSTALLED) $(UV) ## Everything but the nightly tests: fault matrices, chaos, browser, rehearsal, image, admission by Kubernetes, fuzzing; 35 minutes; WORKERS=3
+test-all: $(INSTALLED) $(UV) ## Everything but the nightly tests: fault matrices, chaos, browser, image, admission by Kubernetes, fuzzing; 35 minutes; WORKERS=3
 	$(MAKE) --no-print-directory lint types
 	$(TESTS) --tier all $(PYTEST_ARGUMENTS)
 
@@ -110,9 +110,6 @@ dist: $(DIST_INSTALLED) ## Build wheels and source distributions of client and s
 	$(BIN)/pyproject-build --no-isolation --outdir dist .
 	$(BIN)/pyproject-build --no-isolation --outdir dist service
 	$(BIN)/twine check --strict dist/*
-
-rehearsal: $(INSTALLED) ## Rehearse an executor pod's life without a cluster, from the manifests; root only; MANIFESTS=…
-	$(BIN)/python -m tools.rehearsal $(if $(MANIFESTS),--manifests $(MANIFESTS))
 
 cluster: $(INSTALLED) ## Run a job in a Kubernetes cluster of this machine; root and Go; 10 minutes for the first time; MANIFESTS=…
 	$(BIN)/python -m tools.cluster $(if $(MANIFESTS),--manifests $(MANIFESTS))

@@ -26,7 +26,7 @@ from tools.image.build import BuildFailed as ImageBuildFailed
 from tools.image.image import ROOT
 from tools.image.runtime import container_runtime
 from tools.k8s.manifests import BASE
-from tools.rehearsal.steps import StepFailed, demand, step
+from tools.processes.steps import StepFailed, demand, step
 
 T = TypeVar("T")
 

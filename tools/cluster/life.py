@@ -19,8 +19,8 @@ from tools.cluster.page import CommandFailed, Reader, checkout
 from tools.cluster.pooler import pooler
 from tools.cluster.spark import CHECKED, PATIENCE_S, RECORDS, SMALL, Job, SparkJobs, name_of
 from tools.cluster.starts import Starts
+from tools.processes.steps import StepFailed, demand, step
 from tools.processes.until import NotSo, until
-from tools.rehearsal.steps import StepFailed, demand, step
 
 BATCH_RECORDS, PARTITIONS, LEAST_RECORDS = 20_000, 6, 1_000_000  # of the stream
 _HOLD_S = "15"  # of the job on the page, in which a reader looks at its sidecars

@@ -14,8 +14,8 @@ from tools.cluster.cluster import IN_NAMESPACE, NAMESPACE, Cluster, KubectlFaile
 from tools.cluster.images import job_name
 from tools.cluster.machine import run
 from tools.k8s.manifests import EXAMPLES, Manifest, read_manifest
+from tools.processes.steps import demand
 from tools.processes.until import until
-from tools.rehearsal.steps import demand
 
 RECORDS = 200_000
 CHECKED = "/opt/enrich_checked.py"

@@ -13,8 +13,8 @@ from tools.cluster.database import Database
 from tools.cluster.faults import Faults, sidecar_status
 from tools.cluster.images import NEWEST_SPARK, OLDEST_SPARK
 from tools.cluster.spark import DRIVERS, EXECUTORS, PATIENCE_S, RECORDS, Job, SparkJobs, name_of
+from tools.processes.steps import demand, step
 from tools.processes.until import until
-from tools.rehearsal.steps import demand, step
 
 _PARTIAL = "cache: { max_bytes: 256MiB, ttl: 10m, negative_ttl: 5s }"
 _FULL = "cache: { mode: full, max_bytes: 256MiB }"

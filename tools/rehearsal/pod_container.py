@@ -13,7 +13,7 @@ from service.doctor.deployment.manifest import quantity
 from tools.image.container import Container, Mount, Profile, runtime_default
 from tools.image.runtime import RunningContainer
 from tools.k8s.manifests import Manifest
-from tools.rehearsal.steps import StepFailed, demand
+from tools.processes.steps import StepFailed, demand
 
 DEFAULT_MODE = 0o644
 RIGHTS_SCRIPT = """

@@ -1,4 +1,4 @@
-"""Steps of a rehearsal, printed with result and duration."""
+"""Steps of a long run, printed with result and duration."""
 
 import subprocess
 import time
