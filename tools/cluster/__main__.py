@@ -19,7 +19,7 @@ from tools.cluster.cluster import Cluster
 from tools.cluster.images import Archive, cluster_images
 from tools.cluster.life import Life
 from tools.cluster.machine import Tools, command_inside, furnish, lack
-from tools.cluster.programs import BuildFailed, cluster_programs
+from tools.cluster.programs import MODULES, PROMETHEUS, BuildFailed, cluster_programs
 from tools.compat.environments import InstallationFailed
 from tools.debian import ToolUnavailable
 from tools.image.build import BuildFailed as ImageBuildFailed
@@ -39,19 +39,20 @@ def main(arguments: argparse.Namespace) -> int:
         if arguments.inside is not None:
             _play(arguments)
             return 0
-        return _prepare()
+        return _prepare(struck=arguments.faults)
     except StepFailed:
         return 1  # the step has printed the reason
 
 
-def _prepare() -> int:
+def _prepare(*, struck: bool) -> int:
     with container_runtime() as runtime:
         with step("machine: root, control groups, and Debian's programs for networks"):
             found = lack(os.geteuid())
             demand(not found, found)
             tools = _available(Tools.fetched)
         with step("programs: Kubernetes, etcd, containerd and CoreDNS"):
-            programs = _available(cluster_programs)
+            modules = (*MODULES, PROMETHEUS) if struck else MODULES
+            programs = _available(lambda: cluster_programs(modules))
         with step("images: the sidecar, and jobs with Spark"):
             (pause,) = [each / "pause" for each in programs if (each / "pause").exists()]
             images = _available(lambda: cluster_images(runtime, pause))

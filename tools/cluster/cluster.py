@@ -344,7 +344,9 @@ class Cluster:
 
 
 def _digest(programs: Sequence[Path], images: Sequence[Archive]) -> str:
-    names = [each.name for each in programs] + [each.file.name for each in images]
+    # Of the programs, only containerd decides what its folder has.
+    unpackers = [each.name for each in programs if (each / "containerd").exists()]
+    names = unpackers + [each.file.name for each in images]
     return hashlib.sha256("\0".join(names).encode()).hexdigest()[:16]
 
 

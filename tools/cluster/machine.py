@@ -43,7 +43,6 @@ class Tools:
     def fetched(cls) -> "Tools":
         """Raises ToolUnavailable without apt-get or a network."""
         debian_tool("iproute2", "ip")
-        debian_tool("prometheus", "prometheus")
         fetch_pgbouncer()
         return cls(tuple(map(debian_package, _PACKAGES)))
 

@@ -13,15 +13,14 @@ from typing import Any
 
 from tools.cluster.cluster import NAMESPACE as JOBS_NAMESPACE
 from tools.cluster.cluster import Cluster
-from tools.cluster.images import NEWEST_SPARK, job_name
-from tools.debian import debian_tool
+from tools.cluster.images import PAUSE
 from tools.k8s.manifests import FOLDER, Manifest, read_manifest
 
 NAMESPACE = "monitoring"  # admitted by network-policy-prometheus.yaml
 PACE = 20  # a minute takes three seconds
 _MINUTES = re.compile(r"(?<![\w.])(\d+)m\b")
 _FOLDER = FOLDER / "components" / "monitoring"
-_PORT, _NOBODY = 9090, 65534
+_PROGRAM, _PORT, _NOBODY = "prometheus", 9090, 65534
 _LABEL = "__meta_kubernetes_pod_label_"
 
 
@@ -34,7 +33,8 @@ class Monitoring:
     def start(self) -> None:
         """Start it, and wait until it is ready."""
         file = self.cluster.folder / "monitoring.json"
-        file.write_text("\n---\n".join(map(json.dumps, _objects())))
+        folders = [each for each in self.cluster.programs if (each / _PROGRAM).exists()]
+        file.write_text("\n---\n".join(map(json.dumps, _objects(folders[0]))))
         self.cluster.kubectl("apply", f"--filename={file}")
         ready = ("wait", "--for=condition=Ready", "pod/prometheus", "--timeout=80s")
         self.cluster.kubectl(*ready, f"--namespace={NAMESPACE}")
@@ -104,7 +104,7 @@ def _sanitized(label: str) -> str:
     return re.sub(r"\W", "_", label)
 
 
-def _objects() -> Iterator[Manifest]:
+def _objects(program: Path) -> Iterator[Manifest]:
     yield {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}
     placed = {"name": "prometheus", "namespace": NAMESPACE}
     yield {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": placed}
@@ -134,20 +134,20 @@ def _objects() -> Iterator[Manifest]:
         "sidelook.rules.yml": quick_rules(read_manifest(_FOLDER / "prometheus-rule.yaml")),
     }
     yield {"apiVersion": "v1", "kind": "ConfigMap", "metadata": placed, "data": files}
-    yield _pod(placed, debian_tool("prometheus", "prometheus"))
+    yield _pod(placed, program)
 
 
 def _pod(placed: dict[str, str], program: Path) -> Manifest:
-    # The program comes from the node: it needs an image with the C library only.
+    # The program comes from the node: it needs nothing of an image.
     volumes: dict[str, Manifest] = {
-        "program": {"hostPath": {"path": str(program.parent)}},
+        "program": {"hostPath": {"path": str(program)}},
         "config": {"configMap": {"name": "prometheus"}},
         "data": {"emptyDir": {}},
     }
     container = {
         "name": "prometheus",
-        "image": job_name(NEWEST_SPARK),
-        "command": [f"/program/{program.name}"],
+        "image": PAUSE,
+        "command": [f"/program/{_PROGRAM}"],
         "args": ["--config.file=/config/prometheus.yml", "--storage.tsdb.path=/data"],
         "ports": [{"containerPort": _PORT}],
         "readinessProbe": {"httpGet": {"path": "/-/ready", "port": _PORT}, "periodSeconds": 1},
