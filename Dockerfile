@@ -6,33 +6,34 @@ WORKDIR /build
 COPY requirements/service.txt requirements/service.txt
 # Only wheels, only those of the lock file: nothing is compiled and nothing else gets in.
 RUN python -m venv /opt/venv \
-    && /opt/venv/bin/python -m pip install --no-cache-dir --disable-pip-version-check \
+    && /opt/venv/bin/python -m pip install --no-cache-dir --disable-pip-version-check --no-compile \
         --only-binary=:all: --require-hashes -r requirements/service.txt \
     && /opt/venv/bin/python -m pip uninstall --yes pip setuptools
-WORKDIR /app
-COPY lookup_core lookup_core
-COPY service service
-# The running image cannot write its code, so it is compiled here. The command `sidelook` is for
-# `kubectl exec`; its first path entry, the folder of the script, becomes that of the code.
-RUN /opt/venv/bin/python -m compileall -q lookup_core service \
-    && printf '%s\n' '#!/opt/venv/bin/python' 'import sys' 'sys.path[0] = "/app"' \
+# The command `sidelook` is for `kubectl exec`; its first path entry, the folder of the script,
+# becomes that of the code.
+RUN printf '%s\n' '#!/opt/venv/bin/python' 'import sys' 'sys.path[0] = "/app"' \
         'from service.commands.application import main' 'main()' > /opt/venv/bin/sidelook \
     && chmod 0755 /opt/venv/bin/sidelook
+COPY tools/image/root_file_system.py root_file_system.py
+COPY lookup_core /app/lookup_core
+COPY service /app/service
+# The order of sets in compiled files depends on the seed. A library that is missing in the root
+# fails the build here.
+RUN PYTHONHASHSEED=0 /opt/venv/bin/python root_file_system.py /image /app \
+    && PYTHONDONTWRITEBYTECODE=1 PYTHONPATH=/app \
+        chroot /image /opt/venv/bin/python -c 'import service.app, service.commands.application'
 
-FROM ${PYTHON_IMAGE} AS run
+FROM scratch AS run
 ARG VERSION=0.1.0
 LABEL org.opencontainers.image.title="Sidelook" \
       org.opencontainers.image.description="Asynchronous lookup joins for PySpark: the sidecar" \
       org.opencontainers.image.version="${VERSION}" \
       org.opencontainers.image.licenses="Apache-2.0"
-RUN groupadd --system --gid 185 sidelook \
-    && useradd --system --uid 185 --gid 185 --no-create-home --home-dir /nonexistent sidelook \
-    && install --directory --owner=185 --group=185 --mode=0770 /run/sidelook
-COPY --from=build /opt/venv /opt/venv
-COPY --from=build /app /app
+COPY --from=build /image /
 # The embedded default has no socket. As all of the environment, this beats the configuration file:
 # to move the socket, set the variable.
-ENV PATH=/opt/venv/bin:$PATH \
+ENV PATH=/opt/venv/bin \
+    LANG=C.UTF-8 \
     PYTHONDONTWRITEBYTECODE=1 \
     PYTHONUNBUFFERED=1 \
     SIDELOOK_LISTEN__UNIX=/run/sidelook/sidelook.sock

@@ -145,6 +145,9 @@ class _Build:
         if instruction.keyword == "FROM":
             root = self.folder / instruction.stage
             self.stages[instruction.stage] = stage = _Stage(root)
+            if instruction.value.split()[0] == "scratch":
+                root.mkdir()
+                return
             stage.environ |= self.context.environ
             _unpack(self.context.base, root)
             return
@@ -168,7 +171,7 @@ class _Build:
         if options:
             origin = self.stages[options[0].removeprefix("--from=")]
             # Hard links: no stage changes a file after another stage has copied it.
-            ends = (str(origin.inside(source)), str(stage.inside(target)))
+            ends = (f"{origin.inside(source)}/.", str(stage.inside(target)))
             subprocess.run(["/bin/cp", "--archive", "--link", *ends], check=True)
         else:
             self._copy_from_tree(source, stage.inside(target))
@@ -286,6 +289,7 @@ class DebianBase:
     def _make(self, archive: Path, program: Path) -> None:
         unfinished = archive.with_suffix(".unfinished")
         excluded = [f"--dpkgopt=path-exclude=/usr/share/{name}/*" for name in _EXCLUDED]
+        excluded.append("--dpkgopt=path-include=/usr/share/doc/*/copyright")
         command = [
             *("perl", str(program), "--mode=root", "--variant=minbase", "--format=tar"),
             *(f"--include={','.join(self.packages)}", *excluded, f"--customize-hook={self.hook}"),
