@@ -10,6 +10,7 @@ from demo.maven_libraries import download_cache
 from tools.compat.environments import built_wheel
 from tools.image.archive import write_archive
 from tools.image.build import Context, DebianBase, built_image, packed_image
+from tools.image.container import ARCHITECTURE
 from tools.image.image import ROOT, Dockerfile, Image
 from tools.image.runtime import ContainerRuntime
 
@@ -31,7 +32,7 @@ RUN python3 -m pip install --no-cache-dir --no-deps --target=/tmp/spark pyspark=
 """
 _ENVIRON = {
     "SPARK_HOME": "/opt/spark",
-    "JAVA_HOME": "/usr/lib/jvm/java-17-openjdk-amd64",
+    "JAVA_HOME": f"/usr/lib/jvm/java-17-openjdk-{ARCHITECTURE}",
     "PYSPARK_PYTHON": "python3",
     "PATH": "/opt/spark/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
 }

@@ -3,16 +3,16 @@
 import hashlib
 import io
 import json
-import platform
 import subprocess
 import tarfile
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
+from tools.image.container import ARCHITECTURE
+
 # Equal files have equal archives: sorted by name, without times and names of users.
 _REPRODUCIBLE = ("--sort=name", "--mtime=@0", "--numeric-owner", "--format=gnu")
-_ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 
 
 def write_archive(root: Path, archive: Path, *, name: str, config: Mapping[str, object]) -> str:
@@ -27,7 +27,7 @@ def write_archive(root: Path, archive: Path, *, name: str, config: Mapping[str, 
         with layer.open("rb") as stream:
             digest = hashlib.file_digest(stream, "sha256").hexdigest()
         settings = {
-            "architecture": _ARCHITECTURES[platform.machine()],
+            "architecture": ARCHITECTURE,
             "os": "linux",
             "config": config,
             "rootfs": {"type": "layers", "diff_ids": [f"sha256:{digest}"]},

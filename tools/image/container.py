@@ -4,6 +4,7 @@
 """
 
 import json
+import platform
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -29,7 +30,11 @@ _MOUNTS = (
 )
 _NAMESPACES = ("pid", "ipc", "uts", "mount")
 _PROFILE_PACKAGE = "golang-github-containers-common"  # of Debian's engines
-_ARCHITECTURE = "amd64"
+ARCHITECTURE = {"x86_64": "amd64", "aarch64": "arm64"}[platform.machine()]
+_SECCOMP_ARCHITECTURES = {
+    "amd64": ["SCMP_ARCH_X86_64", "SCMP_ARCH_X86", "SCMP_ARCH_X32"],
+    "arm64": ["SCMP_ARCH_AARCH64", "SCMP_ARCH_ARM"],
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +133,7 @@ def _without_capabilities(shipped: Profile) -> Profile:
     return {
         "defaultAction": shipped["defaultAction"],
         "defaultErrnoRet": shipped["defaultErrnoRet"],
-        "architectures": ["SCMP_ARCH_X86_64", "SCMP_ARCH_X86", "SCMP_ARCH_X32"],
+        "architectures": _SECCOMP_ARCHITECTURES[ARCHITECTURE],
         "syscalls": [_rule(rule) for rule in shipped["syscalls"] if _holds(rule)],
     }
 
@@ -136,9 +141,9 @@ def _without_capabilities(shipped: Profile) -> Profile:
 def _holds(rule: Profile) -> bool:
     # A rule that excludes a capability applies to containers without it.
     includes, excludes = rule.get("includes") or {}, rule.get("excludes") or {}
-    is_for_here = _ARCHITECTURE in includes.get("arches", [_ARCHITECTURE])
+    is_for_here = ARCHITECTURE in includes.get("arches", [ARCHITECTURE])
     return (
-        is_for_here and not includes.get("caps") and _ARCHITECTURE not in excludes.get("arches", [])
+        is_for_here and not includes.get("caps") and ARCHITECTURE not in excludes.get("arches", [])
     )
 
 
