@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from service.version import own_version
-from tools.image.build import built_image
+from tools.image.archive import write_archive
+from tools.image.build import PYTHON, Context, built_image
 from tools.image.container import Container, Mount
 from tools.image.image import ROOT, Dockerfile, Image
 from tools.image.runtime import ContainerRuntime, RunningContainer, container_runtime
@@ -183,3 +184,52 @@ def test_code_is_compiled_and_no_file_is_the_users(image: Image) -> None:
     assert [path for path in compiled if not path.exists()] == []
     assert owned == [image.root / "run/sidelook"]
     assert owned[0].stat().st_mode & 0o777 == 0o770
+
+
+def test_builds_are_reproducible(
+    runtime: ContainerRuntime, image: Image, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Builds with other downloads, in another folder, have one digest; other code has another."""
+    context = Context(PYTHON.archive())
+    with tempfile.TemporaryDirectory(prefix="sidelook-builds-") as folder:
+        cache = Path(folder, "sidelook")
+        cache.mkdir()
+        monkeypatch.setenv("XDG_CACHE_HOME", folder)
+        for layer in context.base.parent.glob("layer-*"):
+            shutil.copy(layer, cache)  # the packages as they were installed for another image
+        first = digest(built_image(runtime, image.dockerfile, context))
+        forget(cache)
+        second = digest(built_image(runtime, image.dockerfile, context))
+        changed = replace(context, folder=changed_tree(image.dockerfile, Path(folder, "tree")))
+        third = digest(built_image(runtime, image.dockerfile, changed))
+
+    assert first == second
+    assert first != third
+
+
+def forget(cache: Path) -> None:
+    """Remove images and installed packages, so that the next build starts without them."""
+    for image in cache.glob("image-*/"):
+        shutil.rmtree(image)
+    for layer in cache.glob("*.tar"):
+        layer.unlink()
+
+
+def digest(image: Image) -> str:
+    """The digest of an image that no container has used: mount points would be new folders."""
+    archive = image.root.with_suffix(".tar")
+    return write_archive(image.root, archive, name="sidelook", config=image.config())
+
+
+def changed_tree(dockerfile: Dockerfile, folder: Path) -> Path:
+    """The build context with a comment added to one module."""
+    for path in (".dockerignore", *dockerfile.copied_from_tree()):
+        copied = folder / path
+        copied.parent.mkdir(parents=True, exist_ok=True)
+        if (ROOT / path).is_dir():
+            shutil.copytree(ROOT / path, copied)
+        else:
+            shutil.copy(ROOT / path, copied)
+    module = folder / "service" / "app.py"
+    module.write_text(f"{module.read_text()}# changed\n")
+    return folder

@@ -89,7 +89,7 @@ def built_image(
     Without a context, it is that of the sidecar. Raises BuildFailed, and ToolUnavailable without a
     Debian archive.
     """
-    context = context or Context(_PYTHON.archive())
+    context = context or Context(PYTHON.archive())
     with download_cache(os.environ) as cache:
         root = cache / f"{name}-{context.digest(dockerfile)}"
         if not root.exists():
@@ -97,6 +97,7 @@ def built_image(
             _forget_unfinished(cache)
             with tempfile.TemporaryDirectory(prefix=_UNFINISHED, dir=cache) as folder:
                 _build(dockerfile, _Build(runtime, Path(folder), cache, context)).rename(root)
+            root.touch()  # the newest images are kept, and files of an image may have no time
     return Image(root, dockerfile)
 
 
@@ -312,7 +313,7 @@ class DebianBase:
         unfinished.rename(archive)
 
 
-_PYTHON = DebianBase(
+PYTHON = DebianBase(
     "python",
     ("python3", "python3-venv", "ca-certificates"),
     # The slim image has its interpreter there.
