@@ -21,6 +21,7 @@ TESTS := $(QUICK_JAVA) $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist 
 	--no-loadscope-reorder --max-worker-restart 0
 CONFIG ?= examples/parquet.yaml
 IMAGE ?= sidelook:dev
+SBOM ?= sbom.json
 UV_VERSION := 0.13.8
 LOCK_VENV := $(VENV)/lock
 UV := $(LOCK_VENV)/bin/uv
@@ -29,7 +30,7 @@ LOCK_TOOLS := $(UV) pip compile --generate-hashes --no-strip-extras --universal 
 LOCK := $(LOCK_TOOLS) pyproject.toml service/pyproject.toml --excludes requirements/own.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help demo check test test-all nightly coverage compat lint types quick dependencies fuzz audit serve bench image dist cluster admission k8s-check lock clean
+.PHONY: help demo check test test-all nightly coverage compat lint types quick dependencies fuzz audit serve bench image sbom dist cluster admission k8s-check lock clean
 
 help: ## Show what can be made
 	@grep -E '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 10
@@ -104,6 +105,11 @@ bench: $(INSTALLED) ## Measure as ratios in one run, 45 minutes; QUICK=1 for sma
 
 image: ## Build the container image; IMAGE=name:tag
 	docker build --tag $(IMAGE) .
+
+sbom: $(INSTALLED) ## Write the bill of materials (CycloneDX) of a built image; IMAGE=name:tag SBOM=file
+	container=$$(docker create $(IMAGE)) \
+		&& docker export $$container | $(BIN)/python -m tools.image.sbom - > $(SBOM); \
+		status=$$?; docker rm $$container > /dev/null; exit $$status
 
 dist: $(DIST_INSTALLED) ## Build wheels and source distributions of client and sidecar into dist/
 	rm -rf dist

@@ -16,8 +16,9 @@ from service.version import own_version
 from tools.image.archive import write_archive
 from tools.image.build import PYTHON, Context, built_image
 from tools.image.container import Container, Mount
-from tools.image.image import ROOT, Dockerfile, Image
+from tools.image.image import LOCK_FILE, ROOT, Dockerfile, Image
 from tools.image.runtime import ContainerRuntime, RunningContainer, container_runtime
+from tools.image.sbom import bill_of_materials
 from tools.k8s.manifests import POD_TEMPLATE, read_manifest
 from tools.processes.sidecar_process import SidecarFigures, SidecarProcess
 from tools.processes.until import until
@@ -184,6 +185,21 @@ def test_code_is_compiled_and_no_file_is_the_users(image: Image) -> None:
     assert [path for path in compiled if not path.exists()] == []
     assert owned == [image.root / "run/sidelook"]
     assert owned[0].stat().st_mode & 0o777 == 0o770
+
+
+def test_bill_lists_the_locked_versions(image: Image) -> None:
+    """The bill of the image has the versions of the lock file, and the packages of the loader."""
+    bill = json.loads(bill_of_materials(image.root))
+
+    found = {each["purl"].split("?")[0] for each in bill["components"]}
+    lines = (ROOT / LOCK_FILE).read_text().splitlines()
+    pinned = [line.split()[0] for line in lines if line[:1].isalnum() and "== 'win32'" not in line]
+    assert {each for each in found if each.startswith("pkg:pypi/")} == {
+        f"pkg:pypi/{each.replace('==', '@')}" for each in pinned
+    }
+    assert {"libc6", "libstdc++6", "zlib1g"} <= {
+        each["name"] for each in bill["components"] if each["purl"].startswith("pkg:deb/")
+    }
 
 
 def test_builds_are_reproducible(
