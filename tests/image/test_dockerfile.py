@@ -16,6 +16,9 @@ TEXT = (ROOT / "Dockerfile").read_text()
 SHIPPED = Dockerfile.parse(TEXT)
 IGNORED = DockerIgnore.parse((ROOT / ".dockerignore").read_text())
 HADOLINT = Path(sys.executable).with_name("hadolint")
+UV = Path(sys.executable).with_name("uv")
+# The C library of the oldest base image with Python 3.11 is newer than 2.28.
+PLATFORMS = ("x86_64-manylinux_2_28", "aarch64-manylinux_2_28")
 
 
 def lint(text: str) -> list[str]:
@@ -63,6 +66,33 @@ def test_lock_file_pins_every_package() -> None:
 
     assert packages
     assert [line for line in packages if "==" not in line or "--hash=sha256:" not in line] == []
+
+
+def installs(requirements: Path, platform: str, folder: Path) -> bool:
+    """Whether an index has wheels of these packages for a platform; downloads none."""
+    command = [str(UV), "pip", "install", "--dry-run", "--quiet", "--only-binary=:all:"]
+    command += ["--python-platform", platform, "--python-version", "3.11"]
+    command += ["--target", str(folder), "--requirement", str(requirements)]
+    return subprocess.run(command, capture_output=True, check=False).returncode == 0
+
+
+@pytest.mark.full  # needs an index
+def test_wheels_exist_for_both_architectures(tmp_path: Path) -> None:
+    """Every locked package has a wheel for amd64 and one for arm64; some other package has not."""
+    only_amd64 = tmp_path / "requirements.txt"
+    only_amd64.write_text("atheris==3.0.0\n")
+
+    assert installs(only_amd64, PLATFORMS[0], tmp_path)
+    assert not installs(only_amd64, PLATFORMS[1], tmp_path)
+    assert all(installs(ROOT / LOCK_FILE, platform, tmp_path) for platform in PLATFORMS)
+
+
+@pytest.mark.parametrize("path", ["Dockerfile", "tools/image/root_file_system.py"])
+def test_no_architecture_is_named(path: str) -> None:
+    """The build takes the architecture from the base image, and so builds for any."""
+    text = (ROOT / path).read_text()
+
+    assert re.findall(r"(?i)x86.64|amd64|aarch64|arm64|linux-gnu", text) == []
 
 
 def test_process_receives_signals_and_drains() -> None:
