@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import signal
 import tempfile
@@ -187,16 +188,25 @@ def test_code_is_compiled_and_no_file_is_the_users(image: Image) -> None:
     assert owned[0].stat().st_mode & 0o777 == 0o770
 
 
+def test_packages_keep_their_licences(image: Image) -> None:
+    """Each package of Debian has an entry for scanners, and its licence."""
+    packages = names(image.root / "var/lib/dpkg/status.d")
+    documents = image.root / "usr/share/doc"
+
+    assert packages >= {"libc6", "libssl3", "tzdata"}
+    assert [name for name in packages if not (documents / name / "copyright").exists()] == []
+
+
 def test_bill_lists_the_locked_versions(image: Image) -> None:
     """The bill of the image has the versions of the lock file, and the packages of the loader."""
     bill = json.loads(bill_of_materials(image.root))
 
-    found = {each["purl"].split("?")[0] for each in bill["components"]}
+    found = {each["purl"] for each in bill["components"] if each["purl"].startswith("pkg:pypi/")}
     lines = (ROOT / LOCK_FILE).read_text().splitlines()
-    pinned = [line.split()[0] for line in lines if line[:1].isalnum() and "== 'win32'" not in line]
-    assert {each for each in found if each.startswith("pkg:pypi/")} == {
-        f"pkg:pypi/{each.replace('==', '@')}" for each in pinned
-    }
+    matches = [
+        re.match(r"([\w-]+)(?:\[.*])?==(\S+)", line) for line in lines if "== 'win32'" not in line
+    ]
+    assert found == {f"pkg:pypi/{match[1]}@{match[2]}" for match in matches if match}
     assert {"libc6", "libstdc++6", "zlib1g"} <= {
         each["name"] for each in bill["components"] if each["purl"].startswith("pkg:deb/")
     }

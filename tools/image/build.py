@@ -281,36 +281,42 @@ class DebianBase:
     def archive(self) -> Path:
         """The root as an archive of the cache; raises ToolUnavailable without a Debian archive."""
         program = debian_tool("mmdebstrap", "mmdebstrap")
+        options = self._options()
+        key = hashlib.sha256("\0".join(options).encode()).hexdigest()[:16]
         with download_cache(os.environ) as cache:
-            archive = cache / f"base-{self.name}-{_SUITE}.tar"
+            archive = cache / f"base-{self.name}-{key}.tar"
             if not archive.exists():
-                self._make(archive, program)
+                for former in cache.glob(f"base-{self.name}-*"):
+                    former.unlink()
+                _debootstrap(archive, program, options)
         return archive
 
-    def _make(self, archive: Path, program: Path) -> None:
-        unfinished = archive.with_suffix(".unfinished")
+    def _options(self) -> list[str]:
         excluded = [f"--dpkgopt=path-exclude=/usr/share/{name}/*" for name in _EXCLUDED]
-        excluded.append("--dpkgopt=path-include=/usr/share/doc/*/copyright")
-        command = [
-            *("perl", str(program), "--mode=root", "--variant=minbase", "--format=tar"),
-            *(f"--include={','.join(self.packages)}", *excluded, f"--customize-hook={self.hook}"),
+        return [
+            *("--mode=root", "--variant=minbase", "--format=tar", *excluded),
+            "--dpkgopt=path-include=/usr/share/doc/*/copyright",
+            *(f"--include={','.join(self.packages)}", f"--customize-hook={self.hook}"),
             # Java's package links a page into this folder.
             '--essential-hook=mkdir -p "$1/usr/share/man/man1"',
-            *(_SUITE, str(unfinished)),
+            _SUITE,
         ]
+
+
+def _debootstrap(archive: Path, program: Path, options: Sequence[str]) -> None:
+    unfinished = archive.with_suffix(".unfinished")
+    made = subprocess.run(
+        ["perl", str(program), *options, str(unfinished)],
         # It calls a program of its own folder.
-        environ = {**os.environ, "PATH": f"{program.parent}:{os.environ['PATH']}"}
-        made = subprocess.run(
-            command,
-            env=environ,
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=_BASE_TIMEOUT_S,
-        )
-        if made.returncode:
-            raise ToolUnavailable(f"mmdebstrap {_SUITE}: {made.stderr[-2000:]}")
-        unfinished.rename(archive)
+        env={**os.environ, "PATH": f"{program.parent}:{os.environ['PATH']}"},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=_BASE_TIMEOUT_S,
+    )
+    if made.returncode:
+        raise ToolUnavailable(f"mmdebstrap {_SUITE}: {made.stderr[-2000:]}")
+    unfinished.rename(archive)
 
 
 PYTHON = DebianBase(
