@@ -17,9 +17,8 @@ RUN printf '%s\n' '#!/opt/venv/bin/python' 'import sys' 'sys.path[0] = "/app"' \
 COPY tools/image/root_file_system.py root_file_system.py
 COPY lookup_core /app/lookup_core
 COPY service /app/service
-# The order of sets in compiled files depends on the seed. A library that is missing in the root
-# fails the build here.
-RUN PYTHONHASHSEED=0 /opt/venv/bin/python root_file_system.py /image /app \
+# A library that is missing in the root fails the build here.
+RUN /opt/venv/bin/python root_file_system.py /image /app \
     && PYTHONDONTWRITEBYTECODE=1 PYTHONPATH=/app \
         chroot /image /opt/venv/bin/python -c 'import service.app, service.commands.application'
 
