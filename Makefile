@@ -67,7 +67,7 @@ test-all: $(INSTALLED) $(UV) ## Everything but the nightly tests: fault matrices
 	$(MAKE) --no-print-directory lint types
 	$(TESTS) --tier all $(PYTEST_ARGUMENTS)
 
-nightly: $(INSTALLED) ## Kubernetes clusters of this machine: a stream under faults, broken manifests, aborted runs; root and Go; 15 minutes
+nightly: $(INSTALLED) ## Kubernetes clusters of this machine: a stream under faults, broken manifests, aborted runs; root and Go; 25 minutes
 	$(BIN)/python -m pytest --tier nightly $(PYTEST_ARGUMENTS)
 
 coverage: $(INSTALLED) $(UV) ## The same tests with coverage: all branches of the core, 95 % of the rest

@@ -24,10 +24,7 @@ from tools.processes.until import NotSo, until
 
 BATCH_RECORDS, PARTITIONS, LEAST_RECORDS = 20_000, 6, 1_000_000  # of the stream
 _HOLD_S = "15"  # of the job on the page, in which a reader looks at its sidecars
-_ONCE = {  # of the job on the page: an error does not pass by a retry
-    "spark.task.maxFailures": "1",
-    "spark.kubernetes.submission.waitAppCompletion": "false",
-}
+_ONCE = {"spark.task.maxFailures": "1"}  # an error does not pass by a retry
 _GROWING = {
     "spark.dynamicAllocation.enabled": "true",
     "spark.dynamicAllocation.minExecutors": "1",

@@ -28,6 +28,7 @@ auth_file = {folder}/users.txt
 pool_mode = session
 default_pool_size = 50
 server_login_retry = 1
+ignore_startup_parameters = statement_timeout,jit,row_security,intervalstyle
 client_tls_sslmode = require
 client_tls_key_file = {folder}/server.key
 client_tls_cert_file = {folder}/server.crt

@@ -25,6 +25,7 @@ EXECUTORS, DRIVERS = "--selector=spark-role=executor", "--selector=spark-role=dr
 _WARNINGS, _ERRORS, _LONGEST = 4, 4, 600  # the last one in characters of a line
 _ERROR = re.compile(r"(Caused by: )?(\w+\.)+[A-Z]\w+: ")
 SMALL = {  # two processors serve everything
+    "spark.kubernetes.submission.waitAppCompletion": "false",
     "spark.kubernetes.driver.request.cores": "100m",
     "spark.kubernetes.executor.request.cores": "100m",
     "spark.executor.cores": "1",

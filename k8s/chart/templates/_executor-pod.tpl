@@ -45,6 +45,7 @@ spec:
         periodSeconds: 10
         timeoutSeconds: 5
         failureThreshold: 3
+        terminationGracePeriodSeconds: 5
       readinessProbe:
         httpGet: { path: /readyz, port: health }
         periodSeconds: 5
