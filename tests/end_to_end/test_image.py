@@ -13,19 +13,36 @@ from pathlib import Path
 
 import pytest
 
+from service.doctor.deployment.manifest import quantity
 from service.version import own_version
 from tools.image.archive import write_archive
 from tools.image.build import PYTHON, Context, built_image
-from tools.image.container import Container, Mount
+from tools.image.container import Container, Mount, runtime_default
 from tools.image.image import LOCK_FILE, ROOT, Dockerfile, Image
 from tools.image.runtime import ContainerRuntime, RunningContainer, container_runtime
 from tools.image.sbom import bill_of_materials
 from tools.k8s.manifests import POD_TEMPLATE, read_manifest
 from tools.processes.sidecar_process import SidecarFigures, SidecarProcess
 from tools.processes.until import until
-from tools.rehearsal.pod_container import PodVolumes, demand_rights, pod_container
 
 POD = read_manifest(POD_TEMPLATE)
+# The image has no shell.
+RIGHTS_PROGRAM = """
+import os, re
+from pathlib import Path
+print("user", os.getuid())
+print("groups", *dict.fromkeys([os.getgid(), *os.getgroups()]))
+status = Path("/proc/self/status").read_text()
+print(*re.findall("^(?:CapBnd|NoNewPrivs|Seccomp):.*", status, re.MULTILINE), sep="\\n")
+for limit in "memory.max", "memory/memory.limit_in_bytes":
+    file = Path("/sys/fs/cgroup", limit)
+    print(file.read_text() if file.exists() else "")
+try:
+    Path("/usr/touched").touch()
+except OSError as error:
+    print(error.strerror)
+"""
+FILTERED = 2  # the kernel's number for a seccomp filter
 LOOKUP = "/v1/dimensions/airports/lookup"
 MAX_MEGABYTES = 250
 PROGRAMS = {
@@ -69,9 +86,39 @@ def sockets() -> Iterator[Path]:
 
 def as_in_the_pod(container: Container) -> Container:
     """The container with the rights and the memory limit of the pod template."""
-    manifest = {**POD["spec"]["initContainers"][0], "volumeMounts": []}
-    nothing = PodVolumes(Path("/nonexistent"), group=185, config_maps={}, secrets={})
-    return pod_container(container, manifest, pod=POD, volumes=nothing)
+    (sidecar,) = POD["spec"]["initContainers"]
+    security = {**POD["spec"]["securityContext"], **sidecar["securityContext"]}
+    assert security["capabilities"] == {"drop": ["ALL"]}
+    assert security["seccompProfile"] == {"type": "RuntimeDefault"}
+    limit = quantity(sidecar["resources"]["limits"]["memory"])
+    assert limit is not None
+    return replace(
+        container,
+        user=security["runAsUser"],
+        group=security["runAsGroup"],
+        groups=[security["fsGroup"]],
+        capabilities=(),
+        is_root_read_only=security["readOnlyRootFilesystem"],
+        may_gain_privileges=security["allowPrivilegeEscalation"],
+        memory_bytes=int(limit),
+        seccomp=runtime_default(),
+    )
+
+
+def missing_rights(running: RunningContainer, container: Container) -> list[str]:
+    """The expected user, rights and limits that a process of the container does not have."""
+    found = running.execute(["python", "-c", RIGHTS_PROGRAM]).stdout.splitlines()
+    groups = dict.fromkeys([container.group, *container.groups])
+    expected = [
+        f"user {container.user}",
+        f"groups {' '.join(map(str, groups))}",
+        "NoNewPrivs:\t1",
+        f"CapBnd:\t{'0' * 16}",
+        f"Seccomp:\t{FILTERED}",
+        str(container.memory_bytes),
+        "Read-only file system",
+    ]
+    return [line for line in expected if line not in found]
 
 
 @contextmanager
@@ -106,7 +153,7 @@ def is_ready(sidecar: SidecarProcess) -> bool:
 def test_image_serves_by_default(runtime: ContainerRuntime, image: Image, sockets: Path) -> None:
     """G10: with the pod's rights, the image serves, and health check and command succeed."""
     with serving(runtime, image, sockets) as (sidecar, running):
-        demand_rights(running, as_in_the_pod(image.container()))
+        missing = missing_rights(running, as_in_the_pod(image.container()))
         answer = sidecar.post(LOOKUP, {"keys": ["JFK", "???"]})
         command = [
             word.replace(":8816/", f":{sidecar.health_port}/") for word in image.health_check
@@ -116,6 +163,7 @@ def test_image_serves_by_default(runtime: ContainerRuntime, image: Image, socket
         running.signal(signal.SIGTERM)
         status = running.wait()
 
+    assert missing == []
     assert answer.json()["outcomes"] == ["fetched", "missing"]
     assert (health.returncode, health.stderr) == (0, "")
     assert (found.returncode, found.stderr) == (0, "")
