@@ -28,7 +28,7 @@ from service.connectors.ports.backend import Backend
 from service.connectors.ports.row_index import RowIndex
 from service.connectors.ports.several_rows import RowMatch, RowVersions, list_columns
 from service.connectors.ports.split_read import PendingRead
-from tests.service.engine.virtual_time import run_in_virtual_time
+from tools.virtual_time import run_in_virtual_time
 
 DOWN = BackendError(ErrorCode.BACKEND_UNAVAILABLE, "down")
 DAYS = [dt.date(2013, 1, day) for day in range(1, 10)]

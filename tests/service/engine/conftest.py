@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 import pytest
 from structlog.testing import capture_logs
 
-from tests.service.engine.virtual_time import LOOP_FACTORIES
+from tools.virtual_time import LOOP_FACTORIES
 
 
 def pytest_asyncio_loop_factories() -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:

@@ -5,8 +5,8 @@ from collections.abc import AsyncIterator, Callable, Mapping
 
 import pytest_asyncio
 
-from tests.service.engine.virtual_time import LOOP_FACTORIES
 from tests.service.stream.streaming import Peer, Streaming, serving
+from tools.virtual_time import LOOP_FACTORIES
 
 
 def pytest_asyncio_loop_factories() -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:

@@ -30,7 +30,7 @@ from service.connectors.kafka.metadata import (
 from service.connectors.kafka.reader import KafkaReader
 from service.connectors.kafka.settings import KafkaSettings
 from tests.service.connectors.kafka.keys_decoder import SCHEMA, KeysDecoder
-from tests.service.engine.virtual_time import run_in_virtual_time
+from tools.virtual_time import run_in_virtual_time
 
 SETTINGS = KafkaSettings(("one:9092", "two:9092"), "planes", sasl_password="opens-sesame")
 NO_BROKER = KafkaSettings(("127.0.0.1:1",), "planes", discovery_interval_s=3.0)

@@ -28,8 +28,8 @@ from service.connectors.postgres.snapshot_source import (
     PostgresSnapshotReader,
 )
 from tests.service.connectors.postgres.described_tables import NO_SERVER, PRICES, split_of
-from tests.service.engine.virtual_time import run_in_virtual_time
 from tools.processes.sidecar_process import free_port
+from tools.virtual_time import run_in_virtual_time
 
 PATIENCE_S = 30.0  # a test that waits longer has failed
 SETTINGS = PostgresSettings("postgresql://user:secret@db/shop", "public.customers", ("id",))

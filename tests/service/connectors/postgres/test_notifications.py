@@ -26,7 +26,7 @@ from service.connectors.postgres.notifications_source import (
 )
 from service.connectors.postgres.table_version import TriggerCheck
 from service.connectors.postgres.triggers import TriggerNames
-from tests.service.engine.virtual_time import run_in_virtual_time
+from tools.virtual_time import run_in_virtual_time
 
 SCHEMA = DimensionSchema(
     pa.schema({"id": pa.int32()}), pa.schema({"note": pa.utf8()}), TableOrigin("public", "t")
