@@ -14,7 +14,9 @@ _WINDOW = 20  # results
 _MIN_RESULTS = 10  # before their share counts
 _FAILED_SHARE = 0.5
 _FIRST_PROBE_S = 0.1
-_MAX_PAUSE_S = 0.5  # a recovered backend is found within a second
+_MAX_PAUSE_S = 0.5  # a backend that recovers soon is found within a second
+_OUTAGE_SHARE = 0.1  # of a long outage, by which its end may be found later
+_MAX_LONG_PAUSE_S = 5.0  # a thousand sidecars then connect 250 times a second
 _MAX_AUTH_PAUSE_S = 30.0  # servers lock out roles after many failed logins
 
 
@@ -39,6 +41,7 @@ class CircuitBreaker:
         self.cause: ErrorCode | None = None  # the last failure; None while closed
         self._in_a_row = 0  # failures since the last success
         self._results: deque[bool] = deque(maxlen=_WINDOW)  # whether each was a success
+        self._opened_at = 0.0
         self._probe_at = 0.0  # while open
         self._pause_s = _FIRST_PROBE_S
 
@@ -62,8 +65,8 @@ class CircuitBreaker:
         self._results.append(False)
         if self._in_a_row >= _FAILURES_IN_A_ROW or self._is_share_reached():
             self.state, self.cause = BreakerState.OPEN, code
-            self._pause_s = _FIRST_PROBE_S
-            self._probe_at = now + self._next_pause_s(code)
+            self._opened_at, self._pause_s = now, _FIRST_PROBE_S
+            self._probe_at = now + self._next_pause_s(code, now)
 
     def probe_due_at(self) -> float | None:
         """When to probe; None while closed, or while a probe is under way."""
@@ -83,7 +86,7 @@ class CircuitBreaker:
         """The backend is still down; `jitter` in [0, 1) spreads the pause over its upper half."""
         if self.state is BreakerState.HALF_OPEN:
             self.state, self.cause = BreakerState.OPEN, code
-            self._probe_at = now + jittered(self._next_pause_s(code), jitter)
+            self._probe_at = now + jittered(self._next_pause_s(code, now), jitter)
 
     def check_invariants(self) -> None:
         """For tests."""
@@ -97,9 +100,13 @@ class CircuitBreaker:
         failed = self._results.count(False)
         return len(self._results) >= _MIN_RESULTS and failed >= _FAILED_SHARE * len(self._results)
 
-    def _next_pause_s(self, code: ErrorCode) -> float:
-        is_auth = code is ErrorCode.BACKEND_AUTH
-        pause_s = min(self._pause_s, _MAX_AUTH_PAUSE_S if is_auth else _MAX_PAUSE_S)
+    def _next_pause_s(self, code: ErrorCode, now: float) -> float:
+        if code is ErrorCode.BACKEND_AUTH:
+            most_s = _MAX_AUTH_PAUSE_S
+        else:
+            share_s = _OUTAGE_SHARE * (now - self._opened_at)
+            most_s = min(max(_MAX_PAUSE_S, share_s), _MAX_LONG_PAUSE_S)
+        pause_s = min(self._pause_s, most_s)
         self._pause_s = 2 * pause_s
         return pause_s
 

@@ -96,6 +96,22 @@ def test_probe_pauses_double(code: ErrorCode, pauses_s: list[float]) -> None:
     assert found == pytest.approx(pauses_s)
 
 
+@pytest.mark.parametrize(
+    ("outage_s", "pause_s"), [(1.0, 0.5), (5.0, 0.5), (20.0, 2.0), (50.0, 5.0), (3600.0, 5.0)]
+)
+def test_long_outage_is_probed_less_often(outage_s: float, pause_s: float) -> None:
+    """A pause is at most a tenth of the outage so far, within 0.5 s and 5 s."""
+    breaker, now = opened(), 0.1
+    while (due_at := breaker.probe_due_at()) is not None and due_at <= outage_s:
+        breaker.start_probe(now := due_at)
+        breaker.on_probe_failure(AWAY, now, 1.0)
+    breaker.start_probe(outage_s + pause_s)
+
+    breaker.on_probe_failure(AWAY, outage_s, 1.0)
+
+    assert breaker.probe_due_at() == pytest.approx(outage_s + pause_s)
+
+
 @pytest.mark.parametrize(("jitter", "due_at"), [(0.0, 1.1), (0.5, 1.15), (1.0, 1.2)])
 def test_jitter_spreads_the_pause(jitter: float, due_at: float) -> None:
     """Jitter shortens a pause by half of it at most."""
