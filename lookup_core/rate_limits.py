@@ -1,5 +1,6 @@
-"""Rate limits: a token bucket, and a limit for repeated log events; not thread-safe."""
+"""Rate limits: a token bucket, a pace, and a limit for repeated log events; not thread-safe."""
 
+from collections import deque
 from collections.abc import Hashable
 from dataclasses import dataclass
 
@@ -31,6 +32,32 @@ class TokenBucket:
     def check_invariants(self) -> None:
         """For tests."""
         assert 0 <= self._left <= self._most
+
+
+_BURSTS_PER_S = 10
+
+
+class Pace:
+    """At most `per_second` events in any second, in bursts of a tenth of that; None: no limit.
+
+    `now` is monotonic seconds. The caller waits until `next_at`.
+    """
+
+    def __init__(self, per_second: int | None) -> None:
+        burst = 1 if per_second is None else max(1, per_second // _BURSTS_PER_S)
+        # A whole number of intervals makes a second, so that none has more events.
+        self._interval_s = 0.0 if per_second is None else 1 / (per_second // burst)
+        self._latest: deque[float] = deque(maxlen=burst)  # events
+
+    def next_at(self, at: float) -> float:
+        """The earliest time, not before `at`, of the next event."""
+        if len(self._latest) < (self._latest.maxlen or 0):
+            return at
+        return max(at, self._latest[0] + self._interval_s)
+
+    def on_event(self, now: float) -> None:
+        """An event happens, not before its time."""
+        self._latest.append(now)
 
 
 @dataclass(slots=True)

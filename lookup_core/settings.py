@@ -73,6 +73,7 @@ class FullSettings:
     while_loading: WhileLoading = WhileLoading.WAIT
     warmup_max_wait_s: float = 600.0  # then the dimension counts as started without a load
     reload: ReloadSettings = field(default_factory=ReloadSettings)
+    load_spread_s: float = 0.0  # random delay of a load without a loaded table, at most this
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +92,7 @@ class BatchSettings:
     max_keys: int = 10_000
     linger_s: float = 0.0
     max_in_flight: int = 8
+    max_queries_per_s: int | None = 100  # retries included; None: no limit
 
 
 @dataclass(frozen=True, slots=True)

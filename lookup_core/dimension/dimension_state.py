@@ -69,7 +69,9 @@ class DimensionState:
         self.table = self._resolver.table  # of full mode; None in the other modes
         self._flights = FlightTable()
         self._batcher = Batcher(settings.batch, self._flights, timeout_s=settings.timeout_s)
-        self._guard = BackendGuard(settings.batch.max_in_flight)
+        self._guard = BackendGuard(
+            settings.batch.max_in_flight, max_queries_per_s=settings.batch.max_queries_per_s
+        )
         self._queries = QueryTable(self._flights, self._batcher, self._guard, retry=settings.retry)
         self._waiting = WaitingLookups(settings, self._batcher)
         self._on_missing = settings.retry.on_missing.or_none

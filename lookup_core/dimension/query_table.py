@@ -80,7 +80,7 @@ class QueryTable:
 
     def next_query(self, now: float) -> Query | None:
         """A query that is at the backend from now on; None without a slot, or if none is due."""
-        if not self._guard.has_slot(self.in_flight):
+        if not self._guard.has_slot(self.in_flight) or self._guard.next_query_at(now) > now:
             return None
         self._is_new_first = not self._is_new_first
         if self._is_new_first:
@@ -92,7 +92,8 @@ class QueryTable:
         if not self._guard.has_slot(self.in_flight):
             return None
         times = (self._batcher.next_deadline(), self._retries.earliest())
-        return min((time for time in times if time is not None), default=None)
+        due_at = min((time for time in times if time is not None), default=None)
+        return None if due_at is None else self._guard.next_query_at(due_at)
 
     def at_backend(self, batch_id: BatchId) -> Query | None:
         """The query of this id; None if it is not at the backend."""
@@ -257,12 +258,13 @@ class QueryTable:
         runs = self._batcher.next_batch(now)
         if runs is None:
             return None
-        self._guard.on_sent(now)
         batch_id = BatchId(next(self._ids))
         flights = np.concatenate([run.flights for run in runs])
         self._flights.send(flights, batch_id)
         pieces = [run.source.take(pa.array(run.rows)) for run in runs]
-        return self._sent(Query(batch_id, flights, concat_batches(pieces), sent_at=now))
+        return self._sent(
+            Query(batch_id, flights, concat_batches(pieces), sent_at=now), is_first=True
+        )
 
     def _restart(self, now: float) -> Query | None:
         batch_id = self._retries.pop_due(now)
@@ -271,9 +273,10 @@ class QueryTable:
         query = self._parked.pop(batch_id)
         query.sent_at = now
         self._flights.restart(query.flights)
-        return self._sent(query)
+        return self._sent(query, is_first=False)
 
-    def _sent(self, query: Query) -> Query:
+    def _sent(self, query: Query, *, is_first: bool) -> Query:
+        self._guard.on_sent(query.sent_at, is_first=is_first)
         self._at_backend[query.id] = query
         query.in_flight = len(self._at_backend)
         return query

@@ -9,7 +9,7 @@ from lookup_core.errors import ErrorCode
 from lookup_core.keys.canonical_keys import KeyId
 from lookup_core.protection.circuit_breaker import BreakerState, CircuitBreaker
 from lookup_core.protection.throughput_search import ThroughputSearch
-from lookup_core.rate_limits import TokenBucket
+from lookup_core.rate_limits import Pace, TokenBucket
 
 _DECREASE = 0.7
 _SLOW_FACTOR = 3.0  # times the usual latency
@@ -133,11 +133,13 @@ _BACKEND_FAILURES = frozenset(
 class BackendGuard:
     """The protection of one dimension's backend; `now` is monotonic seconds."""
 
-    def __init__(self, max_in_flight: int) -> None:
+    def __init__(self, max_in_flight: int, *, max_queries_per_s: int | None = None) -> None:
+        """Without `max_queries_per_s`, the rate of queries has no limit."""
         self._breaker = CircuitBreaker()
         self._limit = ConcurrencyLimit(max_in_flight)
         self._search = ThroughputSearch(max_in_flight)
         self._retries = TokenBucket(_MAX_SAVED, per_second=_RETRIES_PER_SECOND)
+        self._pace = Pace(max_queries_per_s)  # of all queries; probes have their own pauses
 
     @property
     def breaker_state(self) -> BreakerState:
@@ -166,9 +168,15 @@ class BackendGuard:
         """Whether another query may be sent next to this many."""
         return self._breaker.allows_query and in_flight < self.limit
 
-    def on_sent(self, now: float) -> None:
-        """The first attempt of a query is sent: it earns a part of a retry."""
-        self._retries.add(_EARNED, now)
+    def next_query_at(self, at: float) -> float:
+        """The earliest time, not before `at`, at which the rate allows a query."""
+        return self._pace.next_at(at)
+
+    def on_sent(self, now: float, *, is_first: bool) -> None:
+        """A query is sent; the first attempt of one earns a part of a retry."""
+        self._pace.on_event(now)
+        if is_first:
+            self._retries.add(_EARNED, now)
 
     def take_retry(self, now: float) -> bool:
         """Spend one retry of the budget; False if none is left."""

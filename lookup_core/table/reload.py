@@ -84,18 +84,24 @@ def _mask(values: pa.BooleanArray) -> Mask:
 
 
 _DAY_S = 86_400.0
+_SPREAD_S = 60.0  # of the sidecars of a fleet, after a time of day
 
 
-def next_load_at(settings: ReloadSettings, *, now: float, wall_s: float) -> float | None:
+def next_load_at(
+    settings: ReloadSettings, *, now: float, wall_s: float, jitter: float
+) -> float | None:
     """When to load again after a load that ended now, in monotonic seconds; None: on demand.
 
     `wall_s` is now as Unix time. Leap seconds and changes of the clock shift the time of day.
+    `jitter` in [0, 1) spreads loads over the minute after the time of day, so that the sidecars of
+    a fleet do not load together.
     """
     if settings.every_s is not None:
         return now + settings.every_s
     if settings.at_s is None:
         return None
-    return now + ((settings.at_s - wall_s) % _DAY_S or _DAY_S)
+    until_s = (settings.at_s - wall_s) % _DAY_S or _DAY_S
+    return now + until_s + jitter * _SPREAD_S
 
 
 _MEBIBYTE = 2**20

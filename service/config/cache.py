@@ -47,12 +47,18 @@ class Cache(Section):
         alias="warmup_max_wait",
         description="mode full only: longest delay of /startupz by the first load",
     )
+    load_spread_s: Annotated[float, duration("0s", "1h")] = written(
+        "0s",
+        alias="load_spread",
+        description="mode full only: longest random delay of the first load, so that the sidecars"
+        " of a fleet do not load together",
+    )
 
     @model_validator(mode="after")
     def _loads_in_mode_full_only(self) -> Self:
         is_written = copied(FullSettings, self) != FullSettings()
         if is_written and self.mode is not CacheMode.FULL:
-            raise ValueError("while_loading and warmup_max_wait need mode full")
+            raise ValueError("while_loading, warmup_max_wait and load_spread need mode full")
         return self
 
     @model_validator(mode="after")

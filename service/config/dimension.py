@@ -28,11 +28,16 @@ from service.config.source import ParquetSource, Source
 
 
 class Batch(Section):
-    """Keys, delay and concurrency of a dimension's queries; linger 0 sends without delay."""
+    """Keys, delay, concurrency and rate of a dimension's queries; linger 0 sends without delay."""
 
     max_keys: Annotated[int, count(1, 100_000)] = 10_000
     linger_s: Annotated[float, duration("0ms", "10s")] = written("0ms", alias="linger")
     max_in_flight: Annotated[int, count(1, 1000)] = 8
+    max_queries_per_s: Annotated[int, count(1, 100_000)] = Field(
+        default=100,
+        alias="max_queries_per_second",
+        description="of this dimension in this sidecar, with retries; other keys wait for the next",
+    )
 
 
 class Versions(Section):

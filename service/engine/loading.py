@@ -58,6 +58,8 @@ class Loading:
         """Load whenever it is due, until cancelled, which drops the load under way."""
         while True:
             await self._wait_until_due()
+            if not self._runner.state.is_whole and not self._backoff.failures:
+                await pause(self._is_requested, self._settings.load_spread_s * jitter())
             if self._feed is not None:
                 await self._feed.wait_until_live()
             now = self._runner.clock()
@@ -136,7 +138,7 @@ class Loading:
         self._backoff.on_success()
         self._statistics = replace(self._statistics, last_seconds=seconds, last_error=None)
         now, wall_s = self._runner.clock(), time.time()
-        self._due_at = next_load_at(self._settings.reload, now=now, wall_s=wall_s)
+        self._due_at = next_load_at(self._settings.reload, now=now, wall_s=wall_s, jitter=jitter())
         log.info(
             "dimension.loaded",
             dimension=self._runner.name,

@@ -144,7 +144,7 @@ class NaiveDimension:
         # If there are both, they alternate; a scenario shows that neither starves.
         is_new = order.batch > self.last_batch
         if is_new:
-            self.guard.on_sent(now)
+            self.guard.on_sent(now, is_first=True)
         query = self._begun(order, queued) if is_new else self._restarted(order, due)
         if query.is_postponed:
             for flight in self._of(query):

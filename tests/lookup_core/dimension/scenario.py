@@ -85,6 +85,7 @@ def settings(
     max_keys: int = 500,
     linger_s: float = 0.0,
     max_in_flight: int = 8,
+    max_queries_per_s: int | None = None,
     retries: int = 0,
     missing_retries: int = 0,
     mode: CacheMode = CacheMode.PARTIAL,
@@ -106,7 +107,7 @@ def settings(
     return DimensionSettings(
         "customers",
         cache=cache,
-        batch=BatchSettings(max_keys=max_keys, linger_s=linger_s, max_in_flight=max_in_flight),
+        batch=BatchSettings(max_keys, linger_s, max_in_flight, max_queries_per_s),
         retry=RetrySettings(max_retries=retries, initial_s=RETRY_S, on_missing=on_missing),
         default=default,
         timeout_s=TIMEOUT_S,

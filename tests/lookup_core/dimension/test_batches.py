@@ -18,6 +18,7 @@ from lookup_core.keys.typed_keys import TypedKeys
 from lookup_core.settings import BatchSettings
 from tests.lookup_core.dimension.scenario import (
     NOTHING,
+    RETRY_S,
     SCHEMA,
     Order,
     Result,
@@ -54,6 +55,33 @@ def test_keys_gather_while_slots_are_busy() -> None:
     assert (scenario.statistics.queries_in_flight, scenario.statistics.queued_keys) == (2, 2)
     scenario.land(1)
     assert scenario.send_all() == [[4, 5]]
+
+
+def test_keys_gather_while_the_rate_is_used_up() -> None:
+    """Keys beyond the rate wait for the next query, which all of them share."""
+    scenario = Scenario(settings(max_queries_per_s=4))
+    scenario.query(1, 1)
+    scenario.look_up(2, 2)
+    scenario.look_up(3, 3)
+
+    due_at = scenario.state.next_query_at()
+    sent = scenario.send_all()
+    assert (due_at, sent) == (scenario.now + 0.25, [])
+    scenario.now += 0.25
+    assert scenario.send_all() == [[2, 3]]
+
+
+def test_retries_count_for_the_rate() -> None:
+    """The retry of a failed query waits for its turn, too."""
+    scenario = Scenario(settings(retries=1, max_queries_per_s=1))
+    scenario.fail(scenario.query(1, 1))
+    scenario.look_up(2, 2)
+    sent = []
+    for _ in range(3):
+        scenario.now += RETRY_S  # a second
+        sent.append(scenario.send_all())
+
+    assert sorted(sent) == [[], [[1]], [[2]]]
 
 
 def test_waiting_retry_holds_no_slot() -> None:

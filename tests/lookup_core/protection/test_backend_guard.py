@@ -312,9 +312,39 @@ def test_budget_is_earned(first_attempts: int, now: float, retries: int) -> None
     guard = BackendGuard(1)
     assert spent(guard) == 10
     for _ in range(first_attempts):
-        guard.on_sent(0.0)
+        guard.on_sent(0.0, is_first=True)
 
     assert spent(guard, now) == retries
+
+
+def sent_without_pause(rate: int, seconds: float) -> list[float]:
+    """The times of queries that are sent as soon as the rate allows."""
+    guard, now, times = BackendGuard(1, max_queries_per_s=rate), 0.0, list[float]()
+    while (now := guard.next_query_at(now)) < seconds:
+        guard.on_sent(now, is_first=bool(len(times) % 2))
+        times.append(now)
+    return times
+
+
+@pytest.mark.parametrize("rate", [1, 2, 7, 19, 25, 100, 999])
+def test_rate_holds_in_any_second(rate: int) -> None:
+    """Retries count; no second has more queries than the limit, and few have much less."""
+    times = sent_without_pause(rate, 4.0)
+
+    counts = [sum(start <= each < start + 0.999 for each in times) for start in times if start < 3]
+    assert rate * 0.9 - 1 <= min(counts)
+    assert max(counts) <= rate
+
+
+def test_query_after_a_pause_is_not_delayed() -> None:
+    """A tenth of the limit may be sent at once; the next query waits for a tenth of a second."""
+    guard = BackendGuard(1, max_queries_per_s=20)
+    for _ in range(2):
+        assert guard.next_query_at(5.0) == 5.0
+        guard.on_sent(5.0, is_first=True)
+
+    assert [guard.next_query_at(at) for at in (5.0, 7.0)] == [5.1, 7.0]
+    assert BackendGuard(1).next_query_at(5.0) == 5.0
 
 
 def test_quarantine_ends_in_time() -> None:

@@ -112,18 +112,23 @@ def test_cleared_table_is_loaded_again() -> None:
 
 
 @pytest.mark.parametrize(
-    ("settings", "due_at"),
+    ("settings", "jitter", "due_at"),
     [
-        (ReloadSettings(), None),
-        (ReloadSettings(every_s=60.0), 65.0),
-        (ReloadSettings(at_s=46_800.0), 3605.0),
-        (ReloadSettings(at_s=39_600.0), 82_805.0),
-        (ReloadSettings(at_s=43_200.0), 86_405.0),
+        (ReloadSettings(), 0.5, None),
+        (ReloadSettings(every_s=60.0), 0.5, 65.0),
+        (ReloadSettings(at_s=46_800.0), 0.0, 3605.0),
+        (ReloadSettings(at_s=46_800.0), 0.5, 3635.0),
+        (ReloadSettings(at_s=39_600.0), 0.0, 82_805.0),
+        (ReloadSettings(at_s=43_200.0), 0.0, 86_405.0),
     ],
 )
-def test_next_load_follows_the_settings(settings: ReloadSettings, due_at: float | None) -> None:
-    """After a load at noon the next one follows a pause, a time of day, or not at all."""
-    assert next_load_at(settings, now=5.0, wall_s=1000 * 86_400.0 + 43_200.0) == due_at
+def test_next_load_follows_the_settings(
+    settings: ReloadSettings, jitter: float, due_at: float | None
+) -> None:
+    """After a load at noon the next one follows a pause, in a minute of the day, or not at all."""
+    noon_s = 1000 * 86_400.0 + 43_200.0
+
+    assert next_load_at(settings, now=5.0, wall_s=noon_s, jitter=jitter) == due_at
 
 
 def test_ages_count_from_the_last_proof() -> None:

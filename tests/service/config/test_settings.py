@@ -77,7 +77,7 @@ def test_written_values_reach_the_engine() -> None:
         match: first
         cache: {mode: partial, max_bytes: 1KiB, ttl: 1m, negative_ttl: 0s, ttl_jitter: 0.25,
                 stale_while_revalidate: 30s, stale_if_error: 1h}
-        batch: {max_keys: 9, linger: 5ms, max_in_flight: 2}
+        batch: {max_keys: 9, linger: 5ms, max_in_flight: 2, max_queries_per_second: 7}
         retry: {max_retries: 0, backoff: {initial: 10ms, max: 1m, multiplier: 1.5},
                 on_missing: {max_retries: 3, delay: 250ms}}
         refresh: {listen: {max_staleness: 7s}}
@@ -98,7 +98,7 @@ def test_written_values_reach_the_engine() -> None:
             stale_while_revalidate_s=30.0,
             stale_if_error_s=3600.0,
         ),
-        batch=BatchSettings(max_keys=9, linger_s=0.005, max_in_flight=2),
+        batch=BatchSettings(9, 0.005, max_in_flight=2, max_queries_per_s=7),
         retry=RetrySettings(
             max_retries=0,
             initial_s=0.01,
@@ -119,14 +119,14 @@ def test_written_values_reach_the_engine() -> None:
 )
 def test_full_cache_is_loaded_as_written(reload: dict[str, str], expected: ReloadSettings) -> None:
     """A full cache has a load, and may have a change feed and reloads at the same time."""
-    cache = {"mode": "full", "while_loading": "fetch", "warmup_max_wait": "1m"}
+    cache = {"mode": "full", "while_loading": "fetch", "warmup_max_wait": "1m", "load_spread": "2s"}
     refresh = {"changelog": CHANGELOG, "reload": reload}
 
     customers = table(cache=cache, refresh=refresh)
 
     assert customers.refresh.feed == "changelog"
     assert customers.engine_settings("customers").full == FullSettings(
-        WhileLoading.FETCH, 60.0, expected
+        WhileLoading.FETCH, 60.0, expected, load_spread_s=2.0
     )
 
 
@@ -162,7 +162,7 @@ def test_feed_has_bounds(refresh: str, feed: str | None, expected: FeedSettings)
         "cache: {ttl_jitter: 0, negative_ttl: 0s, max_bytes: 1KiB, ttl: 1ms}",
         "cache: {ttl_jitter: 0.5, stale_if_error: 365d, ttl: 365d}",
         "cache: {mode: full, stale_if_error: 1h, while_loading: fetch, warmup_max_wait: 1d}",
-        "batch: {max_keys: 1, max_in_flight: 1, linger: 1999ms}",
+        "batch: {max_keys: 1, max_in_flight: 1, linger: 1999ms, max_queries_per_second: 1}",
         "{timeout: 1h, batch: {max_keys: 100000, max_in_flight: 1000, linger: 10s}}",
         "timeout: 10ms",
         "{timeout: 50ms, retry: {max_retries: 0, backoff: {initial: 50ms}}}",

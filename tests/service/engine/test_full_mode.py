@@ -113,6 +113,20 @@ async def test_lookups_may_be_fetched_meanwhile(loading: FullSettings) -> None:
         assert [await lookup(dimension, 7) for _ in range(2)] == [{0: "fetched Ada"}] * 2
 
 
+async def test_first_load_waits_for_its_turn() -> None:
+    """With `load_spread` the first load is delayed; a requested one begins at once."""
+    source, began_at = table(rows((1, "Zoe"))), asyncio.get_running_loop().time()
+    chosen = full(FullSettings(load_spread_s=1e9))
+    async with running(customers(), chosen, sources=loaded(source)) as dimension:
+        await asyncio.sleep(5.0)
+        assert source.calls == []
+
+        dimension.reload()
+        await until_whole(dimension)
+
+    assert asyncio.get_running_loop().time() < began_at + 6.0
+
+
 @pytest.mark.parametrize(
     ("first", "fault", "reason"),
     [
