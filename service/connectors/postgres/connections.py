@@ -14,6 +14,7 @@ from service.connectors.postgres.plans import INDEXES, QueryPlan
 from service.connectors.postgres.settings import PostgresSettings
 
 _CLOSE_TIMEOUT_S = 0.9
+IDLE_S = 10.0  # then a connection is closed: a fleet would hold all that the server has
 _UNLIMITED = 2**62  # queries per connection: the pool would wait for the network to close it
 
 _BROKEN = (
@@ -99,6 +100,7 @@ class PostgresPool:
             min_size=0,
             max_size=settings.max_connections,
             max_queries=_UNLIMITED,
+            max_inactive_connection_lifetime=IDLE_S,
             reset=_keep,
             timeout=settings.connect_timeout_s,
             server_settings=settings.server_settings,
