@@ -16,7 +16,7 @@ _FAILED_SHARE = 0.5
 _FIRST_PROBE_S = 0.1
 _MAX_PAUSE_S = 0.5  # a backend that recovers soon is found within a second
 _OUTAGE_SHARE = 0.1  # of a long outage, by which its end may be found later
-_MAX_LONG_PAUSE_S = 5.0  # a thousand sidecars then connect 250 times a second
+_MAX_LONG_PAUSE_S = 2.0  # a thousand sidecars then connect 700 times a second
 _MAX_AUTH_PAUSE_S = 30.0  # servers lock out roles after many failed logins
 
 
