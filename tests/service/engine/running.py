@@ -47,10 +47,10 @@ def customers() -> FakeBackend:
 def settings(
     *, batch: BatchSettings | None = None, retry: RetrySettings | None = None, keys: int = 1000
 ) -> DimensionSettings:
-    """No retries, and a long timeout."""
+    """No retries, a long timeout, many queries."""
     return DimensionSettings(
         "customers",
-        batch=batch or BatchSettings(),
+        batch=batch or BatchSettings(max_in_flight=8, max_queries_per_s=None),
         retry=retry or RetrySettings(max_retries=0),
         timeout_s=PATIENCE_S,
         max_waiting_keys=keys,

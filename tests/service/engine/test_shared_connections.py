@@ -25,7 +25,7 @@ from tests.service.engine.running import (
     until,
 )
 
-ONE_KEY_EACH = settings(batch=BatchSettings(max_keys=1))
+ONE_KEY_EACH = settings(batch=BatchSettings(max_keys=1, max_in_flight=8))
 DOWN = BackendError(ErrorCode.BACKEND_UNAVAILABLE, "customers: down")
 CHANGED = BackendError(ErrorCode.SCHEMA_CHANGED, "customers: not what it was")
 

@@ -21,7 +21,7 @@ from yarl import URL
 from lookup_core.changelog.change_decoder import RowChanges
 from lookup_core.dimension_schema import DimensionSchema
 from lookup_core.errors import BackendError, ErrorCode
-from lookup_core.settings import CacheMode, CacheSettings, DimensionSettings
+from lookup_core.settings import BatchSettings, CacheMode, CacheSettings, DimensionSettings
 from lookup_core.statistics import InvalidationOrigin
 from service.connectors.memory.backend import FakeBackend
 from service.connectors.memory.source import FakeSource
@@ -297,6 +297,7 @@ def _dimension(name: str, backend: FakeBackend, setting: Setting) -> Dimension:
     settings = DimensionSettings(
         name,
         cache=CacheSettings(mode),
+        batch=BatchSettings(max_in_flight=8, max_queries_per_s=None),
         timeout_s=setting.timeout_s,
         max_waiting_keys=setting.max_waiting_keys,
     )
