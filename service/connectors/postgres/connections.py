@@ -14,7 +14,7 @@ from service.connectors.postgres.plans import INDEXES, QueryPlan
 from service.connectors.postgres.settings import PostgresSettings
 
 _CLOSE_TIMEOUT_S = 0.9
-IDLE_S = 10.0  # then a connection is closed: a fleet would hold all that the server has
+IDLE_S = 30.0  # then a connection is closed: a fleet would hold all that the server has
 _UNLIMITED = 2**62  # queries per connection: the pool would wait for the network to close it
 
 _BROKEN = (
