@@ -1,0 +1,129 @@
+"""The simulation of a fleet: its conservation laws, limits and outages, and its page."""
+
+from dataclasses import replace
+from itertools import pairwise
+
+import pytest
+
+from lookup_core.answer import Outcome
+from tests.test_layers import ROOT
+from tools.fleet.cases import LOADS, STREAMS, load_figures, stream_figures
+from tools.fleet.database import DatabaseModel
+from tools.fleet.page import (
+    BEGIN,
+    END,
+    PAGE,
+    cold_cells,
+    failover_cells,
+    load_cells,
+    markdown_line,
+    restart_cells,
+    written_page,
+)
+from tools.fleet.simulation import FleetRun, Plan, settings_with, simulate
+from tools.fleet.workload import FAILED, JobModel
+
+SMALL = Plan(3, 10.0, job=JobModel(records_per_s=200, table_rows=500))
+FAILING = replace(SMALL, seconds=40.0, outage=(10.0, 25.0))
+
+
+@pytest.fixture(scope="module")
+def failing() -> FleetRun:
+    """A run with an outage."""
+    return simulate(FAILING)
+
+
+def test_equal_seeds_give_equal_runs(failing: FleetRun) -> None:
+    """A run depends on its plan only; another seed gives another run."""
+    again, other = simulate(FAILING), simulate(replace(FAILING, seed=2))
+
+    assert (again.batches, again.log) == (failing.batches, failing.log)
+    assert other.log.latencies_s != failing.log.latencies_s
+
+
+def test_each_lookup_has_one_outcome(failing: FleetRun) -> None:
+    """Hits, fetched rows and failures are all lookups, as the sidecars count them."""
+    known = {Outcome.HIT, Outcome.FETCHED, *FAILED}
+
+    for batch in failing.batches:
+        assert batch.submitted == sum(batch.lookups[outcome] for outcome in known)
+        assert batch.lookups.total() == batch.submitted
+    assert failing.outcomes == sum(batch.submitted for batch in failing.batches)
+
+
+def test_keys_at_the_database_are_fetched_once() -> None:
+    """Without an outage the database sees each fetched key once, unless two lookups share it."""
+    run = simulate(SMALL)
+    fetched = sum(batch.lookups[Outcome.FETCHED] for batch in run.batches)
+
+    assert sum(batch.failed for batch in run.batches) == 0
+    assert 0 < run.log.keys.total() <= fetched
+
+
+def test_outage_stops_queries_and_keeps_hits(failing: FleetRun) -> None:
+    """During an outage the database gets no query, and few attempts to connect."""
+    begins_at = int(failing.began_at) + 10
+    seconds = range(begins_at, begins_at + 15)
+    down = [each for each in failing.batches if begins_at <= each.began_at < begins_at + 15]
+
+    assert [failing.log.queries[at] for at in seconds] == [0] * 15
+    assert all(failing.log.connects[at] <= 3 * 4 for at in seconds[1:])  # four probes at most
+    assert all(each.lookups[Outcome.FETCHED] == 0 for each in down)
+    assert all(each.lookups[Outcome.HIT] > 0 and each.failed > 0 for each in down)
+    assert failing.batches[-1].failed == 0
+
+
+def test_database_connections_have_a_limit() -> None:
+    """Above the limit attempts are refused, and these sidecars' lookups fail."""
+    plan = replace(SMALL, executors=4, database=DatabaseModel(max_connections=2))
+
+    run = simulate(plan)
+
+    assert max(number for _, number in run.log.connections) == 2
+    assert run.log.refused.total() > 0
+    assert all(each.failed > 0 for each in run.batches)
+
+
+def test_rate_of_queries_is_never_exceeded() -> None:
+    """In any second the sidecar sends at most `max_queries_per_second` queries with keys."""
+    job = JobModel(tasks=8, records_per_s=2000, interval_s=0.25)
+    settings = settings_with(batch={"max_queries_per_second": 5, "max_keys": 50})
+
+    run = simulate(Plan(1, 10.0, job=job, settings=settings))
+
+    sent = sorted(end - seconds for end, seconds in run.log.latencies_s)[1:]  # without the first
+    assert len(sent) > 30
+    assert max(sum(at <= each < at + 0.99 for each in sent) for at in sent) <= 5
+    assert max(later - earlier for earlier, later in pairwise(sent)) < 0.5
+
+
+def test_spread_loads_need_fewer_connections() -> None:
+    """Loads that begin at random times are refused less often than loads at once."""
+    plan = replace(SMALL, executors=30, seconds=100.0, load_rows=1_000_000)
+    spread = settings_with(cache={"mode": "full", "load_spread": "40s"})
+    at_once = settings_with(cache={"mode": "full"})
+
+    runs = [simulate(replace(plan, settings=each)) for each in (at_once, spread)]
+
+    assert [len(run.loaded_at) for run in runs] == [30, 30]
+    assert runs[0].log.refused.total() > 0
+    assert runs[1].log.refused.total() == 0
+
+
+def test_page_shows_the_present_figures() -> None:
+    """The lines of the smallest fleets are those of a run now; the others take minutes."""
+    lines, stream, load = PAGE.read_text().splitlines(), STREAMS[0], LOADS[0]
+    figures = stream, stream_figures(stream)
+
+    shown = [cold_cells(figures), restart_cells(figures), failover_cells(figures)]
+
+    for cells in (*shown, load_cells((load, load_figures(load)))):
+        assert markdown_line(cells) in lines, "run python -m tools.fleet --write"
+
+
+def test_page_keeps_its_text() -> None:
+    """Only the part between the markers is written."""
+    page = f"before\n{BEGIN}\nformer tables\n{END}\nafter\n"
+
+    assert written_page(page, "tables") == f"before\n{BEGIN}\n\ntables\n\n{END}\nafter\n"
+    assert PAGE == ROOT / "docs" / "fleet.md"
