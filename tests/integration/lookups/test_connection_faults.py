@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 
 from lookup_core.errors import BackendError, ErrorCode
+from service.connectors.postgres import connections
 from service.connectors.postgres.backend import PostgresBackend
 from service.connectors.postgres.connections import PostgresConnections
 from service.connectors.postgres.settings import PostgresSettings
@@ -89,6 +90,17 @@ async def test_black_hole_ends_at_the_deadline(
             assert await names_of(backend, 2) == ["two"]
         await until(lambda: tasks_of_backend() <= before)
         proxy.hold()  # closing does not wait for the server, either
+
+
+async def test_idle_connection_is_closed(
+    settings: PostgresSettings, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A connection without queries leaves its place at the server to others, and is replaced."""
+    monkeypatch.setattr(connections, "IDLE_S", SHORT_S)
+    async with warm(settings) as backend:
+        await database.wait_for(f"NOT EXISTS ({SESSIONS})")
+
+        assert await names_of(backend, 2) == ["two"]
 
 
 async def test_warm_fetch_is_one_round_trip(proxied: PostgresSettings, proxy: FaultProxy) -> None:
