@@ -92,7 +92,7 @@ class BatchSettings:
     max_keys: int = 10_000
     linger_s: float = 0.0
     max_in_flight: int = 2
-    max_queries_per_s: int | None = 100  # retries included; None: no limit
+    max_queries_per_s: int | None = None  # retries included; None: no limit
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,10 +33,11 @@ class Batch(Section):
     max_keys: Annotated[int, count(1, 100_000)] = 10_000
     linger_s: Annotated[float, duration("0ms", "10s")] = written("0ms", alias="linger")
     max_in_flight: Annotated[int, count(1, 1000)] = 2
-    max_queries_per_s: Annotated[int, count(1, 100_000)] = Field(
-        default=100,
+    max_queries_per_s: Annotated[int, count(1, 100_000)] | None = Field(
+        default=None,
         alias="max_queries_per_second",
-        description="of this dimension in this sidecar, with retries; other keys wait for the next",
+        description="of this dimension in this sidecar, with retries; other keys wait for the next;"
+        " default: no limit",
     )
 
 

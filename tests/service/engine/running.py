@@ -50,7 +50,7 @@ def settings(
     """No retries, a long timeout, many queries."""
     return DimensionSettings(
         "customers",
-        batch=batch or BatchSettings(max_in_flight=8, max_queries_per_s=None),
+        batch=batch or BatchSettings(max_in_flight=8),
         retry=retry or RetrySettings(max_retries=0),
         timeout_s=PATIENCE_S,
         max_waiting_keys=keys,

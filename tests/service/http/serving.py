@@ -297,7 +297,7 @@ def _dimension(name: str, backend: FakeBackend, setting: Setting) -> Dimension:
     settings = DimensionSettings(
         name,
         cache=CacheSettings(mode),
-        batch=BatchSettings(max_in_flight=8, max_queries_per_s=None),
+        batch=BatchSettings(max_in_flight=8),
         timeout_s=setting.timeout_s,
         max_waiting_keys=setting.max_waiting_keys,
     )
