@@ -28,14 +28,15 @@ for _ in range(3):
 kept = [b"x" * 2**20 for _ in range(60)]
 time.sleep(60)
 """
-# Until the volume has no space.
+# The volume has no space until the file is removed, also not what the sidecar gives back.
 _FILL = f"""
+import os, time
 with open("{_FILLED}", "wb", buffering=0) as file:
-    try:
-        while True:
-            file.write(b"x" * 2**20)
-    except OSError:
-        pass
+    while os.path.exists("{_FILLED}"):
+        try:
+            file.write(b"x" * 2**16)
+        except OSError:
+            time.sleep(0.02)
 """
 # More than the 92 % of which the sidecar grants no credit, until the file is removed.
 _USE = f"""
@@ -197,10 +198,8 @@ class Faults:
     def full_volume(self) -> Iterator[None]:
         """The volume of a sidecar's caches is full; afterwards the sidecar restarts."""
         pod = self._executor(0)
-        name = pod["metadata"]["name"]
-        self._exec(name, "python", "-c", _FILL)
-        yield
-        self._exec(name, *_REMOVE)
+        with self._running(pod["metadata"]["name"], _FILL):
+            yield
         former = sidecar_status(self._pod(pod))
         self._signal(former, "TERM")
         self._await_restart(pod, former)
@@ -208,10 +207,14 @@ class Faults:
     @contextmanager
     def short_memory(self) -> Iterator[None]:
         """A process uses memory of a sidecar's container during the block."""
-        name = self._executor(0)["metadata"]["name"]
-        command = ("python", "-c", _USE)
-        container = ("exec", *IN_NAMESPACE, name, "--container=sidelook", "--", *command)
-        with self.cluster.recording("kubectl", *container):
+        with self._running(self._executor(0)["metadata"]["name"], _USE):
+            yield
+
+    @contextmanager
+    def _running(self, name: str, program: str) -> Iterator[None]:
+        """A program in a sidecar's container, which runs as long as its file exists."""
+        container = ("exec", *IN_NAMESPACE, name, "--container=sidelook", "--")
+        with self.cluster.recording("kubectl", *container, "python", "-c", program):
             yield
             self._exec(name, *_REMOVE)
 

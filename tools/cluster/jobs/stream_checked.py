@@ -48,7 +48,11 @@ numbers = (
 join = dims.lookup_join(
     "customers", on={"key": "id"}, schema="name string, segment string, tier int", timeout=60.0
 )
-enriched = numbers.withColumn("key", F.col("value") * 7919 % (2 * CUSTOMERS)).transform(join)
+# Half of the records have a few keys, which workers find in the cache of the sidecar.
+rare = F.col("value") * 7919 % (2 * CUSTOMERS)
+frequent = F.col("value") % 500 * (CUSTOMERS // 250)
+key = F.when(F.col("value") % 2 == 0, rare).otherwise(frequent)
+enriched = numbers.withColumn("key", key).transform(join)
 while not Path("/tmp/begin").exists():
     time.sleep(0.1)
 query = enriched.writeStream.foreachBatch(verify).trigger(processingTime="1 second").start()
