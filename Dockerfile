@@ -20,7 +20,8 @@ COPY service /app/service
 # A library that is missing in the root fails the build here.
 RUN /opt/venv/bin/python root_file_system.py /image /app \
     && PYTHONDONTWRITEBYTECODE=1 PYTHONPATH=/app \
-        chroot /image /opt/venv/bin/python -c 'import service.app, service.commands.application'
+        chroot --userspec=185:185 /image /opt/venv/bin/python -c \
+            'import uvloop, service.app, service.commands.application, service.observability.span_export'
 
 FROM scratch AS run
 ARG VERSION=0.1.0

@@ -45,8 +45,9 @@ class Pace:
 
     def __init__(self, per_second: int | None) -> None:
         burst = 1 if per_second is None else max(1, per_second // _BURSTS_PER_S)
-        # A whole number of intervals makes a second, so that none has more events.
-        self._interval_s = 0.0 if per_second is None else 1 / (per_second // burst)
+        # A whole number of intervals makes a second, so that none has more events; a microsecond
+        # exceeds all rounding of times.
+        self._interval_s = 0.0 if per_second is None else 1 / (per_second // burst) + 1e-6
         self._latest: deque[float] = deque(maxlen=burst)  # events
 
     def next_at(self, at: float) -> float:

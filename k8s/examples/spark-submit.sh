@@ -1,7 +1,7 @@
 #!/bin/sh
 # Submits a job whose executors have Sidelook as a sidecar; run it in the root of a checkout:
 #   KUBERNETES_API=https://… NAMESPACE=spark IMAGE=registry.example/jobs/enrich:1.0.0 \
-#     k8s/examples/spark-submit.sh local:///opt/spark/work-dir/enrich.py
+#     k8s/examples/spark-submit.sh local:///opt/spark/work-dir/enrich.py INPUT OUTPUT
 # POD_TEMPLATE is another template, such as k8s/overlays/production/executor-pod-template.yaml.
 set -eu
 cd "$(dirname "$0")/../.."

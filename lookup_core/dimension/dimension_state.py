@@ -125,14 +125,16 @@ class DimensionState:
 
     def next_query_at(self) -> float | None:
         """The due time of the next query, given a connection; None: another event comes first."""
-        return self._queries.next_due() if self._held_until is None else self._held_until
+        if self._held_until is not None:
+            return self._held_until
+        return self._queries.next_due(is_local=self.is_whole)
 
     def next_order(self, now: float) -> QueryOrder | None:
         """A query to send, if a slot is free and one is due."""
         if self._held_until is not None and now < self._held_until:
             return None
         self._held_until = None
-        query = self._queries.next_query(now)
+        query = self._queries.next_query(now, is_local=self.is_whole)
         # The whole timeout, also for waiters with less time: others may join. Without waiters the
         # query is cancelled.
         timeout_s = self._settings.timeout_s

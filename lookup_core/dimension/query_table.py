@@ -78,22 +78,27 @@ class QueryTable:
         """The number of queries at the backend."""
         return len(self._at_backend)
 
-    def next_query(self, now: float) -> Query | None:
-        """A query that is at the backend from now on; None without a slot, or if none is due."""
-        if not self._guard.has_slot(self.in_flight) or self._guard.next_query_at(now) > now:
+    def next_query(self, now: float, *, is_local: bool = False) -> Query | None:
+        """A query that is at the backend from now on; None without a slot, or if none is due.
+
+        The rate does not limit queries that a loaded table answers (`is_local`).
+        """
+        if not self._guard.has_slot(self.in_flight):
+            return None
+        if not is_local and self._guard.next_query_at(now) > now:
             return None
         self._is_new_first = not self._is_new_first
         if self._is_new_first:
             return self._start(now) or self._restart(now)
         return self._restart(now) or self._start(now)
 
-    def next_due(self) -> float | None:
+    def next_due(self, *, is_local: bool = False) -> float | None:
         """The time of the next query; None without a slot: then another event comes first."""
         if not self._guard.has_slot(self.in_flight):
             return None
         times = (self._batcher.next_deadline(), self._retries.earliest())
         due_at = min((time for time in times if time is not None), default=None)
-        return None if due_at is None else self._guard.next_query_at(due_at)
+        return due_at if due_at is None or is_local else self._guard.next_query_at(due_at)
 
     def at_backend(self, batch_id: BatchId) -> Query | None:
         """The query of this id; None if it is not at the backend."""
@@ -171,6 +176,7 @@ class QueryTable:
             if lookup.on_missing is None:
                 continue
             retry_at = self.missing_retry_at(query, lookup.on_missing, now)
+            retry_at = self._guard.next_query_at(retry_at)
             is_missing = result.is_missing(lookup.on_missing.retry_if)[ordinals]
             if lookup.deadline_s > retry_at and is_missing.any():
                 new = PostponedKeys(lookup.on_missing, retry_at, {})
@@ -297,6 +303,7 @@ class QueryTable:
                 retry_at = now + jittered(delay_s, jitter)
             else:
                 return NEVER
+        retry_at = self._guard.next_query_at(retry_at)
         if retry_at >= latest_s:
             return NEVER
         return retry_at if waits_for_breaker or self._guard.take_retry(now) else NEVER

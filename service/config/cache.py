@@ -50,8 +50,8 @@ class Cache(Section):
     load_spread_s: Annotated[float, duration("0s", "1h")] = written(
         "0s",
         alias="load_spread",
-        description="mode full only: longest random delay of the first load, so that the sidecars"
-        " of a fleet do not load together",
+        description="mode full only: longest random delay of a load while no table is loaded, so"
+        " that the sidecars of a fleet do not load together",
     )
 
     @model_validator(mode="after")
@@ -59,6 +59,11 @@ class Cache(Section):
         is_written = copied(FullSettings, self) != FullSettings()
         if is_written and self.mode is not CacheMode.FULL:
             raise ValueError("while_loading, warmup_max_wait and load_spread need mode full")
+        if self.load_spread_s > 0 and self.load_spread_s >= self.warmup_max_wait_s:
+            raise ValueError(
+                "load_spread is not shorter than warmup_max_wait: the sidecar could be ready before"
+                " its first load begins"
+            )
         return self
 
     @model_validator(mode="after")

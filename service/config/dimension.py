@@ -242,6 +242,12 @@ class DimensionConfig(Section):
         batch, retry = info.data.get("batch"), info.data.get("retry")
         if batch is not None and batch.linger_s >= timeout_s:
             raise ValueError("is not longer than batch.linger: every lookup would time out")
+        rate = None if batch is None else batch.max_queries_per_s
+        if rate is not None and 1 / rate >= timeout_s:
+            raise ValueError(
+                "is not longer than the time between two queries (batch.max_queries_per_second):"
+                " lookups would time out"
+            )
         if retry is None:
             return timeout_s
         # A default delay with a short timeout is no contradiction.

@@ -58,7 +58,7 @@ class SchemaWatch:
         self._checks: list[asyncio.Future[bool]] = []  # each waits for a later description
         self._is_requested = asyncio.Event()
         self._last_result: bool | None = None  # of checks during a pause
-        self._away = Backoff(initial_s=0.1, max_s=5.0)  # a whole fleet may wait
+        self._away = Backoff(initial_s=0.1, max_s=2.0)  # the default timeout of a lookup
         self._unfit = Backoff(initial_s=0.1, max_s=30.0)
         self._fault_logs = EventRateLimit()
 

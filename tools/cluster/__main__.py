@@ -19,7 +19,7 @@ from tools.cluster.cluster import Cluster
 from tools.cluster.images import Archive, cluster_images
 from tools.cluster.life import Life
 from tools.cluster.machine import Tools, command_inside, furnish, lack
-from tools.cluster.programs import MODULES, PROMETHEUS, BuildFailed, cluster_programs
+from tools.cluster.programs import KUBERNETES, MODULES, PROMETHEUS, BuildFailed, cluster_programs
 from tools.compat.environments import InstallationFailed
 from tools.debian import ToolUnavailable
 from tools.image.build import BuildFailed as ImageBuildFailed
@@ -46,11 +46,11 @@ def main(arguments: argparse.Namespace) -> int:
 
 def _prepare(*, struck: bool) -> int:
     with container_runtime() as runtime:
-        with step("machine: root, control groups, and Debian's programs for networks"):
+        with step("machine: root and control groups are there, and Debian's programs for networks"):
             found = lack(os.geteuid())
             demand(not found, found)
             tools = _available(Tools.fetched)
-        with step("programs: Kubernetes, etcd, containerd and CoreDNS"):
+        with step(f"programs: Kubernetes {KUBERNETES}, etcd, containerd and CoreDNS"):
             modules = (*MODULES, PROMETHEUS) if struck else MODULES
             programs = _available(lambda: cluster_programs(modules))
         with step("images: the sidecar, and jobs with Spark"):
@@ -109,9 +109,17 @@ def _play(arguments: argparse.Namespace) -> None:
     Life(cluster, parts.images, arguments.manifests).play(struck=arguments.faults)
 
 
+def _base(text: str) -> Path:
+    folder = Path(text).resolve()
+    for needed in ("kustomization.yaml", "executor-pod/executor-pod-template.yaml"):
+        if not (folder / needed).exists():
+            raise argparse.ArgumentTypeError(f"{folder} has no {needed}: give a copy of k8s/base")
+    return folder
+
+
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tools.cluster", description=__doc__)
-    parser.add_argument("--manifests", type=Path, default=BASE, help="folder to apply")
+    parser.add_argument("--manifests", type=_base, default=BASE, help="a copy of k8s/base")
     parser.add_argument("--faults", action="store_true", help="run a stream under faults, too")
     parser.add_argument("--inside", type=Parts.parse, help=argparse.SUPPRESS)
     return parser.parse_args()

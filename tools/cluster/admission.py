@@ -131,8 +131,9 @@ class _Judge:
             for name, labels in [(NAMESPACE, _RESTRICTED), *((name, {}) for name in namespaces)]
         ]
         self._apply([*definitions, *labelled])
-        # No controller runs that would make it; admission of pods demands one.
-        self.cluster.kubectl("create", "serviceaccount", "default", *IN_NAMESPACE)
+        # No controller runs that would make the first one; admission of pods demands both.
+        for account in ("default", "spark"):
+            self.cluster.kubectl("create", "serviceaccount", account, *IN_NAMESPACE)
         # Not by `kubectl wait`, which may fail for a definition without any condition yet.
         until(self._are_established)
 

@@ -219,7 +219,10 @@ class Cluster:
                 self._end("containerd")
                 for former in cache.glob(f"{_KEPT}*"):
                     shutil.rmtree(former)
-                shutil.move(self.folder / _IMAGES, kept)
+                unfinished = cache / f"unfinished-{kept.name}"  # the folders may be on two devices
+                shutil.rmtree(unfinished, ignore_errors=True)
+                shutil.move(self.folder / _IMAGES, unfinished)
+                unfinished.rename(kept)
             _link_tree(kept, self.folder / _IMAGES)
         self._start_containerd(config)
 

@@ -78,17 +78,18 @@ class Life:
             "postgresql://user:password@host/database": database.secret["dsn"],
             "https://kubernetes.example:6443": API_SERVER,
             "registry.example/jobs/enrich:1.0.0": job_name(NEWEST_SPARK),
-            "local:///opt/spark/work-dir/enrich.py": f"local://{CHECKED} {RECORDS} {_HOLD_S}",
+            "local:///opt/spark/work-dir/enrich.py": f"local://{CHECKED}",
+            "s3a://bucket/events s3a://bucket/enriched": f"{RECORDS} {_HOLD_S}",
         }
         reader = Reader(jobs.checkout, jobs.environ, own)
-        with step("install: the commands of the page; Pod Security is `baseline`"):
+        with step("install: as k8s/README.md says; then Pod Security `baseline` is enforced"):
             _follow(reader, "Install")
             level = "pod-security.kubernetes.io/enforce=baseline"
             self.cluster.kubectl("label", "namespace", NAMESPACE, level)
-        with step("job: the command of the page runs Spark in cluster mode, all rows are right"):
+        with step(f"job: Spark {NEWEST_SPARK} in cluster mode, submitted as k8s/README.md says"):
             _follow(reader, "Run a job")
             jobs.demand_result(ends=False)
-        with step("sidecar: `status` and `doctor` of the page succeed in an executor's pod"):
+        with step("sidecar: `status` and `doctor` succeed, called as k8s/README.md says"):
             shown = _follow(reader, "Look at a sidecar")
             demand("customers" in shown, shown)
 

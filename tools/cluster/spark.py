@@ -103,7 +103,7 @@ class SparkJobs:
         """Start the driver of the examples: client mode in a pod."""
         pod = self._pod(job, "client")
         (container,) = pod["spec"]["containers"]
-        *options, _ = container["args"]
+        options = [each for each in container["args"] if each.startswith("--")]
         shown = [each for each in options if not each.startswith("--conf=spark.kubernetes.cont")]
         image = f"--conf=spark.kubernetes.container.image={job_name(job.spark)}"
         container["args"] = [*shown, image, *job.options, *job.command]
@@ -115,7 +115,7 @@ class SparkJobs:
             until(lambda: self.result() or self._phase() == "Failed", within_s=PATIENCE_S)
         finally:
             result = self.result()
-            demand(result, f"no result: {self.reasons()}")
+            demand(result, f"no result within {PATIENCE_S:g} s; reasons: {self.reasons()}")
         right = {"rows": RECORDS, "distinct": RECORDS, "wrong": 0}
         demand(result == right, f"{result} and not {right}")
         if ends:
@@ -164,8 +164,8 @@ class SparkJobs:
             f"{each['reason']}: {each['message']}": _times(each) for each in events["items"]
         }
         common = sorted(warnings, key=lambda text: -warnings[text])[:_WARNINGS]
-        errors = dict.fromkeys(filter(_ERROR.match, self.driver_log()))
-        lines = [*(f"{warnings[each]} times {each}" for each in common), *[*errors][:_ERRORS]]
+        errors = dict.fromkeys(_plain(each) for each in self.driver_log() if _ERROR.match(each))
+        lines = [*[*errors][:_ERRORS], *(f"{warnings[each]} times {each}" for each in common)]
         lines += self._log(EXECUTORS, "--container=sidelook")[-1:]
         return "".join(f"\n    {each[:_LONGEST]}" for each in lines)
 
@@ -200,6 +200,12 @@ def name_of(pod: dict[str, Any]) -> str:
     """The name of a pod."""
     name: str = pod["metadata"]["name"]
     return name
+
+
+def _plain(error: str) -> str:
+    """An error without what differs between executors, and without the object as text."""
+    plain = re.sub(r"exec-\d+", "exec-N", error.removeprefix("Caused by: "))
+    return plain.partition(" Received status:")[0]
 
 
 def _times(event: dict[str, Any]) -> int:

@@ -10,6 +10,7 @@ import os
 import py_compile
 import shutil
 import ssl
+import stat
 import struct
 import subprocess
 import sys
@@ -24,7 +25,7 @@ SOCKETS = "run/sidelook"
 LEFT_OUT = (
     "__pycache__",  # compiled here
     # tests, headers, sources and type stubs of packages
-    *("tests", "include", "includes", "pyarrow/src", "numpy/f2py"),
+    *("tests", "include", "pyarrow/src", "numpy/f2py"),
     *("*.pyx", "*.pxi", "*.pxd", "*.pyi", "*.c", "*.h", "*.cc", "*.cpp", "*.a"),
     # parts of Arrow that the service does not import, and further names of its libraries
     *("pyarrow/*flight*", "pyarrow/*s3*", "pyarrow/*_tests*"),
@@ -185,7 +186,7 @@ def assemble(root: Root, folders: Sequence[Path]) -> None:
     _make_folders(root)
     for path in (environment, library, *folders):
         _compile(root.folder, path)
-    _set_times(root.folder)
+    _set_modes_and_times(root.folder)
 
 
 def _is_program(path: Path) -> bool:
@@ -233,8 +234,12 @@ def _compile(root: Path, path: Path) -> None:
         raise SystemExit(f"{path} has files that are not Python 3")
 
 
-def _set_times(root: Path) -> None:
+def _set_modes_and_times(root: Path) -> None:
+    # Of the checkout and of packages they depend on the umask of their user.
     for path in (*root.rglob("*"), root):
+        if not path.is_symlink() and path not in (root / "tmp", root / SOCKETS):
+            is_program = path.is_dir() or path.stat().st_mode & stat.S_IXUSR
+            path.chmod(0o755 if is_program else 0o644)
         os.utime(path, (0, 0), follow_symlinks=False)
 
 

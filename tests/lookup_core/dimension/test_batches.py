@@ -66,8 +66,10 @@ def test_keys_gather_while_the_rate_is_used_up() -> None:
 
     due_at = scenario.state.next_query_at()
     sent = scenario.send_all()
-    assert (due_at, sent) == (scenario.now + 0.25, [])
-    scenario.now += 0.25
+    assert due_at == pytest.approx(scenario.now + 0.25, abs=1e-5)
+    assert due_at is not None
+    assert sent == []
+    scenario.now = due_at
     assert scenario.send_all() == [[2, 3]]
 
 
@@ -78,10 +80,18 @@ def test_retries_count_for_the_rate() -> None:
     scenario.look_up(2, 2)
     sent = []
     for _ in range(3):
-        scenario.now += RETRY_S  # a second
+        scenario.now += RETRY_S + 1e-5  # a second
         sent.append(scenario.send_all())
 
     assert sorted(sent) == [[], [[1]], [[2]]]
+
+
+def test_rate_postpones_no_retry_beyond_a_deadline() -> None:
+    """If the rate allows no retry in their time, lookups end with the error at once."""
+    scenario = Scenario(settings(max_queries_per_s=1))
+    query = scenario.query(1, 1, deadline=0.5)
+
+    assert scenario.fail(query, ErrorCode.CONNECTION_LOST) == ended(1, "error connection_lost")
 
 
 def test_waiting_retry_holds_no_slot() -> None:

@@ -188,3 +188,14 @@ def test_waiting_for_the_load_ends(scenario: FullScenario) -> None:
 
     assert sent == [None, Order(1, [1])]
     assert scenario.next_deadline == 100.0
+
+
+def test_rate_does_not_limit_a_loaded_table() -> None:
+    """Queries that waited for the load, and that the table answers, all leave at once."""
+    scenario = FullScenario(settings(mode=CacheMode.FULL, max_keys=1, max_queries_per_s=1))
+    scenario.state.hold_until(100.0)
+    scenario.look_up(1, 1, 2, 3)
+
+    scenario.load({1: "a", 2: "b", 3: "c"})
+
+    assert scenario.send_all() == [[1], [2], [3]]
