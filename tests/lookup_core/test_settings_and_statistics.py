@@ -70,7 +70,7 @@ def test_defaults_are_the_documented_ones() -> None:
         CacheSettings(
             CacheMode.PARTIAL, CacheShare.AUTO, 256 * 1024 * 1024, 600.0, 5.0, 0.0, 0.0, 0.0
         ),
-        BatchSettings(max_keys=10_000, linger_s=0.0, max_in_flight=8),
+        BatchSettings(max_keys=10_000, linger_s=0.0, max_in_flight=2),
         RetrySettings(2, 0.05, 1.0, 2.0, OnMissingSettings(max_retries=0, delay_s=1.0)),
         FullSettings(WhileLoading.WAIT, 600.0, ReloadSettings(every_s=None, at_s=None)),
         FeedSettings(max_silence_s=10.0, max_staleness_s=None, max_drift_s=None),
