@@ -25,6 +25,8 @@ PATIENCE_S = 60.0  # a test that waits longer has failed
 TABLE = "CREATE TABLE customers (id int PRIMARY KEY, name text)"
 DROP_KEY = "ALTER TABLE customers DROP CONSTRAINT customers_pkey"
 TRIGGERS = trigger_sql("public.customers", ["id"], channel="sidelook_customers")
+# Without a socket: whether the machine has its folder is no finding about the database.
+LISTEN = {"unix": None, "http": "127.0.0.1:8815"}
 DATABASE_CHECKS = {
     *("database", "pgbouncer", "connections", "clock", "table", "index", "privileges")
 }
@@ -47,7 +49,7 @@ def settings_of(dsn: str, *, source: dict[str, Any] | None = None, **more: objec
     """The configuration of one dimension of the table."""
     table = {"kind": "postgres", "dsn": dsn, "table": "public.customers", **(source or {})}
     dimension = {"source": table, "key": ["id"], **more}
-    return Settings({"dimensions": {"customers": dimension}})
+    return Settings({"listen": LISTEN, "dimensions": {"customers": dimension}})
 
 
 async def findings(settings: Settings, executors: int | None = None) -> list[Finding]:
@@ -209,7 +211,8 @@ async def test_other_relations_are_checked(shop: Database) -> None:
         f"GRANT SELECT ON shown, counted, parted TO reader_of_{shop.name}",
     )
     query = {"kind": "postgres", "dsn": reader_of(shop), "query": "SELECT id, name FROM customers"}
-    by_query = Settings({"dimensions": {"customers": {"source": query, "key": ["id"]}}})
+    dimensions = {"customers": {"source": query, "key": ["id"]}}
+    by_query = Settings({"listen": LISTEN, "dimensions": dimensions})
 
     found = [
         *(await faults(settings_of(reader_of(shop), source={"table": "shown"}))),
