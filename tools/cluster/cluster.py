@@ -19,6 +19,7 @@ from tools.processes.until import until
 
 NAMESPACE = "spark"  # of the jobs
 IN_NAMESPACE = ("--namespace", NAMESPACE)
+EXECUTORS, DRIVERS = "--selector=spark-role=executor", "--selector=spark-role=driver"
 START_TIMEOUT_S = 120.0
 _SERVICES = "10.96.0.0/16"
 _ETCD = "http://127.0.0.1:2379"
@@ -111,6 +112,11 @@ class Cluster:
     def get(self, *arguments: str) -> Any:  # noqa: ANN401  # any object
         """Objects, as `kubectl get -o json` prints them."""
         return json.loads(self.kubectl("get", "-o", "json", *arguments))
+
+    def pods(self, selector: str) -> list[dict[str, Any]]:
+        """Pods of the jobs that stay."""
+        pods = self.get("pods", *IN_NAMESPACE, selector)["items"]
+        return [each for each in pods if "deletionTimestamp" not in each["metadata"]]
 
     def log(self, program: str) -> str:
         """What a program of the cluster has printed."""

@@ -8,13 +8,12 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from tools.cluster.cluster import IN_NAMESPACE, NAMESPACE, Cluster, KubectlFailed
+from tools.cluster.cluster import EXECUTORS, IN_NAMESPACE, NAMESPACE, Cluster, KubectlFailed
 from tools.cluster.database import Database
 from tools.cluster.machine import run
 from tools.cluster.pooler import Pooler
 from tools.processes.until import until
 
-_EXECUTORS = "--selector=spark-role=executor"
 _RECOVERY_S = 90.0
 _FILLED = "/run/sidelook/filled"
 # Eight processes with a part each: the kernel kills the largest one.
@@ -86,19 +85,21 @@ class Faults:
         yield "the kubelet restarts once more", partial(self.cluster.restart, "kubelet")
         yield "the secret has an address with TLS", self.turn_to_tls
         yield "the database's certificate and its authority are replaced", self.rotate_certificate
-        yield "a sidecar hangs until its liveness probe ends it", self.hang_sidecar
+        yield (
+            "a sidecar hangs until its liveness probe ends it",
+            partial(self.kill_sidecar, "STOP", 0),
+        )
 
     def executors(self) -> list[Pod]:
         """Executor pods that are ready and stay."""
-        pods = self.cluster.get("pods", *IN_NAMESPACE, _EXECUTORS)["items"]
-        return [each for each in pods if _is_ready(each)]
+        return [each for each in self.cluster.pods(EXECUTORS) if _is_ready(each)]
 
     def kill_sidecar(self, sent: str, number: int) -> None:
-        """Send a signal to the sidecar of one executor, which restarts alone."""
-        pod = self._executor(number)
-        former = sidecar_status(pod)
-        self._signal(former, sent)
-        self._await_restart(pod, former)
+        """Send a signal to the sidecar of one executor, which restarts alone.
+
+        A stopped one (STOP) is ended by its liveness probe.
+        """
+        self._restart(self._executor(number), sent)
 
     def exhaust_sidecar(self, number: int) -> None:
         """The kernel kills the sidecar because its container has no memory left."""
@@ -120,13 +121,6 @@ class Faults:
         self._signal(container, "STOP")
         time.sleep(_PAUSE_S)
         self._signal(container, "CONT")
-
-    def hang_sidecar(self) -> None:
-        """Stop the sidecar's process for longer than its liveness allows."""
-        pod = self._executor(0)
-        former = sidecar_status(pod)
-        self._signal(former, "STOP")
-        self._await_restart(pod, former)
 
     def remove_executor(self, remove: Callable[[str], None], name: str = "") -> None:
         """Remove an executor, and wait for its end; another one replaces it."""
@@ -200,9 +194,7 @@ class Faults:
         pod = self._executor(0)
         with self._running(pod["metadata"]["name"], _FILL):
             yield
-        former = sidecar_status(self._pod(pod))
-        self._signal(former, "TERM")
-        self._await_restart(pod, former)
+        self._restart(pod, "TERM")
 
     @contextmanager
     def short_memory(self) -> Iterator[None]:
@@ -267,10 +259,7 @@ class Faults:
         return self.cluster.kubectl(*container, *command)
 
     def _names(self) -> list[str]:
-        pods = self.cluster.get("pods", *IN_NAMESPACE, _EXECUTORS)["items"]
-        return [
-            each["metadata"]["name"] for each in pods if "deletionTimestamp" not in each["metadata"]
-        ]
+        return [each["metadata"]["name"] for each in self.cluster.pods(EXECUTORS)]
 
     def _executor(self, number: int) -> Pod:
         found = self._until_executors()
@@ -283,6 +272,11 @@ class Faults:
     def _pod(self, pod: Pod) -> Pod:
         found: Pod = self.cluster.get("pod", pod["metadata"]["name"], *IN_NAMESPACE)
         return found
+
+    def _restart(self, pod: Pod, sent: str) -> None:
+        former = sidecar_status(self._pod(pod))
+        self._signal(former, sent)
+        self._await_restart(pod, former)
 
     def _await_restart(self, pod: Pod, former: Pod) -> None:
         """Until the sidecar runs again; the executor has not restarted."""
@@ -314,4 +308,4 @@ def sidecar_status(pod: Pod) -> Pod:
 
 def _is_ready(pod: Pod) -> bool:
     conditions = {each["type"]: each["status"] for each in pod["status"].get("conditions", [])}
-    return "deletionTimestamp" not in pod["metadata"] and conditions.get("Ready") == "True"
+    return conditions.get("Ready") == "True"

@@ -17,14 +17,13 @@ from tools.cluster.images import NEWEST_SPARK, Archive, job_name
 from tools.cluster.monitoring import Monitoring
 from tools.cluster.page import CommandFailed, Reader, checkout
 from tools.cluster.pooler import pooler
-from tools.cluster.spark import CHECKED, PATIENCE_S, RECORDS, SMALL, Job, SparkJobs, name_of
+from tools.cluster.spark import CHECKED, ONCE, PATIENCE_S, RECORDS, SMALL, Job, SparkJobs, name_of
 from tools.cluster.starts import Starts
 from tools.processes.steps import StepFailed, demand, step
 from tools.processes.until import NotSo, until
 
 BATCH_RECORDS, PARTITIONS, LEAST_RECORDS = 20_000, 6, 1_000_000  # of the stream
 _HOLD_S = "15"  # of the job on the page, in which a reader looks at its sidecars
-_ONCE = {"spark.task.maxFailures": "1"}  # an error does not pass by a retry
 _GROWING = {
     "spark.dynamicAllocation.enabled": "true",
     "spark.dynamicAllocation.minExecutors": "1",
@@ -73,7 +72,7 @@ class Life:
     def _follow_the_page(self, jobs: SparkJobs, database: Database) -> None:
         settings = jobs.checkout / "k8s" / "spark.conf"
         with settings.open("a") as file:
-            file.writelines(f"{name} {text}\n" for name, text in {**SMALL, **_ONCE}.items())
+            file.writelines(f"{name} {text}\n" for name, text in {**SMALL, **ONCE}.items())
         own = {
             "postgresql://user:password@host/database": database.secret["dsn"],
             "https://kubernetes.example:6443": API_SERVER,

@@ -10,7 +10,14 @@ from pathlib import Path
 from typing import Any
 
 from tools.cluster.certificates import API_SERVER
-from tools.cluster.cluster import IN_NAMESPACE, NAMESPACE, Cluster, KubectlFailed
+from tools.cluster.cluster import (
+    DRIVERS,
+    EXECUTORS,
+    IN_NAMESPACE,
+    NAMESPACE,
+    Cluster,
+    KubectlFailed,
+)
 from tools.cluster.images import job_name
 from tools.cluster.machine import run
 from tools.k8s.manifests import EXAMPLES, Manifest, read_manifest
@@ -20,7 +27,7 @@ from tools.processes.until import until
 RECORDS = 200_000
 CHECKED = "/opt/enrich_checked.py"
 PATIENCE_S = 120.0
-EXECUTORS, DRIVERS = "--selector=spark-role=executor", "--selector=spark-role=driver"
+ONCE = {"spark.task.maxFailures": "1"}  # an error does not pass by a retry
 # Of what is printed after a failure.
 _WARNINGS, _ERRORS, _LONGEST = 4, 4, 600  # the last one in characters of a line
 _ERROR = re.compile(r"(Caused by: )?(\w+\.)+[A-Z]\w+: ")
@@ -48,11 +55,11 @@ class Job:
     spark: str
     program: str = CHECKED
     arguments: tuple[str, ...] = (str(RECORDS), "5")
-    settings: Mapping[str, str] = field(default_factory=lambda: {"spark.task.maxFailures": "1"})
+    settings: Mapping[str, str] = field(default_factory=lambda: ONCE)
 
     @property
     def options(self) -> list[str]:
-        """The settings as options of spark-submit; an error does not pass by a retry."""
+        """The settings as options of spark-submit."""
         return [f"--conf={name}={text}" for name, text in {**SMALL, **self.settings}.items()]
 
     @property
@@ -139,14 +146,9 @@ class SparkJobs:
         lines = [line for line in self.driver_log() if line.startswith("BATCH ")]
         return {each["batch"]: each for each in map(json.loads, (line[6:] for line in lines))}
 
-    def pods(self, selector: str) -> list[dict[str, Any]]:
-        """Pods that stay."""
-        pods = self.cluster.get("pods", *IN_NAMESPACE, selector)["items"]
-        return [each for each in pods if "deletionTimestamp" not in each["metadata"]]
-
     def in_driver(self, *command: str) -> str:
         """The output of a command in the driver's container."""
-        (driver,) = self.pods(DRIVERS)
+        (driver,) = self.cluster.pods(DRIVERS)
         return self.cluster.kubectl("exec", *IN_NAMESPACE, name_of(driver), "--", *command)
 
     def remove(self) -> None:
@@ -186,7 +188,7 @@ class SparkJobs:
         self.cluster.kubectl("create", *IN_NAMESPACE, f"--filename={file}")
 
     def _phase(self) -> str:
-        return next((each["status"]["phase"] for each in self.pods(DRIVERS)), "")
+        return next((each["status"]["phase"] for each in self.cluster.pods(DRIVERS)), "")
 
     def _log(self, selector: str, *options: str) -> list[str]:
         try:

@@ -2,17 +2,15 @@
 
 import json
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tools.cluster.cluster import IN_NAMESPACE, Cluster
+from tools.cluster.cluster import DRIVERS, EXECUTORS, IN_NAMESPACE, Cluster
 from tools.cluster.database import Database
 from tools.cluster.faults import Faults, sidecar_status
 from tools.cluster.images import NEWEST_SPARK, OLDEST_SPARK
-from tools.cluster.spark import DRIVERS, EXECUTORS, PATIENCE_S, RECORDS, Job, SparkJobs, name_of
+from tools.cluster.spark import PATIENCE_S, RECORDS, Job, SparkJobs, name_of
 from tools.processes.steps import demand, step
 from tools.processes.until import until
 
@@ -57,7 +55,7 @@ class Starts:
     def _full_table(self) -> None:
         self.jobs.remove()
         self.faults.configure(_PARTIAL, _FULL)
-        with self._events() as events:
+        with self.cluster.recording("ctr", "--namespace=k8s.io", "events") as events:
             with step("full table: executors wait for its load, as their startup probe says"):
                 self._start_at_locked_table()
             with step(f"job: Spark {NEWEST_SPARK} in client mode, and all rows are right"):
@@ -65,9 +63,9 @@ class Starts:
             with step("order: each sidecar starts before its executor, and ends after it"):
                 self._demand_order(events)
             with step("driver deleted: Kubernetes deletes its executors"):
-                (driver,) = self.jobs.pods(DRIVERS)
+                (driver,) = self.cluster.pods(DRIVERS)
                 self.faults.delete(name_of(driver))
-                until(lambda: not self.jobs.pods(EXECUTORS), within_s=PATIENCE_S)
+                until(lambda: not self.cluster.pods(EXECUTORS), within_s=PATIENCE_S)
         self.faults.configure(_FULL, _PARTIAL)
 
     def _start_at_locked_table(self) -> None:
@@ -79,10 +77,10 @@ class Starts:
     def _with_event(self, message: str) -> set[str]:
         events = self.cluster.get("events", *IN_NAMESPACE)["items"]
         named = {each["involvedObject"]["name"] for each in events if message in each["message"]}
-        return named & {name_of(each) for each in self.jobs.pods(EXECUTORS)}
+        return named & {name_of(each) for each in self.cluster.pods(EXECUTORS)}
 
     def _demand_order(self, events: Path) -> None:
-        pods = self.jobs.pods(EXECUTORS)
+        pods = self.cluster.pods(EXECUTORS)
         for pod in pods:
             sidecar, executor = _containers(pod)
             first, then = (_moment(events, "start", each) for each in (sidecar, executor))
@@ -97,15 +95,9 @@ class Starts:
         """Pods whose executor runs."""
         return [
             each
-            for each in self.jobs.pods(EXECUTORS)
+            for each in self.cluster.pods(EXECUTORS)
             if any(status["started"] for status in each["status"].get("containerStatuses", []))
         ]
-
-    @contextmanager
-    def _events(self) -> Iterator[Path]:
-        """The file of containerd's events during the block."""
-        with self.cluster.recording("ctr", "--namespace=k8s.io", "events") as log:
-            yield log
 
 
 def _containers(pod: dict[str, Any]) -> tuple[str, str]:
