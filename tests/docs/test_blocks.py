@@ -1,0 +1,53 @@
+"""Code blocks of README.md and the site: each that can run is run, and prints what the page shows.
+
+Each page runs in namespaces of its own: see `tools/pages`.
+"""
+
+import json
+from pathlib import Path
+
+import pytest
+from ruamel.yaml import YAML
+
+from tools.pages.__main__ import run_in_namespaces
+from tools.pages.blocks import ROOT, Block, blocks_of, pages
+
+PAGES = [page for page in pages() if any(block.is_runnable for block in blocks_of(page))]
+BLOCKS = [block for page in pages() for block in blocks_of(page)]
+REAL_PATH = {"README.md", "docs/tutorials/own-postgresql.md"}
+LANGUAGES = {
+    *("python", "sh", "sql", "yaml", "json", "text", "promql", "wire", "toml", "ini", "properties"),
+    *("dockerfile", "http"),
+}
+
+
+def _marked(page: Path) -> object:
+    name = str(page.relative_to(ROOT))
+    tier = pytest.mark.real_path if name in REAL_PATH else pytest.mark.full
+    return pytest.param(page, id=name, marks=tier)
+
+
+@pytest.mark.parametrize("page", [_marked(page) for page in PAGES])
+def test_blocks_of_page_run(page: Path) -> None:
+    """All blocks run in their order, and print what stands on the page."""
+    assert run_in_namespaces(page)
+
+
+@pytest.mark.parametrize("block", BLOCKS, ids=lambda block: block.place)
+def test_block_has_a_known_language_and_parses(block: Block) -> None:
+    """A block names its language; YAML, JSON and Python parse, also where they are not run."""
+    assert block.language in LANGUAGES
+    if block.language == "yaml":
+        list(YAML(typ="safe").load_all(block.text))
+    elif block.language == "json":
+        json.loads(block.text)
+    elif block.language == "python":
+        compile(block.text, block.place, "exec")
+
+
+def test_most_blocks_are_run() -> None:
+    """At least two thirds of the blocks of commands, SQL and Python run."""
+    programs = [block for block in BLOCKS if block.language in {"sh", "sql", "python"}]
+    run = [block for block in programs if block.is_runnable]
+
+    assert len(run) >= 2 / 3 * len(programs)

@@ -1,0 +1,118 @@
+"""The machine that a page runs on: private folders, host names, PostgreSQL, and the command.
+
+Everything stays within the namespaces of the process (network, mounts, processes): pages use the
+paths, ports and host names that they show.
+"""
+
+import fcntl
+import os
+import shutil
+import socket
+import struct
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+import psycopg
+
+from demo.embedded_postgres import installed_programs, temporary_server
+from tools.pages.blocks import ROOT
+from tools.processes.postgres_server import PostgresServer
+
+HOSTS = ("db.example", "kafka-1", "kafka-2")
+DSN = "postgresql://sidelook:PASSWORD@db.example:5432/shop"
+READY = "http://127.0.0.1:8816/readyz"
+READY_S = 60.0
+_SET_FLAGS, _IS_UP = 0x8914, 0x1  # SIOCSIFFLAGS and IFF_UP of linux/if.h
+_ROLE = """
+    CREATE ROLE sidelook LOGIN PASSWORD 'PASSWORD';
+    GRANT pg_read_all_data TO sidelook;
+"""
+
+
+def make_private(folder: Path) -> None:
+    """Bring loopback up, and give `/run` and `/etc` contents of their own."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
+        fcntl.ioctl(any_socket, _SET_FLAGS, struct.pack("16sh14x", b"lo", _IS_UP))
+    subprocess.run(["mount", "-t", "tmpfs", "none", "/run"], check=True)
+    shutil.copytree("/etc", folder / "etc", symlinks=True)
+    subprocess.run(["mount", "--bind", str(folder / "etc"), "/etc"], check=True)
+    names = " ".join((*HOSTS, socket.gethostname()))
+    Path("/etc/hosts").write_text(f"127.0.0.1 localhost {names}\n")
+    for name in ("/etc/sidelook", "/run/sidelook"):
+        Path(name).mkdir(exist_ok=True)
+    (secret := Path("/etc/sidelook/dsn")).write_text(f"{DSN}\n")
+    secret.chmod(0o600)
+
+
+def make_checkout(folder: Path) -> Path:
+    """A folder with the entries of the checkout; files in `examples` may be changed."""
+    (checkout := folder / "checkout").mkdir()
+    for entry in ROOT.iterdir():
+        if entry.name == "examples":
+            shutil.copytree(entry, checkout / entry.name)
+        elif entry.name not in {".git", "out", "dist"}:
+            (checkout / entry.name).symlink_to(entry)
+    return checkout
+
+
+def environment(folder: Path) -> Mapping[str, str]:
+    """The variables of all programs of a page; `sidelook` is the service of the checkout."""
+    (programs := folder / "bin").mkdir()
+    (command := programs / "sidelook").write_text(
+        f'#!/bin/sh\nPYTHONPATH={ROOT} exec {sys.executable} -m service "$@"\n'
+    )
+    command.chmod(0o755)
+    path = (programs, Path(sys.executable).parent, installed_programs(), os.environ["PATH"])
+    return {
+        **os.environ,
+        "PATH": os.pathsep.join(map(str, path)),
+        "PYTHONPATH": str(ROOT),
+        "PYSPARK_PYTHON": sys.executable,
+        "PYSPARK_SUBMIT_ARGS": "--conf spark.ui.enabled=false"
+        " --conf spark.ui.showConsoleProgress=false"
+        " --conf spark.sql.shuffle.partitions=2 --conf spark.sql.session.timeZone=UTC"
+        " --conf spark.driver.host=127.0.0.1 --conf spark.log.level=ERROR"
+        f" --conf spark.local.dir={folder} --conf spark.sql.warehouse.dir={folder / 'warehouse'}"
+        " pyspark-shell",
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        "PGHOST": "db.example",
+        "PGUSER": "postgres",
+        "PGDATABASE": "shop",
+        "HOME": str(folder),
+    }
+
+
+@contextmanager
+def running_database() -> Iterator[None]:
+    """PostgreSQL at db.example:5432 with the database `shop` and the role `sidelook`."""
+    with temporary_server() as embedded:
+        server = PostgresServer(embedded)
+        address = f"postgresql://postgres@/postgres?host={Path(server.socket_path).parent}"
+        with psycopg.connect(address, autocommit=True) as session:
+            session.execute("ALTER SYSTEM SET wal_level = logical")
+            session.execute("CREATE DATABASE shop")
+            session.execute(_ROLE)
+        rules = embedded.pgdata / "pg_hba.conf"
+        rules.write_text("host all sidelook all scram-sha-256\n" + rules.read_text())
+        options = f"-h 127.0.0.1 -k {Path(server.socket_path).parent}"
+        server.run("pg_ctl", ("-w", "-D", str(embedded.pgdata), "-o", options, "restart"))
+        yield
+
+
+def wait_until_ready() -> None:
+    """Wait until the sidecar of the page is ready; raises TimeoutError after a minute."""
+    end = time.monotonic() + READY_S
+    while time.monotonic() < end:
+        try:
+            with urllib.request.urlopen(READY, timeout=5):
+                return
+        except (urllib.error.URLError, ConnectionError, TimeoutError):
+            time.sleep(0.1)
+    msg = f"no sidecar is ready at {READY} after {READY_S:g} s"
+    raise TimeoutError(msg)
