@@ -30,7 +30,7 @@ LOCK_TOOLS := $(UV) pip compile --generate-hashes --no-strip-extras --universal 
 LOCK := $(LOCK_TOOLS) pyproject.toml service/pyproject.toml --excludes requirements/own.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help demo check test test-all nightly coverage compat lint types quick dependencies fuzz audit serve bench image sbom dist cluster admission k8s-check lock clean
+.PHONY: help demo check test test-all nightly coverage compat lint types quick dependencies fuzz audit serve bench image sbom dist docs cluster admission k8s-check lock clean
 
 help: ## Show what can be made
 	@grep -E '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 10
@@ -110,6 +110,9 @@ sbom: $(INSTALLED) ## Write the bill of materials (CycloneDX) of a built image; 
 	container=$$(docker create $(IMAGE)) \
 		&& docker export $$container | $(BIN)/python -m tools.image.sbom - > $(SBOM); \
 		status=$$?; docker rm $$container > /dev/null; exit $$status
+
+docs: $(INSTALLED) ## Build the documentation site into build/site, strictly; SERVE=1 shows it on 127.0.0.1:8000
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs $(if $(SERVE),serve,build --quiet)
 
 dist: $(DIST_INSTALLED) ## Build wheels and source distributions of client and sidecar into dist/
 	rm -rf dist
