@@ -57,7 +57,7 @@ def test_row_events_are_applied(planes: FollowedTable) -> None:
     assert queries(planes) == 0
 
 
-def test_row_told_again_is_fetched(planes: FollowedTable) -> None:
+def test_row_published_again_is_fetched(planes: FollowedTable) -> None:
     """If a connector repeats an earlier event, the current row is fetched."""
     placed = planes.table.messages.placed
     former = placed(planes.table.rename(1, "uno"), 10)

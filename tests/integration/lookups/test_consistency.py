@@ -1,4 +1,4 @@
-"""What readers see of a PostgreSQL table that changes; docs/consistency.md names these tests."""
+"""Lookups while their table changes; docs/explanation/consistency.md names these tests."""
 
 import pyarrow as pa
 import pytest
@@ -21,7 +21,7 @@ def table(database: Database) -> PostgresSettings:
     return put_table(database, ROWS, key=["id"])
 
 
-async def test_unannounced_change_shows_when_the_row_expires(
+async def test_unannounced_change_shows_at_expiry(
     table: PostgresSettings, database: Database
 ) -> None:
     """Without a change feed, a cached row is served until its TTL ends."""

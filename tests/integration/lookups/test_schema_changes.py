@@ -196,7 +196,7 @@ async def test_unfit_table_recovers_without_restart(
     assert set(callers.words) <= {"row", f"refused {code}", f"error {code}", CHANGED}
 
 
-async def test_another_table_under_the_name_is_read_anew(
+async def test_successor_under_the_name_is_described(
     table: PostgresSettings, database: Database
 ) -> None:
     """Rows cached from a dropped table are not served for another table of the same name."""

@@ -103,7 +103,7 @@ async def test_missing_triggers_end_the_reader(
         assert SCRIPT in failure.detail
 
 
-async def test_triggers_that_were_off_end_the_reader(
+async def test_reenabled_triggers_end_the_reader(
     database: Database, settings: PostgresNotificationsSettings
 ) -> None:
     """If triggers were disabled temporarily, the reader fails, and the next one reports a gap."""
@@ -170,7 +170,7 @@ async def test_nothing_is_kept_without_triggers(
     assert SCRIPT in error
 
 
-async def test_swapped_table_is_not_served_from_the_cache(
+async def test_swapped_table_is_not_served(
     database: Database, settings: PostgresNotificationsSettings
 ) -> None:
     """If another table takes the name, with or without triggers, cached rows are not served."""
@@ -187,7 +187,7 @@ async def test_swapped_table_is_not_served_from_the_cache(
     assert after == ["fetched new", "fetched new"]
 
 
-async def test_gap_keeps_rows_of_a_lagging_standby_out() -> None:
+async def test_gap_keeps_rows_of_a_standby_out() -> None:
     """Rows of a standby are not cached until it has replayed all transactions of the gap (D23)."""
     with running_postgres() as server:  # a standby copies all databases of its server
         database = server.new_database()
