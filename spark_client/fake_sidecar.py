@@ -118,7 +118,8 @@ class FakeDimension:
     versions: VersionColumns | None = None  # a key then has several rows, sent as lists
     waits: bool = False  # sent in OPENED; it has nothing to wait for
     has_all_rows: bool = False  # a key may have several rows, sent as lists
-    default: Mapping[str, object] | None = None  # sent in OPENED; missing keys do not get it
+    default: Mapping[str, object] | None = None  # sent in OPENED
+    fills_missing: bool = False  # missing keys get the default row, too, as from the service
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -126,23 +127,31 @@ class FakeDimension:
         return tuple(name for name in self.table.column_names if name not in self.key)
 
     def answers(self, keys: pa.RecordBatch, columns: tuple[str, ...]) -> list[Answer]:
-        """Answers for all keys: those with a row, missing ones, and those with an error."""
+        """Answers for all keys: with a row, missing or with the default, and with an error."""
         rows = self._rows_by_key()
         wanted = _keys(keys)
         places = np.arange(len(wanted), dtype=np.int32)
         is_error = np.array([key in self.errors for key in wanted], np.bool_)
         is_hit = np.array([None not in key and key in rows for key in wanted], np.bool_) & ~is_error
-        hits, failed = places[is_hit], places[is_error]
+        hits, failed, missing = places[is_hit], places[is_error], places[~is_hit & ~is_error]
         found = self._rows([rows[wanted[place]] for place in hits.tolist()], columns)
         outcomes = np.full(len(hits), Outcome.HIT, np.uint8)
         ages_ms = np.full(len(hits), AGE_MS, np.uint32)
         errors = {place: self.errors[wanted[place]] for place in failed.tolist()}
         answers = [
             Answer(hits, outcomes, ages_ms, found),
-            rowless_answer(places[~is_hit & ~is_error], Outcome.MISSING),
+            self._missing(missing, columns),
             replace(rowless_answer(failed, Outcome.ERROR), errors=errors),
         ]
         return [answer for answer in answers if answer.size]
+
+    def _missing(self, places: np.ndarray, columns: tuple[str, ...]) -> Answer:
+        row = self.default_row(columns) if self.fills_missing else None
+        if row is None:
+            return rowless_answer(places, Outcome.MISSING)
+        rows = row.take(pa.array(np.zeros(len(places), np.int32)))
+        outcomes = np.full(len(places), Outcome.DEFAULT, np.uint8)
+        return Answer(places, outcomes, np.zeros(len(places), np.uint32), rows)
 
     def schema(self, columns: tuple[str, ...]) -> pa.Schema:
         """The schema of rows with these columns."""
@@ -353,7 +362,7 @@ class FakePeer:
         return self._channels[number]
 
 
-class FakeSidecar:
+class MemorySidecar:
     """One sidecar process; any thread may connect, any number of times."""
 
     def __init__(

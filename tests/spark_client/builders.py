@@ -16,7 +16,7 @@ from lookup_core.protocol.client_channel import ChannelRequest
 from lookup_core.protocol.frames import Frame
 from lookup_core.protocol.sent_lookups import QuestionId, SentKeys
 from spark_client.as_of import AsOfPlan, single_columns, version_pick
-from spark_client.fake_sidecar import URL, FakeDimension, FakeSidecar
+from spark_client.fake_sidecar import URL, FakeDimension, MemorySidecar
 from spark_client.input_thread import Doorbell
 from spark_client.lookup_operator import LookupOperator, LookupPlan
 from spark_client.lookup_settings import JoinType, KeyColumn, LookupSettings, PassSettings
@@ -52,7 +52,7 @@ NO_PAUSE = Timing(connect_timeout_s=5.0, pause=lambda _: None)
 WAIT_S = 10.0
 
 
-def connection_to(sidecar: FakeSidecar, timing: Timing = NO_PAUSE) -> Connection:
+def connection_to(sidecar: MemorySidecar, timing: Timing = NO_PAUSE) -> Connection:
     """A connection of this process."""
     return Connection(sidecar.connect, url=URL, timing=timing)
 
@@ -96,7 +96,7 @@ def result(
     return frames.Result(channel, sequence, is_last, has_rows=False, payload=payload)
 
 
-def received(sidecar: FakeSidecar, kind: type[Frame]) -> list[Any]:
+def received(sidecar: MemorySidecar, kind: type[Frame]) -> list[Any]:
     """The frames of one kind that a sidecar has received."""
     return [frame for frame in sidecar.memory.received if isinstance(frame, kind)]
 
@@ -156,7 +156,7 @@ class Partition:
     The key of a lookup has columns of the records or, by the names in the output, of earlier ones.
     """
 
-    sidecar: FakeSidecar
+    sidecar: MemorySidecar
     settings: PassSettings = field(default_factory=PassSettings)
     lookups: tuple[Lookup, ...] = (Lookup(),)
     connection: Connection | None = None  # None: a new one

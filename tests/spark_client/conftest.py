@@ -5,30 +5,30 @@ from pathlib import Path
 
 import pytest
 
-from spark_client.fake_sidecar import FakeSidecar
+from spark_client.fake_server import MemoryServer
+from spark_client.fake_sidecar import MemorySidecar
 from spark_client.transport.connection import Connection
 from spark_client.transport.connections import Address
 from tests.spark_client.builders import ALL_DIMENSIONS, connection_to
-from tests.spark_client.fake_server import FakeServer
 from tests.spark_session import spark_session
 
 __all__ = ["spark_session"]
 
 
 @pytest.fixture
-def sidecar() -> FakeSidecar:
+def sidecar() -> MemorySidecar:
     """A sidecar that answers at once; it has keys of one and two columns, and versions."""
-    return FakeSidecar(ALL_DIMENSIONS)
+    return MemorySidecar(ALL_DIMENSIONS)
 
 
 @pytest.fixture
-def connection(sidecar: FakeSidecar) -> Connection:
+def connection(sidecar: MemorySidecar) -> Connection:
     """A connection to it."""
     return connection_to(sidecar)
 
 
 @pytest.fixture
-def address(sidecar: FakeSidecar, tmp_path: Path) -> Iterator[Address]:
+def address(sidecar: MemorySidecar, tmp_path: Path) -> Iterator[Address]:
     """Its address."""
-    with FakeServer(sidecar).at(tmp_path / "s.sock") as url:
+    with MemoryServer(sidecar).at(tmp_path / "s.sock") as url:
         yield Address(url, None, 5.0)

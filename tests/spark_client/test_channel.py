@@ -20,7 +20,7 @@ from lookup_core.protocol import frames
 from lookup_core.protocol.arrow_payload import answer_batch, encode_batch
 from lookup_core.protocol.client_channel import ChannelRequest, ClientChannel
 from lookup_core.protocol.frames import Frame
-from spark_client.fake_sidecar import Behaviour, FakeSidecar
+from spark_client.fake_sidecar import Behaviour, MemorySidecar
 from spark_client.transport.channel_session import ChannelSession, Wire
 from spark_client.transport.connection import Connection
 from tests.spark_client.builders import (
@@ -158,9 +158,9 @@ def payload(*positions: int, outcome: int = Outcome.MISSING) -> bytes:
 
 
 @pytest.fixture
-def sidecar() -> FakeSidecar:
+def sidecar() -> MemorySidecar:
     """A sidecar that takes lookups and never answers; the tests answer for it."""
-    return FakeSidecar(DIMENSIONS, Behaviour(is_silent=True))
+    return MemorySidecar(DIMENSIONS, Behaviour(is_silent=True))
 
 
 @pytest.mark.parametrize(
@@ -172,7 +172,7 @@ def sidecar() -> FakeSidecar:
     ],
 )
 def test_malformed_answer_fails_its_channel(
-    sidecar: FakeSidecar, connection: Connection, sent: bytes, why: str
+    sidecar: MemorySidecar, connection: Connection, sent: bytes, why: str
 ) -> None:
     """The task's error has the reason; other channels continue."""
     channel, other = connection.open(REQUEST), connection.open(REQUEST)
@@ -190,7 +190,7 @@ def test_malformed_answer_fails_its_channel(
 
 @pytest.mark.parametrize("sequence", [0, 7, 2**63 - 1])
 def test_answers_without_lookup_are_ignored(
-    sidecar: FakeSidecar, connection: Connection, sequence: int
+    sidecar: MemorySidecar, connection: Connection, sequence: int
 ) -> None:
     """A RESULT of a sequence that is not open is dropped, whatever its payload is."""
     channel = connection.open(REQUEST)

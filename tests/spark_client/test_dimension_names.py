@@ -9,19 +9,19 @@ from pathlib import Path
 import pytest
 
 from lookup_core.errors import ErrorCode, InvalidRequest, SidecarUnreachable, SidelookError
-from spark_client.fake_sidecar import FakeSidecar
+from spark_client.fake_server import MemoryServer
+from spark_client.fake_sidecar import MemorySidecar
 from spark_client.transport.connection import Timing
 from spark_client.transport.connections import Address
 from spark_client.transport.dimension_names import dimension_names
 from tests.spark_client.builders import ALL_DIMENSIONS
-from tests.spark_client.fake_server import FakeServer
 from tools.processes.until import until
 
 
 @pytest.fixture
-def server() -> FakeServer:
+def server() -> MemoryServer:
     """A sidecar with three dimensions, which is not served yet."""
-    return FakeServer(FakeSidecar(ALL_DIMENSIONS))
+    return MemoryServer(MemorySidecar(ALL_DIMENSIONS))
 
 
 def refusal(url: str, token_file: Path | None = None) -> SidelookError:
@@ -34,7 +34,7 @@ def refusal(url: str, token_file: Path | None = None) -> SidelookError:
     return caught.value
 
 
-def test_names_come_over_http(server: FakeServer, tmp_path: Path) -> None:
+def test_names_come_over_http(server: MemoryServer, tmp_path: Path) -> None:
     """All names, sorted, by one request with the token, which the file may end with a newline."""
     token = tmp_path / "token"
     token.write_text("secret\n")
@@ -47,7 +47,7 @@ def test_names_come_over_http(server: FakeServer, tmp_path: Path) -> None:
     assert (request.path, request.headers["Authorization"]) == ("/v1/dimensions", "Bearer secret")
 
 
-def test_names_are_awaited(server: FakeServer, tmp_path: Path) -> None:
+def test_names_are_awaited(server: MemoryServer, tmp_path: Path) -> None:
     """A sidecar that starts, or is overloaded, is tried again until it answers."""
     server.status = HTTPStatus.SERVICE_UNAVAILABLE
     found: list[tuple[str, ...]] = []
@@ -74,7 +74,7 @@ def test_names_are_awaited(server: FakeServer, tmp_path: Path) -> None:
     ],
 )
 def test_status_is_the_reason(
-    server: FakeServer, tmp_path: Path, *, status: int, code: ErrorCode, reason: str
+    server: MemoryServer, tmp_path: Path, *, status: int, code: ErrorCode, reason: str
 ) -> None:
     """The errors are those of the handshake of a stream."""
     server.status = HTTPStatus(status)

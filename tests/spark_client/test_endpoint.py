@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from lookup_core.errors import ErrorCode, InvalidRequest, SidecarUnreachable, SidelookError
-from spark_client.fake_sidecar import FakeSidecar
+from spark_client.fake_server import MemoryServer
+from spark_client.fake_sidecar import MemorySidecar
 from spark_client.transport.endpoint import (
     SYSTEMS_TLS,
     ClientTls,
@@ -21,7 +22,6 @@ from spark_client.transport.endpoint import (
 )
 from spark_client.transport.handshake import handshake
 from tests.service.tls.certificates import authority
-from tests.spark_client.fake_server import FakeServer
 
 
 @pytest.mark.parametrize(
@@ -115,9 +115,9 @@ def test_unusable_files_are_named(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def server() -> FakeServer:
+def server() -> MemoryServer:
     """A sidecar that is not served yet."""
-    return FakeServer(FakeSidecar({}))
+    return MemoryServer(MemorySidecar({}))
 
 
 def refusal(
@@ -129,7 +129,7 @@ def refusal(
     return caught.value
 
 
-def test_handshake_sends_token_and_protocol(server: FakeServer, tmp_path: Path) -> None:
+def test_handshake_sends_token_and_protocol(server: MemoryServer, tmp_path: Path) -> None:
     """The request has the subprotocol and the token, no compression and no origin."""
     with server.at(tmp_path / "s.sock") as url:
         handshake(endpoint_of(url), token="secret", timeout_s=5.0).close()
@@ -162,7 +162,7 @@ NO_SIDECAR = (
     ],
 )
 def test_status_decides_about_retries(
-    server: FakeServer,
+    server: MemoryServer,
     tmp_path: Path,
     *,
     status: int,
@@ -183,7 +183,7 @@ def test_status_decides_about_retries(
 
 @pytest.mark.parametrize("subprotocol", ["chat", None])
 def test_other_subprotocol_is_final(
-    server: FakeServer, tmp_path: Path, subprotocol: str | None
+    server: MemoryServer, tmp_path: Path, subprotocol: str | None
 ) -> None:
     """A WebSocket without the subprotocol is refused."""
     with server.at(tmp_path / "s.sock", subprotocol=subprotocol) as url:

@@ -13,12 +13,12 @@ from pyspark.sql import functions as F  # noqa: N812 -- its usual name
 from lookup_core.dimension_schema import VersionColumns
 from lookup_core.errors import ErrorCode, InvalidRequest
 from spark_client import Sidecar
-from spark_client.fake_sidecar import FakeDimension, FakeSidecar
+from spark_client.fake_server import MemoryServer
+from spark_client.fake_sidecar import FakeDimension, MemorySidecar
 from spark_client.input_columns import InputColumns
 from spark_client.key_repartition import divided_by_salt, in_sequence
 from spark_client.lookup_task import task_trace
 from tests.spark_client.builders import ALL_DIMENSIONS
-from tests.spark_client.fake_server import FakeServer
 
 pytestmark = pytest.mark.full
 
@@ -46,7 +46,7 @@ def sidecar(tmp_path: Path) -> Iterator[Sidecar]:
         "history": FakeDimension(HISTORY, ("id",), versions=VersionColumns("since")),
         "types": FakeDimension(TYPES, ("id",)),
     }
-    with FakeServer(FakeSidecar(dimensions)).at(tmp_path / "s.sock") as url:
+    with MemoryServer(MemorySidecar(dimensions)).at(tmp_path / "s.sock") as url:
         yield Sidecar(url, connect_timeout=20.0)
 
 
@@ -169,7 +169,7 @@ def test_records_get_the_version_of_their_time(
 def test_lookups_share_a_pass(sidecar: Sidecar, records: DataFrame, tmp_path: Path) -> None:
     """Columns stand in the order of the lookups, also of another sidecar, and of one dimension."""
     tiers = pa.table({"tier": pa.array([1], pa.int32()), "title": ["gold"]})
-    with FakeServer(FakeSidecar({"tiers": FakeDimension(tiers, ("tier",))})).at(
+    with MemoryServer(MemorySidecar({"tiers": FakeDimension(tiers, ("tier",))})).at(
         tmp_path / "t.sock"
     ) as url:
         joins = sidecar.lookup_joins(

@@ -13,11 +13,11 @@ from lookup_core.dimension_schema import VersionColumns
 from lookup_core.errors import ErrorCode, InvalidRequest
 from lookup_core.protocol import frames
 from spark_client import Sidecar
-from spark_client.fake_sidecar import FakeDimension, FakeSidecar
+from spark_client.fake_server import MemoryServer
+from spark_client.fake_sidecar import FakeDimension, MemorySidecar
 from spark_client.input_columns import On
 from spark_client.pass_function import HAS_ARROW_FUNCTIONS
 from tests.spark_client.builders import ALL_DIMENSIONS, HISTORY, received
-from tests.spark_client.fake_server import FakeServer
 
 pytestmark = pytest.mark.full
 
@@ -32,7 +32,7 @@ INVOICES = pa.table(
 
 
 @pytest.fixture
-def fake() -> FakeSidecar:
+def fake() -> MemorySidecar:
     """The sidecar in memory."""
     people = FakeDimension(PEOPLE, ("email",))
     dimensions = {
@@ -44,13 +44,13 @@ def fake() -> FakeSidecar:
         ),
         "arrays": FakeDimension(pa.table({"id": [1], "tags": [["a", "b"]]}), ("id",)),
     }
-    return FakeSidecar(dimensions)
+    return MemorySidecar(dimensions)
 
 
 @pytest.fixture
-def sidecar(fake: FakeSidecar, tmp_path: Path) -> Iterator[Sidecar]:
+def sidecar(fake: MemorySidecar, tmp_path: Path) -> Iterator[Sidecar]:
     """A sidecar that the driver and the workers reach."""
-    with FakeServer(fake).at(tmp_path / "s.sock") as url:
+    with MemoryServer(fake).at(tmp_path / "s.sock") as url:
         yield Sidecar(url, connect_timeout=20.0)
 
 
@@ -95,7 +95,7 @@ def test_fields_of_structs_are_keys(sidecar: Sidecar, orders: DataFrame) -> None
 
 
 def test_times_may_be_fields_of_structs(
-    fake: FakeSidecar, sidecar: Sidecar, orders: DataFrame
+    fake: MemorySidecar, sidecar: Sidecar, orders: DataFrame
 ) -> None:
     """`as_of` and `event_time` take paths, too."""
     join = sidecar.lookup_join(

@@ -6,7 +6,7 @@ import pytest
 from lookup_core.errors import InvalidRequest
 from lookup_core.protocol import frames
 from lookup_core.protocol.frames import TraceParent
-from spark_client.fake_sidecar import FakeSidecar
+from spark_client.fake_sidecar import MemorySidecar
 from spark_client.lookup_settings import JoinKeys, KeyColumn, LookupSettings, PassSettings
 from spark_client.lookup_task import (
     LookupFunctionTask,
@@ -45,7 +45,7 @@ def function_task(address: Address, dimension: str) -> LookupFunctionTask:
     return LookupFunctionTask(address, dimension, COLUMNS, LookupSettings(), PassSettings())
 
 
-def test_partition_is_enriched(address: Address, sidecar: FakeSidecar) -> None:
+def test_partition_is_enriched(address: Address, sidecar: MemorySidecar) -> None:
     """Batches in, batches of one schema out, over one channel that is closed at the end."""
     batches = [batch(), batch(1, 9), batch(), batch(3)]
 
@@ -99,7 +99,7 @@ def test_array_is_refused_as_a_key() -> None:
             list(function(iter([keys])))
 
 
-def test_early_end_closes_the_channel(address: Address, sidecar: FakeSidecar) -> None:
+def test_early_end_closes_the_channel(address: Address, sidecar: MemorySidecar) -> None:
     """If the consumer stops, joins and functions close their channels."""
     function = function_task(address, "customers")
     for outputs in (
@@ -207,7 +207,7 @@ def test_versions_are_picked_and_cast(address: Address) -> None:
     assert output.column("c_name").to_pylist() == ["Ann", "Ann II"]
 
 
-def test_task_refuses_what_the_driver_did_not_see(address: Address, sidecar: FakeSidecar) -> None:
+def test_task_refuses_what_the_driver_did_not_see(address: Address, sidecar: MemorySidecar) -> None:
     """With `schema=` only the task sees the dimension; it closes the channel that it refuses."""
     with pytest.raises(InvalidRequest, match=r"\(since\).*lookup_join\(as_of=…\)"):
         list(join_task(address, "history")(iter([TIMED])))
@@ -218,7 +218,7 @@ def test_task_refuses_what_the_driver_did_not_see(address: Address, sidecar: Fak
     assert frames.Close(1) in sidecar.memory.received
 
 
-def test_declared_types_are_checked(address: Address, sidecar: FakeSidecar) -> None:
+def test_declared_types_are_checked(address: Address, sidecar: MemorySidecar) -> None:
     """A type in `schema=` that loses values is refused at the opening, also with `as_of`."""
     wrong = pa.schema({"name": pa.int32()})
 

@@ -13,7 +13,7 @@ from lookup_core.operator.event_time_watermarks import MAX_WATERMARK_MS
 from lookup_core.protocol import frames
 from lookup_core.protocol.arrow_payload import decode_batch
 from spark_client.as_of import version_pick
-from spark_client.fake_sidecar import Behaviour, FakeDimension, FakeSidecar
+from spark_client.fake_sidecar import Behaviour, FakeDimension, MemorySidecar
 from spark_client.lookup_operator import IDLE_AFTER_S
 from spark_client.lookup_settings import (
     FailurePolicy,
@@ -39,7 +39,7 @@ FAILING = {"customers": FakeDimension(CUSTOMERS, ("id",), {(3,): ErrorCode.BACKE
 
 def test_distinct_keys_travel_once() -> None:
     """A batch sends each of its distinct keys once, without an event time if it has none."""
-    sidecar = FakeSidecar({"customers": replace(DIMENSIONS["customers"], waits=True)})
+    sidecar = MemorySidecar({"customers": replace(DIMENSIONS["customers"], waits=True)})
 
     Partition(sidecar).rows(batch(*[1, 2] * 500))
 
@@ -58,7 +58,7 @@ def test_distinct_keys_travel_once() -> None:
 )
 def test_joins_drop_records(how: JoinType, ids: list[int], columns: list[str]) -> None:
     """Records with a row, or those without, do not leave; only some joins add columns."""
-    partition = Partition(FakeSidecar(DIMENSIONS), lookups=(Lookup(columns=("name",), how=how),))
+    partition = Partition(MemorySidecar(DIMENSIONS), lookups=(Lookup(columns=("name",), how=how),))
 
     (output,) = partition.run([batch(1, 9, 4)])
 
@@ -68,7 +68,7 @@ def test_joins_drop_records(how: JoinType, ids: list[int], columns: list[str]) -
 
 def test_empty_output_is_not_yielded() -> None:
     """A batch of which no record leaves gives no output."""
-    partition = Partition(FakeSidecar(DIMENSIONS), lookups=(Lookup(how=JoinType.INNER),))
+    partition = Partition(MemorySidecar(DIMENSIONS), lookups=(Lookup(how=JoinType.INNER),))
 
     assert list(partition.run([batch(8, 9)])) == []
 
@@ -76,7 +76,7 @@ def test_empty_output_is_not_yielded() -> None:
 @pytest.mark.parametrize("mode", OutputMode)
 def test_capacity_bounds_records_in_flight(mode: OutputMode) -> None:
     """A long batch is sent in parts that fit into the capacity."""
-    sidecar = FakeSidecar(DIMENSIONS, Behaviour(part_size=1, seed=1))
+    sidecar = MemorySidecar(DIMENSIONS, Behaviour(part_size=1, seed=1))
 
     rows = Partition(sidecar, PassSettings(mode, capacity=4)).rows(*[batch(1, 2, 3, 4, 9)] * 5)
 
@@ -91,7 +91,7 @@ def test_capacity_bounds_records_in_flight(mode: OutputMode) -> None:
 )
 def test_timeouts_fail_the_task(keys: tuple[int, ...], count: str, shown: str) -> None:
     """The error has count, timeout, keys and remedy; the channel is cancelled and closed."""
-    sidecar = FakeSidecar(DIMENSIONS, Behaviour(is_silent=True))
+    sidecar = MemorySidecar(DIMENSIONS, Behaviour(is_silent=True))
     detail = (
         f'{count} of dimension "customers" had no answer within 0.02 s: {shown};'
         ' raise timeout=, or set on_timeout="null" or "default"'
@@ -108,7 +108,7 @@ def test_timeouts_fail_the_task(keys: tuple[int, ...], count: str, shown: str) -
 def test_errors_fail_the_task() -> None:
     """The error has the count, the code and its meaning, the key and the way out."""
     with pytest.raises(LookupFailed) as caught:
-        Partition(FakeSidecar(FAILING)).rows(batch(1, 3, 3))
+        Partition(MemorySidecar(FAILING)).rows(batch(1, 3, 3))
 
     assert caught.value.code is ErrorCode.BACKEND_UNAVAILABLE
     assert caught.value.detail == (
@@ -128,7 +128,7 @@ def failure_of(
     table = pa.table({**columns, "name": ["n"] * records.num_rows})
     failing = list(zip(*columns.values(), strict=True))[1:]
     dimension = FakeDimension(table, keys, dict.fromkeys(failing, ErrorCode.TYPE))
-    sidecar = FakeSidecar({"customers": dimension})
+    sidecar = MemorySidecar({"customers": dimension})
     lookup = Lookup(columns=("name",), keys=keys, settings=settings)
     with pytest.raises(LookupFailed) as caught:
         Partition(sidecar, lookups=(lookup,)).rows(records)
@@ -158,14 +158,14 @@ def test_error_shows_up_to_three_keys(columns: dict[str, list[object]], shown: s
     ("sidecar", "settings", "names", "outcome", "error"),
     [
         (
-            FakeSidecar(DIMENSIONS, Behaviour(is_silent=True)),
+            MemorySidecar(DIMENSIONS, Behaviour(is_silent=True)),
             LookupSettings(on_timeout=FailurePolicy.NULL),
             [None, None],
             "timeout",
             "timeout",
         ),
         (
-            FakeSidecar(FAILING),
+            MemorySidecar(FAILING),
             LookupSettings(on_error=FailurePolicy.NULL),
             ["Ann", None],
             "error",
@@ -175,7 +175,7 @@ def test_error_shows_up_to_three_keys(columns: dict[str, list[object]], shown: s
     ids=["timeout", "error"],
 )
 def test_failures_may_give_nulls(
-    sidecar: FakeSidecar,
+    sidecar: MemorySidecar,
     settings: LookupSettings,
     names: list[str | None],
     outcome: str,
@@ -205,7 +205,7 @@ BY_DEFAULT = LookupSettings(on_timeout=FailurePolicy.DEFAULT, on_error=FailurePo
 )
 def test_failures_may_give_the_default_row(how: JoinType, names: list[str | None]) -> None:
     """With `"default"` a failed lookup has a row; its status still has the failure."""
-    sidecar = FakeSidecar({"customers": replace(FAILING["customers"], default=DEFAULT)})
+    sidecar = MemorySidecar({"customers": replace(FAILING["customers"], default=DEFAULT)})
     lookup = Lookup(settings=BY_DEFAULT, status_column="_s", how=how)
 
     rows = Partition(sidecar, lookups=(lookup,)).rows(batch(1, 9, 3))
@@ -226,7 +226,7 @@ def test_default_row_is_that_of_the_failure() -> None:
     later = Lookup("tiers", ("x",), ("tier",))
 
     found = [
-        Partition(FakeSidecar(dimensions), lookups=(Lookup(settings=settings), later)).rows(
+        Partition(MemorySidecar(dimensions), lookups=(Lookup(settings=settings), later)).rows(
             batch(3)
         )[0]
         for settings in (BY_DEFAULT, null_on_error)
@@ -240,7 +240,7 @@ def test_default_row_is_that_of_the_failure() -> None:
 
 def test_timeout_may_give_the_default_row() -> None:
     """Each lookup of a record that times out gets its own default row, in any columns."""
-    silent = FakeSidecar(
+    silent = MemorySidecar(
         {"customers": replace(DIMENSIONS["customers"], default=DEFAULT)}, Behaviour(is_silent=True)
     )
     lookups = (
@@ -266,7 +266,7 @@ def test_key_of_a_failed_lookup_is_missing(
 ) -> None:
     """A later lookup whose key has a column of a lookup without a row is missing, not late."""
     pairs = FakeDimension(PAIRS, ("id", "tier"), default=default)
-    silent = FakeSidecar(DIMENSIONS | {"pairs": pairs}, Behaviour(is_silent=True))
+    silent = MemorySidecar(DIMENSIONS | {"pairs": pairs}, Behaviour(is_silent=True))
     lookups = (
         Lookup(settings=LookupSettings(on_timeout=FailurePolicy.NULL)),
         Lookup("pairs", ("x",), ("id", "tier"), status_column="_s"),
@@ -285,7 +285,7 @@ def test_known_keys_that_were_not_sent_are_shown() -> None:
         "customers": replace(DIMENSIONS["customers"], default=DEFAULT),
         "pairs": FakeDimension(PAIRS, ("id", "tier")),
     }
-    silent = FakeSidecar(dimensions, Behaviour(is_silent=True))
+    silent = MemorySidecar(dimensions, Behaviour(is_silent=True))
     lookups = (Lookup(settings=BY_DEFAULT), Lookup("pairs", ("x",), ("id", "tier")))
     keys = r"4 lookups .*\"pairs\" had no answer .*: keys \(1, 9\), \(2, 9\), \(3, 9\), …; raise"
 
@@ -297,7 +297,7 @@ def test_known_keys_that_were_not_sent_are_shown() -> None:
 
 def test_nulls_of_other_lookups_are_not_sent() -> None:
     """A later lookup sends its keys without a NULL, and only those."""
-    sidecar = FakeSidecar(DIMENSIONS | {"pairs": FakeDimension(PAIRS, ("id", "tier"))})
+    sidecar = MemorySidecar(DIMENSIONS | {"pairs": FakeDimension(PAIRS, ("id", "tier"))})
     lookups = (Lookup(), Lookup("pairs", ("x",), ("id", "tier")), Lookup(keys=("x",), prefix="n_"))
 
     rows = Partition(sidecar, lookups=lookups).rows(batch(2, None, 3, 1, 9))
@@ -318,7 +318,7 @@ ALL_CITIES = FakeDimension(CITIES, ("id",), {(5,): ErrorCode.TYPE}, has_all_rows
 def test_excessive_products_name_the_key() -> None:
     """Lookups that expand to billions of rows for one record fail; `show_keys` hides its keys."""
     many = pa.table({"id": [3] * 50, "n": range(50)})
-    sidecar = FakeSidecar({"customers": FakeDimension(many, ("id",), has_all_rows=True)})
+    sidecar = MemorySidecar({"customers": FakeDimension(many, ("id",), has_all_rows=True)})
     settings = (LookupSettings(show_keys=False), *[LookupSettings()] * 5)
     lookups = tuple(
         Lookup(columns=("n",), settings=each, prefix=f"{at}_", how=JoinType.INNER, expands=True)
@@ -343,7 +343,7 @@ def test_default_lists_expand(
     default: dict[str, list[Any]], added: list[tuple[str | None, int | None]]
 ) -> None:
     """A column without a default value is NULL in each row; empty lists are no row."""
-    sidecar = FakeSidecar({"customers": replace(ALL_CITIES, default=default)})
+    sidecar = MemorySidecar({"customers": replace(ALL_CITIES, default=default)})
     lookup = Lookup(settings=BY_DEFAULT, expands=True)
 
     rows = Partition(sidecar, lookups=(lookup,)).rows(batch(5, 1))
@@ -354,7 +354,7 @@ def test_default_lists_expand(
 
 def test_uneven_default_lists_are_refused() -> None:
     """Lists of different lengths make no rows; the error names the column and the remedy."""
-    sidecar = FakeSidecar(
+    sidecar = MemorySidecar(
         {"customers": replace(ALL_CITIES, default={"name": ["x"], "tier": [1, 2]})}
     )
 
@@ -364,7 +364,7 @@ def test_uneven_default_lists_are_refused() -> None:
 
 def test_watermarks_reach_the_sidecar() -> None:
     """One watermark for each batch, behind its lookups, and the maximal one at the end."""
-    sidecar = FakeSidecar(DIMENSIONS)
+    sidecar = MemorySidecar(DIMENSIONS)
     settings = PassSettings(pooled_rows=1, event_time=1, watermark_delay_ms=10)
 
     Partition(sidecar, settings).rows(batch(1, 2), batch(*range(9)))
@@ -379,7 +379,7 @@ def test_watermarks_reach_the_sidecar() -> None:
 @pytest.mark.parametrize("capacity", [1, 2, 3, 100])
 def test_watermarks_never_overtake_lookups(capacity: int) -> None:
     """With any capacity a watermark is sent behind the records before it."""
-    sidecar = FakeSidecar(DIMENSIONS)
+    sidecar = MemorySidecar(DIMENSIONS)
     settings = PassSettings(capacity=capacity, event_time=1, watermark_interval_ms=2)
 
     # Each row is its own event time.
@@ -401,7 +401,7 @@ def test_lookups_carry_the_latest_event_time(
     sent: list[int | None],
 ) -> None:
     """Each lookup has the latest time of its records, if the dimension waits; none for NULLs."""
-    sidecar = FakeSidecar({"customers": replace(DIMENSIONS["customers"], waits=waits)})
+    sidecar = MemorySidecar({"customers": replace(DIMENSIONS["customers"], waits=waits)})
     times = pa.array([5, 9, 7, None, None, None], pa.int64())
     settings = PassSettings(capacity=2, event_time=1)
 
@@ -412,7 +412,7 @@ def test_lookups_carry_the_latest_event_time(
 
 def test_long_wait_for_input_is_idleness() -> None:
     """A channel without input for some time is idle, also while it has unanswered lookups."""
-    sidecar, bell = FakeSidecar(DIMENSIONS, Behaviour(is_silent=True)), SteppedBell()
+    sidecar, bell = MemorySidecar(DIMENSIONS, Behaviour(is_silent=True)), SteppedBell()
     lookup = Lookup(settings=LookupSettings(on_timeout=FailurePolicy.NULL))
     settings = PassSettings(timeout_s=3 * IDLE_AFTER_S)
     partition = Partition(sidecar, settings, (lookup,), bell=bell, clock=bell.clock)
@@ -430,7 +430,7 @@ def test_long_wait_for_input_is_idleness() -> None:
 def test_large_answers_leave_in_pieces() -> None:
     """Output batches are bounded in bytes, so one large row is not copied beyond `max_bytes`."""
     table = pa.table({"id": pa.array([1], pa.int64()), "name": ["x" * 1000]})
-    sidecar = FakeSidecar({"customers": FakeDimension(table, ("id",))})
+    sidecar = MemorySidecar({"customers": FakeDimension(table, ("id",))})
     partition = Partition(
         sidecar, PassSettings(max_bytes=10_000), lookups=(Lookup(columns=("name",)),)
     )
@@ -443,7 +443,7 @@ def test_large_answers_leave_in_pieces() -> None:
 
 def test_crashes_do_not_change_the_output() -> None:
     """A sidecar that crashes before each batch loses and repeats no record."""
-    sidecar = FakeSidecar(DIMENSIONS)
+    sidecar = MemorySidecar(DIMENSIONS)
     operator = Partition(sidecar).operator(batch(1).schema)
 
     def crashing() -> Iterator[pa.RecordBatch | None]:
@@ -482,7 +482,7 @@ NAMES = [name for _, _, name in TIMED]
 
 
 def timed(
-    sidecar: FakeSidecar,
+    sidecar: MemorySidecar,
     settings: PassSettings | None = None,
     **options: Any,  # noqa: ANN401
 ) -> list[Any]:
@@ -501,7 +501,7 @@ def test_records_get_the_version_of_their_time(
     mode: OutputMode, capacity: int, part_size: int | None
 ) -> None:
     """Before, between and after versions, without a time or a row, with any parts."""
-    sidecar = FakeSidecar({"history": VERSIONED}, Behaviour(part_size=part_size, seed=1))
+    sidecar = MemorySidecar({"history": VERSIONED}, Behaviour(part_size=part_size, seed=1))
 
     rows = timed(sidecar, PassSettings(mode, capacity))
 
@@ -512,7 +512,7 @@ def test_records_get_the_version_of_their_time(
 
 def test_records_without_a_version_are_missing() -> None:
     """An inner join drops them; their status is `missing`."""
-    sidecar = FakeSidecar({"history": VERSIONED})
+    sidecar = MemorySidecar({"history": VERSIONED})
 
     inner = timed(sidecar, how=JoinType.INNER)
     left = timed(sidecar, status_column="_s")
@@ -523,7 +523,7 @@ def test_records_without_a_version_are_missing() -> None:
 
 def test_versioned_keys_travel_once() -> None:
     """Records of one key at different times are one key, with the latest of the times."""
-    sidecar = FakeSidecar({"history": replace(VERSIONED, waits=True)})
+    sidecar = MemorySidecar({"history": replace(VERSIONED, waits=True)})
 
     timed(sidecar)
 

@@ -17,7 +17,7 @@ from lookup_core.cache.cached_answers import CachedAnswers
 from lookup_core.operator.event_time_watermarks import EventTimeWatermarks
 from lookup_core.protocol.backlog import ChannelAnswer
 from lookup_core.protocol.sent_lookups import QuestionId, SentKeys
-from spark_client.fake_sidecar import Behaviour, FakeDimension, FakeSidecar
+from spark_client.fake_sidecar import Behaviour, FakeDimension, MemorySidecar
 from spark_client.lookup_operator import LookupOperator, LookupPlan
 from spark_client.lookup_settings import (
     FailurePolicy,
@@ -309,7 +309,7 @@ def test_expanded_output_equals_a_plain_join(
         for number, how in enumerate(joins)
     )
     partition = Partition(
-        FakeSidecar(dimensions, Behaviour(part_size=part_size)),
+        MemorySidecar(dimensions, Behaviour(part_size=part_size)),
         PassSettings(max_bytes=max_bytes, capacity=7),
         lookups,
     )
@@ -366,7 +366,7 @@ def test_output_equals_a_plain_join(
         }
     )
     partition = Partition(
-        FakeSidecar({"d": FakeDimension(table, ("text", "number"))}, behaviour),
+        MemorySidecar({"d": FakeDimension(table, ("text", "number"))}, behaviour),
         PassSettings(mode, capacity),
         (Lookup("d", ("value",), ("text", "number")),),
     )

@@ -14,9 +14,9 @@ from pyspark.sql import functions as F  # noqa: N812 -- its usual name
 
 from spark_client import Sidecar
 from spark_client.call_options import How
-from spark_client.fake_sidecar import FakeDimension, FakeSidecar
+from spark_client.fake_server import MemoryServer
+from spark_client.fake_sidecar import FakeDimension, MemorySidecar
 from tests.spark_client.builders import ALL_DIMENSIONS
-from tests.spark_client.fake_server import FakeServer
 
 pytestmark = pytest.mark.full
 
@@ -54,7 +54,7 @@ def sidecar(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sidecar]:
         **{f"by {name}": keyed(*key) for name, key in KEYS.items()},
     }
     path = tmp_path_factory.mktemp("sidecar") / "s.sock"
-    with FakeServer(FakeSidecar(dimensions)).at(path) as url:
+    with MemoryServer(MemorySidecar(dimensions)).at(path) as url:
         yield Sidecar(url, connect_timeout=20.0)
 
 

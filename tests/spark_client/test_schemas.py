@@ -9,7 +9,7 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from lookup_core.errors import ErrorCode, InvalidRequest, SidecarUnreachable
 from lookup_core.protocol import frames
-from spark_client.fake_sidecar import FakeSidecar
+from spark_client.fake_sidecar import MemorySidecar
 from spark_client.schemas import (
     ANY_KEY,
     STATUS,
@@ -220,7 +220,7 @@ def test_other_types_may_not_be_declared(
 SINCE = pa.timestamp("us")
 
 
-def test_driver_reads_columns_and_key(sidecar: FakeSidecar, address: Address) -> None:
+def test_driver_reads_columns_and_key(sidecar: MemorySidecar, address: Address) -> None:
     """All columns or the named ones, and the key's names; the channels are closed."""
     everything = described_columns(address, "customers", columns=None, key=KEY)
     tier = described_columns(address, "customers", columns=["tier"], key=ANY_KEY)

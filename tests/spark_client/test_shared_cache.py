@@ -21,7 +21,7 @@ from lookup_core.lookup_options import LookupOptions
 from lookup_core.protocol import frames
 from lookup_core.settings import CacheSettings
 from service.resources.shared_memory import SharedMemory
-from spark_client.fake_sidecar import Behaviour, FakeSidecar
+from spark_client.fake_sidecar import Behaviour, MemorySidecar
 from spark_client.transport.connection import Connection
 from spark_client.transport.shared_cache import SharedCache
 from tests.hand_clock import HandClock
@@ -247,9 +247,9 @@ class SharedDimension:
         keys, every = canonical_keys(self.keys), np.ones(1, np.bool_)
         self.cache.fill(keys, every, rows=self.rows, read_at=100.0, now=100.0)
 
-    def connection(self, folder: str) -> tuple[FakeSidecar, Connection]:
+    def connection(self, folder: str) -> tuple[MemorySidecar, Connection]:
         """A sidecar that offers the cache by this name of its folder, and a connection to it."""
-        fake = FakeSidecar(DIMENSIONS, Behaviour(cache=folder))
+        fake = MemorySidecar(DIMENSIONS, Behaviour(cache=folder))
         url = f"unix://{self.memory.folder.parent.parent}/s.sock"
         return fake, Connection(fake.connect, url=url, timing=replace(NO_PAUSE, clock=self.clock))
 

@@ -15,7 +15,8 @@ from pyspark.sql.types import StructType
 from lookup_core.answer import Answer
 from lookup_core.errors import ErrorCode, InvalidRequest, SidecarUnreachable
 from spark_client import Sidecar
-from spark_client.fake_sidecar import FakeDimension, FakeSidecar
+from spark_client.fake_server import MemoryServer
+from spark_client.fake_sidecar import FakeDimension, MemorySidecar
 from spark_client.lookup_settings import LookupSettings, PassSettings
 from spark_client.lookup_task import LookupFunctionTask
 from spark_client.pandas_function import pandas_function
@@ -23,7 +24,6 @@ from spark_client.schemas import arrow_columns
 from spark_client.sql_functions import Dimensions
 from spark_client.transport.connections import Address
 from tests.spark_client.builders import ALL_DIMENSIONS, CUSTOMERS
-from tests.spark_client.fake_server import FakeServer
 
 pytestmark = pytest.mark.full
 
@@ -54,17 +54,17 @@ def counted() -> CountedDimension:
 
 
 @pytest.fixture
-def fake(counted: CountedDimension) -> FakeSidecar:
+def fake(counted: CountedDimension) -> MemorySidecar:
     """A sidecar with dimensions that can be functions and some that cannot."""
     unfit = FakeDimension(UNFIT, ("id",))
     odd = FakeDimension(CUSTOMERS, ("id",))
-    return FakeSidecar({**ALL_DIMENSIONS, "counted": counted, "unfit": unfit, "A.b-c": odd})
+    return MemorySidecar({**ALL_DIMENSIONS, "counted": counted, "unfit": unfit, "A.b-c": odd})
 
 
 @pytest.fixture
-def sidecar(fake: FakeSidecar, tmp_path: Path) -> Iterator[Sidecar]:
+def sidecar(fake: MemorySidecar, tmp_path: Path) -> Iterator[Sidecar]:
     """Its address, for driver and workers."""
-    with FakeServer(fake).at(tmp_path / "s.sock") as url:
+    with MemoryServer(fake).at(tmp_path / "s.sock") as url:
         yield Sidecar(url, connect_timeout=20.0)
 
 
@@ -186,10 +186,10 @@ def test_named_dimensions_must_fit(
 
 def test_sidecar_without_functions_is_refused(session: SparkSession, tmp_path: Path) -> None:
     """If no dimension can be a function, the first reason is raised."""
-    fake = FakeSidecar({"history": ALL_DIMENSIONS["history"]})
+    fake = MemorySidecar({"history": ALL_DIMENSIONS["history"]})
 
     with (
-        FakeServer(fake).at(tmp_path / "s.sock") as url,
+        MemoryServer(fake).at(tmp_path / "s.sock") as url,
         pytest.raises(InvalidRequest, match="'history' has versions"),
     ):
         Sidecar(url).register(session)

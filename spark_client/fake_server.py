@@ -18,13 +18,13 @@ from websockets.typing import Subprotocol
 
 from lookup_core.errors import SidelookError
 from lookup_core.protocol.frames import SUBPROTOCOL
-from spark_client.fake_sidecar import FakeSidecar
+from spark_client.fake_sidecar import MemorySidecar
 
 
-class FakeServer:
-    """Serves a `FakeSidecar` and its names; refuses requests with `status` if it is set."""
+class MemoryServer:
+    """Serves a `MemorySidecar` and its names; refuses requests with `status` if it is set."""
 
-    def __init__(self, sidecar: FakeSidecar) -> None:
+    def __init__(self, sidecar: MemorySidecar) -> None:
         self.sidecar = sidecar
         self.status: HTTPStatus | None = None
         self.requests: list[Request] = []
