@@ -1,4 +1,4 @@
-"""Frames of the streaming protocol `sidelook.v1`, which docs/wire_protocol.md specifies.
+"""Frames of the streaming protocol `sidelook.v1`, which docs/reference/wire-protocol.md specifies.
 
 `frame_codec` encodes them, `arrow_payload` their payloads. A *record* on the wire is one row of a
 LOOKUP's payload, that is one distinct key.

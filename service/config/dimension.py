@@ -143,7 +143,7 @@ class DimensionConfig(Section):
     types: dict[OfferedColumn, TypeText] | None = Field(
         default=None,
         examples=[{"attrs": "struct<a int, b string>", "price": "decimal(18,4)"}],
-        description="types of columns in Spark's notation; default: see docs/types.md",
+        description="types of columns in Spark's notation; default: see docs/reference/types.md",
     )
     match: Match | None = Field(
         default=None,

@@ -1,4 +1,4 @@
-"""docs/wire_protocol.md agrees with the codec, the service and the error codes."""
+"""docs/reference/wire-protocol.md agrees with the codec, the service and the error codes."""
 
 import re
 import struct
@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from lookup_core.answer import Outcome
 from lookup_core.errors import ErrorCode, unknown_dimension
 from lookup_core.protocol import frames
 from lookup_core.protocol.arrow_payload import ROWLESS, decode_batch, result_schema
@@ -14,13 +15,13 @@ from lookup_core.protocol.frame_codec import decode_frame, encode_frame
 from lookup_core.protocol.frames import Frame, FrameKind
 from tests.service.stream.streaming import streaming
 
-DOCUMENT = (Path(__file__).parents[2] / "docs" / "wire_protocol.md").read_text()
+DOCUMENT = (Path(__file__).parents[2] / "docs" / "reference" / "wire-protocol.md").read_text()
 BLOCK = re.compile(r"^```wire\n(client|service): ([A-Z]+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 IN_REFUSALS = {
     *(ErrorCode.BAD_REQUEST, ErrorCode.KEY_TYPE),
     *(ErrorCode.UNKNOWN_COLUMN, ErrorCode.UNKNOWN_DIMENSION),
 }
-# Codes of neither RESULT nor ERROR: a new code is in the tables of the document, or named here.
+# Codes of neither RESULT nor ERROR: a new code is in the lists of the document, or named here.
 ELSEWHERE = {
     *(ErrorCode.KEY_TOO_LARGE, ErrorCode.SIDECAR_UNREACHABLE),  # found by the client, never sent
     *(ErrorCode.BAD_JSON, ErrorCode.BAD_ARROW, ErrorCode.TOO_MANY_KEYS, ErrorCode.DRAINING),  # HTTP
@@ -128,24 +129,51 @@ async def test_service_answers_as_written() -> None:
     assert found == [block.name for block in blocks if block.sender == "service"]
 
 
-def rows_of_keys() -> list[tuple[set[str], str]]:
-    """The codes of each row of the table of keys, and whether a retry may help."""
-    _, _, table = DOCUMENT.partition("| code of a key |")
-    rows = [row.split("|")[1:3] for row in table.partition("\n\n")[0].splitlines()[2:]]
-    return [(set(re.findall("`([a-z_]+)`", codes)), retryable.strip()) for codes, retryable in rows]
+def codes_of_keys(sort: str) -> set[str]:
+    """The codes of keys of this sort in the document, each named once."""
+    (found,) = re.findall(rf"^\* {sort}: (.*?`)$", DOCUMENT, re.MULTILINE | re.DOTALL)
+    return named_once(found)
+
+
+def named_once(text: str) -> set[str]:
+    """The codes in a text, which names each once."""
+    codes = re.findall("`([a-z_]+)`", text)
+    assert len(set(codes)) == len(codes)
+    return set(codes)
 
 
 def test_document_names_every_code() -> None:
-    """The table has exactly the codes of keys; a refusal may have one of the others."""
-    named = [code for codes, _ in rows_of_keys() for code in codes]
-    (refusals,) = re.findall(r"a word as above, or (.*?);", DOCUMENT)
+    """The document has exactly the codes of keys; a refusal may have one of the others."""
+    (refusals,) = re.findall(r"a code of a key, or (.*?)\.", DOCUMENT, re.DOTALL)
 
-    assert sorted(named) == sorted(set(ErrorCode) - IN_REFUSALS - ELSEWHERE)
-    assert set(re.findall("`([a-z_]+)`", refusals)) == IN_REFUSALS
+    named = codes_of_keys("retriable") | codes_of_keys("not retriable")
+    assert named == set(ErrorCode) - IN_REFUSALS - ELSEWHERE
+    assert named_once(refusals) == IN_REFUSALS
 
 
 def test_document_states_retriable_codes() -> None:
-    """The table states for each code whether a retry may help."""
-    found = {ErrorCode(code): answer for codes, answer in rows_of_keys() for code in codes}
+    """The document states for each code whether a retry may help."""
+    assert all(ErrorCode(code).is_retryable for code in codes_of_keys("retriable"))
+    assert not any(ErrorCode(code).is_retryable for code in codes_of_keys("not retriable"))
 
-    assert found == {code: "yes" if code.is_retryable else "no" for code in found}
+
+def test_document_numbers_kinds() -> None:
+    """Each kind of frame has a section with its number."""
+    kinds = re.findall(r"^### (\d+) ([A-Z]+)$", DOCUMENT, re.MULTILINE)
+
+    assert kinds == [(str(int(kind)), kind.name) for kind in FrameKind]
+
+
+def test_document_numbers_outcomes() -> None:
+    """The lists of outcomes with and without a row have each outcome with its number."""
+    _, _, lists = DOCUMENT.partition("Outcomes with the flag *rows*:")
+    with_row, _, without = lists.partition("Outcomes without it:")
+
+    assert outcomes_in(with_row) == {each.label: each for each in Outcome if each.has_row}
+    assert outcomes_in(without) == {each.label: each for each in Outcome if not each.has_row}
+
+
+def outcomes_in(text: str) -> dict[str, int]:
+    """The outcomes of list items such as "* 0 `hit`: …"."""
+    items = re.findall(r"^\* (\d) `([a-z]+)`: ", text, re.MULTILINE)
+    return {name: int(number) for number, name in items}

@@ -1,4 +1,4 @@
-"""A client of `sidelook.v1` written from docs/wire_protocol.md alone, as one elsewhere would be.
+"""A client of `sidelook.v1` written from docs/reference/wire-protocol.md alone.
 
 Imports nothing of ours, so that nothing of ours can be wrong on both sides. It reads and writes
 whole messages, does not reconnect, and stays within its credit.

@@ -1,4 +1,4 @@
-"""A table with a column of each type of `docs/types.md`, and psycopg's answers for its cells."""
+"""A table with a column of each type of `docs/reference/types.md`, and its cells by psycopg."""
 
 import base64
 import datetime as dt

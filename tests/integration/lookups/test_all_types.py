@@ -23,7 +23,7 @@ from tests.integration.lookups.tables import PATIENCE_S, described
 from tools.processes.postgres_server import Database
 
 ROWS = 1_500
-PAGE = Path("docs/types.md").read_text()
+PAGE = Path("docs/reference/types.md").read_text()
 
 
 def things(database: Database, **changed: Any) -> PostgresSettings:  # noqa: ANN401  any setting

@@ -1,7 +1,7 @@
 """Model of client channels against server channels, with frames in flight between them.
 
 Channels share one credit pool. Connections are lost, lookups abandoned and answered in parts. The
-frames that a client may send in each state are those of docs/wire_protocol.md.
+frames that a client may send in each state are those of docs/reference/wire-protocol.md.
 """
 
 from collections import deque

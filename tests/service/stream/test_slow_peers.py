@@ -37,7 +37,7 @@ def limited(answer_bytes: int, timeouts: Timeouts | None = None) -> Setting:
 
 
 def test_default_timeouts_are_documented() -> None:
-    """The timeouts of a connection are those of docs/wire_protocol.md."""
+    """The timeouts of a connection are those of docs/reference/wire-protocol.md."""
     assert Timeouts() == Timeouts(
         hello_s=10.0, describe_s=2.0, send_s=30.0, close_s=2.0, heartbeat_s=15.0
     )
