@@ -67,8 +67,8 @@ def test_alert_has_positive_and_negative_cases(name: str) -> None:
 
 def test_cases_and_runbooks_match_the_alerts() -> None:
     """Every alert has a file of cases, a runbook, and a line in the index; nothing else has."""
-    pages = {page.stem for page in RUNBOOKS.glob("*.md")} - {"README"}
-    index = (RUNBOOKS / "README.md").read_text()
+    pages = {page.stem for page in RUNBOOKS.glob("*.md")} - {"index"}
+    index = (RUNBOOKS / "index.md").read_text()
 
     assert [file.stem for file in CASE_FILES] == alert_names()
     assert sorted(pages) == alert_names()
