@@ -15,7 +15,8 @@ CLIENT = (ROOT / "docs" / "client.md").read_text()
 CONSISTENCY = (ROOT / "docs" / "explanation" / "consistency.md").read_text()
 PROMISES = re.findall(r"^\* .+(?:\n .+)*", CONSISTENCY, re.MULTILINE)
 NAMED = r"`([\w/]+\.py)::(test_\w+)`"
-_, _, THREATS = (ROOT / "SECURITY.md").read_text().partition("\n## Threats")
+_SECURITY = (ROOT / "SECURITY.md").read_text()
+THREATS = _SECURITY.partition("\n## Threats\n")[2].partition("\n## ")[0]
 
 
 @pytest.mark.parametrize(
@@ -62,12 +63,14 @@ def test_promises_name_many_tests() -> None:
 
 
 def test_each_threat_has_its_tests() -> None:
-    """Each line of the table of threats in SECURITY.md ends with tests that exist."""
-    lines = [line for line in THREATS.splitlines() if line.startswith("| ")][2:]
-    ends = [line.strip("| ").split(" | ")[-1] for line in lines]
-    named = [re.findall(r"`(tests/[\w/]+\.py)::(test_\w+)`", end) for end in ends]
+    """Each threat in SECURITY.md has a defence, and a list of tests that exist."""
+    threats = re.split(r"^\* ", THREATS, flags=re.MULTILINE)[1:]
+    ends = [re.findall(r"^  \* (.*)$", threat, re.MULTILINE) for threat in threats]
+    named = [re.findall(r"`(tests/[\w/]+\.py)::(test_\w+)`", "\n".join(end)) for end in ends]
 
     assert len(named) >= 20
+    assert all(re.match(r"\*\*.+\.\*\* \S", threat) for threat in threats)
+    assert [len(tests) for tests in named] == [len(end) for end in ends]
     assert all(named)
     assert [test for tests in named for test in tests if not exists(*test)] == []
 
