@@ -33,6 +33,24 @@ def test_blocks_of_page_run(page: Path) -> None:
     assert run_in_namespaces(page)
 
 
+@pytest.mark.full
+@pytest.mark.parametrize(
+    ("command", "output", "is_right"),
+    [
+        ("printf 'one\\ntwo 2\\n'", "one\ntwo …\n", True),
+        ("seq 4", "1\n…\n4\n", True),
+        ("printf 'one\\ntwo\\n'", "one\n", False),
+        ("echo one; false", "one\n", False),
+    ],
+)
+def test_output_is_compared(tmp_path: Path, command: str, output: str, *, is_right: bool) -> None:
+    """A page fails if a command fails, or if its output differs beyond `…`."""
+    page = tmp_path / "page.md"
+    page.write_text(f'```sh\n{command}\n```\n\n```text title="Output"\n{output}```\n')
+
+    assert run_in_namespaces(page) == is_right
+
+
 @pytest.mark.parametrize("block", BLOCKS, ids=lambda block: block.place)
 def test_block_has_a_known_language_and_parses(block: Block) -> None:
     """A block names its language; YAML, JSON and Python parse, also where they are not run."""

@@ -1,5 +1,6 @@
 """Code blocks of a page in Markdown, and what the page says about each of them."""
 
+import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,7 +27,7 @@ class Block:
     @property
     def place(self) -> str:
         """Page and line, as an editor understands them."""
-        return f"{self.page.relative_to(ROOT)}:{self.line}"
+        return f"{os.path.relpath(self.page, ROOT)}:{self.line}"
 
     @property
     def is_file(self) -> bool:
