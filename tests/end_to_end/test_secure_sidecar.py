@@ -2,9 +2,7 @@
 
 import dataclasses
 import json
-import os
 import re
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,14 +14,11 @@ from lookup_core.errors import InvalidRequest, SidecarUnreachable
 from spark_client import Sidecar
 from tests.end_to_end.sidecars import SecureSidecar, ended, secure_sidecar
 from tests.service.tls.certificates import authority, yesterday
-from tools.processes.sidecar_process import ROOT, clean_environ, free_port
 from tools.processes.until import until
 
 PATIENCE_S = 30.0
 HASTE_S = 0.5  # the first timeout, doubled after each attempt
 NOT_HEARD = ("timed out", "did not answer in time", "no answer yet")
-PAGE = ROOT / "docs" / "tls.md"
-TYPED_TIMEOUT_S = 180.0
 EXPIRY = "sidelook_tls_certificate_expiry_seconds"
 TAKEN, REFUSED = (
     f'sidelook_tls_certificate_renewals_total{{result="{result}"}}'
@@ -196,43 +191,6 @@ def test_swapped_volume_is_served(secure: SecureSidecar) -> None:
 
     until(lambda: metric(secure, TAKEN) > first)
     assert callable(handle(secure).lookup_udf("customers"))
-
-
-def typed(language: str, ports: dict[str, str]) -> list[str]:
-    """The code blocks of the page, with other ports."""
-    blocks = re.findall(rf"^```{language}\n(.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL)
-    for old, new in ports.items():
-        blocks = [block.replace(old, new) for block in blocks]
-    return blocks
-
-
-@pytest.mark.full
-def test_page_can_be_typed_in(tmp_path: Path) -> None:
-    """Each command of the page succeeds, from the authority to a job with certificates."""
-    (tmp_path / "examples").symlink_to(ROOT / "examples")
-    ports = {"8815": str(free_port()), "8816": str(free_port())}
-    job, handle_with_certificate = typed("python", ports)
-    lines = job.splitlines()
-    (tmp_path / "job.py").write_text(
-        "\n".join([*lines[:-1], handle_with_certificate, lines[-1]]) + "\n"
-    )
-    script = "".join(["set -em\ntrap 'kill %1' EXIT\n", *typed("sh", ports)])
-    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
-    environ = {"PATH": path, "PYTHONPATH": str(ROOT), "PYSPARK_PYTHON": sys.executable}
-
-    with (tmp_path / "errors").open("wb") as errors:
-        typed_in = subprocess.run(
-            ["/bin/bash", "-c", f"{script}python ../../job.py\n"],
-            cwd=tmp_path,
-            env={**clean_environ(), **environ},
-            stdout=subprocess.PIPE,
-            stderr=errors,
-            timeout=TYPED_TIMEOUT_S,
-            check=False,
-        )
-
-    assert typed_in.returncode == 0, (tmp_path / "errors").read_text()
-    assert typed_in.stdout.decode().count("John F Kennedy Intl") == 4
 
 
 def answered(secure: SecureSidecar, *options: str) -> tuple[int, str, str]:

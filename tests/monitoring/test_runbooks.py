@@ -9,15 +9,12 @@ import pytest
 from typer.main import get_command_name
 
 from service.commands.application import application
-from service.observability import metrics
-from service.observability.metrics import Metric
 from tests.integration.notifications.trigger_messages import make_triggers
 from tests.monitoring.expressions import promtool_accepts, unknown_names
 from tools.k8s.manifests import ROOT
 from tools.processes.postgres_server import Database, running_postgres
 
 FOLDER = ROOT / "docs" / "runbooks"
-OPERATIONS = ROOT / "docs" / "operations.md"
 RUNBOOKS = sorted(FOLDER.glob("Sidelook*.md"))
 PAGES = sorted([*FOLDER.glob("*.md"), *(ROOT / "docs" / "how-to").glob("*.md")])
 SESSIONS = ("listen", "load")  # `application_name` is `sidelook listen`
@@ -128,11 +125,3 @@ def test_links_have_targets(page: Path) -> None:
 
         assert file.exists(), target
         assert not heading or file.suffix != ".md" or heading in slugs(file), target
-
-
-def test_operations_page_lists_every_metric() -> None:
-    """The tables of the page have exactly the metrics of the service."""
-    rows = [line for line in OPERATIONS.read_text().splitlines() if "? | `" in line]
-    listed = {f"sidelook_{name}" for row in rows for name in re.findall(r"`([a-z_]+)`", row)}
-
-    assert listed == {each.name for each in vars(metrics).values() if isinstance(each, Metric)}

@@ -115,7 +115,8 @@ _DAY_S = 86_400.0
 WARNING_S = 7 * _DAY_S  # as the alert SidelookCertificateExpiring
 ERROR_S = _DAY_S
 _REMEDY = (
-    "renew it, and replace cert_file and key_file; no restart is needed (docs/tls.md, Rotation)"
+    "renew it, and replace cert_file and key_file; no restart is needed "
+    "(docs/how-to/tls-and-tokens.md, Rotation)"
 )
 
 
