@@ -12,6 +12,8 @@ from grafana_foundation_sdk.builders import dashboard as boards
 from grafana_foundation_sdk.cog.encoder import JSONEncoder
 from grafana_foundation_sdk.models.common import (
     BigValueGraphMode,
+    LegendDisplayMode,
+    LegendPlacement,
     StackingMode,
     TooltipDisplayMode,
 )
@@ -108,6 +110,9 @@ def _figure(panel: Panel) -> stat.Panel:
 def _lines(panel: Panel) -> timeseries.Panel:
     drawn = timeseries.Panel().height(_HEIGHT).min(0).line_width(1)
     drawn = drawn.tooltip(common.VizTooltipOptions().mode(TooltipDisplayMode.MULTI))
+    legend = common.VizLegendOptions().show_legend(show_legend=True)
+    legend = legend.display_mode(LegendDisplayMode.LIST).placement(LegendPlacement.BOTTOM)
+    drawn = drawn.legend(legend)
     if panel.look is not Look.STACK:
         return drawn
     return drawn.fill_opacity(30).stacking(common.StackingConfig().mode(StackingMode.NORMAL))
