@@ -4,7 +4,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
-from xml.etree import ElementTree
+from xml.etree import ElementTree as ET
 
 import matplotlib as mpl
 import pytest
@@ -22,12 +22,12 @@ FONTS = Path(mpl.get_data_path()) / "fonts" / "ttf"
 DRAWINGS = drawings()
 
 
-def parsed(name: str) -> ElementTree.Element:
+def parsed(name: str) -> ET.Element:
     """The root of a drawing."""
-    return ElementTree.fromstring(DRAWINGS[name])  # noqa: S314  the project's own file
+    return ET.fromstring(DRAWINGS[name])  # noqa: S314  the project's own file
 
 
-def extent(text: ElementTree.Element) -> tuple[float, float]:
+def extent(text: ET.Element) -> tuple[float, float]:
     """Left and right end of a text in DejaVu Sans, which is wider than most system fonts."""
     name = "DejaVuSans-Bold.ttf" if text.get("font-weight") == "bold" else "DejaVuSans.ttf"
     font = ImageFont.truetype(str(FONTS / name), float(text.attrib["font-size"]))

@@ -10,13 +10,20 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from tests.end_to_end.prometheus_process import PrometheusProcess
 from tests.end_to_end.sidecars import configured, ended, parquet, postgres, running_load, url_of
 from tests.integration.notifications.trigger_messages import CHANNEL, make_triggers
 from tests.monitoring.expressions import dashboard_expressions
-from tests.monitoring.rule_file import alerts, plain_rules, promtool, records, rules
+from tests.monitoring.rule_file import (
+    alerts,
+    plain_rules,
+    prometheus_program,
+    promtool,
+    records,
+    rules,
+)
 from tests.service.tls.certificates import authority
 from tools.processes.postgres_server import PostgresServer, running_postgres
+from tools.processes.prometheus_process import PrometheusProcess
 from tools.processes.sidecar_process import ROOT, SidecarProcess, free_port
 from tools.processes.until import until
 
@@ -43,7 +50,8 @@ def watched(module_folder: Path) -> Iterator[Watched]:
     with running_postgres() as server:
         sidecar = sidecar_of(module_folder, server)
         targets = {sidecar.health_port: LABELS}
-        prometheus = PrometheusProcess(module_folder, targets, in_seconds(plain_rules()))
+        program, brief = prometheus_program("prometheus"), in_seconds(plain_rules())
+        prometheus = PrometheusProcess(program, module_folder, targets, brief)
         load = ("tests.end_to_end.busy_streams", url_of(sidecar), *DIMENSIONS)
         with sidecar.running(), running_load(*load), prometheus.running():
             yield Watched(sidecar, prometheus, server)

@@ -4,35 +4,44 @@ import http.client
 import json
 import subprocess
 import urllib.parse
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tests.monitoring.rule_file import PLAIN_NAME, prometheus_program
 from tools.processes.sidecar_process import free_port
 from tools.processes.until import until
 
 INTERVAL = "1s"
+_RULE_FILE = "rules.yml"
 REQUEST_TIMEOUT_S = 10.0
 START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 30.0
 
 
 @dataclass(frozen=True, slots=True)
+class Series:
+    """One series of a result, with its values by time in seconds since the epoch."""
+
+    labels: Mapping[str, str]
+    points: Sequence[tuple[float, float]]
+
+
+@dataclass(frozen=True, slots=True)
 class PrometheusProcess:
     """A server with its folder, targets and rules."""
 
+    program: Path
     folder: Path
     targets: Mapping[int, Mapping[str, str]]  # {port: labels of service discovery}
-    rules: str
+    rules: str = ""
     port: int = field(default_factory=free_port)
 
     @contextmanager
     def running(self) -> Iterator[None]:
         """Run the server; it is ready in the block."""
-        (self.folder / PLAIN_NAME).write_text(self.rules)
+        (self.folder / _RULE_FILE).write_text(self.rules)
         configuration = self.folder / "prometheus.yml"
         configuration.write_text(json.dumps(self._configuration()))  # JSON is YAML
         log = self.folder / "prometheus.log"
@@ -48,11 +57,16 @@ class PrometheusProcess:
 
     def values(self, expression: str) -> list[float]:
         """The current values of the series; raises AssertionError for an invalid expression."""
-        query = urllib.parse.urlencode({"query": expression})
-        answer = self._get(f"/api/v1/query?{query}")
-        assert answer["status"] == "success", f"{expression}: {answer['error']}"
-        assert not answer.get("warnings"), f"{expression}: {answer['warnings']}"
-        return [float(sample["value"][1]) for sample in answer["data"]["result"]]
+        result = self._result("query", {"query": expression})
+        return [float(sample["value"][1]) for sample in result]
+
+    def series(self, expression: str, *, start: float, end: float, step_s: float) -> list[Series]:
+        """The series between two times; raises AssertionError for an invalid expression."""
+        period = {"start": str(start), "end": str(end), "step": str(step_s)}
+        return [
+            Series(each["metric"], [(at, float(value)) for at, value in each["values"]])
+            for each in self._result("query_range", {"query": expression, **period})
+        ]
 
     def firing(self) -> set[tuple[str, str]]:
         """Names and severities of the firing alerts."""
@@ -66,6 +80,13 @@ class PrometheusProcess:
         rules = [rule for group in groups for rule in group["rules"]]
         return {rule["name"]: rule.get("lastError", rule["health"]) for rule in rules}
 
+    def _result(self, path: str, query: Mapping[str, str]) -> list[dict[str, Any]]:
+        answer = self._get(f"/api/v1/{path}?{urllib.parse.urlencode(query)}")
+        assert answer["status"] == "success", f"{query['query']}: {answer['error']}"
+        assert not answer.get("warnings"), f"{query['query']}: {answer['warnings']}"
+        result: list[dict[str, Any]] = answer["data"]["result"]
+        return result
+
     def _configuration(self) -> dict[str, Any]:
         static = [
             {"targets": [f"127.0.0.1:{port}"], "labels": dict(labels)}
@@ -73,13 +94,13 @@ class PrometheusProcess:
         ]
         return {
             "global": {"scrape_interval": INTERVAL, "evaluation_interval": INTERVAL},
-            "rule_files": [PLAIN_NAME],
+            "rule_files": [_RULE_FILE],
             "scrape_configs": [{"job_name": "sidelook", "static_configs": static}],
         }
 
     def _command(self, configuration: Path) -> list[str]:
         return [
-            str(prometheus_program("prometheus")),
+            str(self.program),
             f"--config.file={configuration}",
             f"--storage.tsdb.path={self.folder / 'series'}",
             f"--web.listen-address=127.0.0.1:{self.port}",
