@@ -30,7 +30,7 @@ LOCK_TOOLS := $(UV) pip compile --generate-hashes --no-strip-extras --universal 
 LOCK := $(LOCK_TOOLS) pyproject.toml service/pyproject.toml --excludes requirements/own.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help demo check test test-all nightly coverage compat lint types quick dependencies fuzz audit serve bench image sbom dist docs cluster admission k8s-check lock clean
+.PHONY: help demo check test test-all nightly coverage compat lint types quick dependencies fuzz audit serve bench image sbom dist docs pictures cluster admission k8s-check lock clean
 
 help: ## Show what can be made
 	@grep -E '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 10
@@ -102,6 +102,10 @@ serve: $(DEMO_INSTALLED) ## Run the sidecar on Parquet files, no database needed
 
 bench: $(INSTALLED) ## Measure as ratios in one run, 45 minutes; QUICK=1 for small sizes, 15 minutes; PART=speed|one-pass|wide|cold|invalidation|http|growth|row-bytes|fairness|memory|hit-rates|flood
 	$(BIN)/python -m bench $(PART) $(if $(QUICK),--quick)
+
+pictures: $(INSTALLED) ## Draw docs/images again, with screenshots of a demonstration; six minutes
+	$(BIN)/python -m tools.pictures
+	$(BIN)/python -m tools.pictures --screenshots
 
 image: ## Build the container image; IMAGE=name:tag
 	docker build --tag $(IMAGE) .

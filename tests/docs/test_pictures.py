@@ -1,5 +1,6 @@
 """The drawings of docs/images: current, well-formed, readable on light and dark pages."""
 
+import json
 import re
 import subprocess
 import sys
@@ -8,9 +9,12 @@ from xml.etree import ElementTree as ET
 
 import matplotlib as mpl
 import pytest
-from PIL import ImageFont
+from PIL import Image, ImageFont
 
 from lookup_core.operator.element_queue import ElementQueue
+from tools.dashboard.drawing import FILE
+from tools.pictures.dashboard import draw_dashboard
+from tools.pictures.dashboard_data import SHOWN_ROWS, Curve, PanelData
 from tools.pictures.drawings import IMAGES, drawings
 from tools.pictures.output_modes import QUEUES, SCENARIO, emissions
 from tools.pictures.palette import PALETTES, Palette
@@ -125,3 +129,35 @@ def test_check_names_outdated_files(tmp_path: Path) -> None:
     assert (checked.returncode, written.returncode, again.returncode) == (1, 0, 0)
     assert set(re.findall(r"[\w-]+\.svg", checked.stdout)) == set(names[:2])
     assert (again.stdout, again.stderr) == ("", "")
+
+
+def test_page_has_the_outputs_of_the_queues() -> None:
+    """The table of the page on output modes is what the queues emit up to the watermark."""
+    page = (IMAGES.parent / "explanation" / "output-modes.md").read_text()
+    rows = re.findall(r'^\| `"(\w+)"`[^|]*\| ([^|]*) \|', page, re.MULTILINE)
+
+    outputs = {
+        mode: " ".join(each.element.label for each in emissions(kind, SCENARIO)).partition(" W")[0]
+        for mode, kind in QUEUES.items()
+    }
+
+    assert dict(rows) == {mode: f"{output} W" for mode, output in outputs.items()}
+
+
+def test_dashboard_is_drawn_in_both_themes(tmp_path: Path) -> None:
+    """Rows, numbers and lines are drawn, also without data; the rows are those of the file."""
+    titles = [panel["title"] for panel in json.loads(FILE.read_text())["panels"]]
+    curves = [Curve("hit", [(0.0, 1.0), (2.0, float("nan")), (8.0, 3.0)])]
+    panels = [
+        PanelData("Lookups", "row", "", 0, 0, 24, 1, is_stacked=False, curves=[]),
+        PanelData("Lookups", "stat", "ops", 0, 1, 4, 4, is_stacked=False, curves=curves),
+        PanelData("Empty", "stat", "s", 4, 1, 4, 4, is_stacked=False, curves=[]),
+        PanelData("By outcome", "timeseries", "s", 0, 5, 12, 8, is_stacked=True, curves=curves),
+        PanelData("Empty", "timeseries", "bytes", 12, 5, 12, 8, is_stacked=False, curves=[]),
+    ]
+
+    paths = list(draw_dashboard(panels, tmp_path))
+
+    assert set(SHOWN_ROWS) <= set(titles)
+    assert [path.name for path in paths] == ["dashboard.png", "dashboard-dark.png"]
+    assert len({Image.open(path).size for path in paths}) == 1

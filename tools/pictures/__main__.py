@@ -14,7 +14,8 @@ def main() -> int:
         # A browser is needed for these only.
         from tools.pictures.screenshots import take_screenshots  # noqa: PLC0415
 
-        take_screenshots(arguments.folder, seconds=arguments.seconds)
+        for path in take_screenshots(arguments.folder, seconds=arguments.seconds):
+            print(f"{path}: {path.stat().st_size:,} bytes")
         return 0
     outdated = [
         arguments.folder / name
