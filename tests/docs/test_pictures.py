@@ -41,6 +41,12 @@ def extent(text: ET.Element) -> tuple[float, float]:
     return left, left + width
 
 
+def size_of(path: Path) -> tuple[int, int]:
+    """Width and height of a picture in pixels."""
+    with Image.open(path) as picture:
+        return picture.size
+
+
 def contrast(one: str, other: str) -> float:
     """The contrast ratio of two colours, as WCAG defines it."""
     low, high = sorted((luminance(one), luminance(other)))
@@ -141,7 +147,8 @@ def test_page_has_the_outputs_of_the_queues() -> None:
         for mode, kind in QUEUES.items()
     }
 
-    assert dict(rows) == {mode: f"{output} W" for mode, output in outputs.items()}
+    shown = {mode: cell for mode, cell in rows if mode in QUEUES}
+    assert shown == {mode: f"{output} W" for mode, output in outputs.items()}
 
 
 def test_dashboard_is_drawn_in_both_themes(tmp_path: Path) -> None:
@@ -160,4 +167,4 @@ def test_dashboard_is_drawn_in_both_themes(tmp_path: Path) -> None:
 
     assert set(SHOWN_ROWS) <= set(titles)
     assert [path.name for path in paths] == ["dashboard.png", "dashboard-dark.png"]
-    assert len({Image.open(path).size for path in paths}) == 1
+    assert len({size_of(path) for path in paths}) == 1
