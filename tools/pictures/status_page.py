@@ -12,7 +12,7 @@ from tools.browser import running_browser
 SIZE: ViewportSize = {"width": 1160, "height": 1200}
 SCHEMES: dict[str, Literal["light", "dark"]] = {"": "light", "-dark": "dark"}
 _COLOURS = 256
-_MARGIN = 16  # pixels below
+_MARGIN = 8  # pixels below
 
 
 def take_status_page(url: str, folder: Path, *, seconds: int) -> Iterator[Path]:
