@@ -248,7 +248,8 @@ def check_executors_are_here() -> None:
     if context is not None and not is_on_one_machine(context.master):
         raise ValueError(
             f"Sidecar.local needs executors on this machine, and the master is {context.master!r};"
-            " use master('local[*]'), or a sidecar on each node: see docs/how-to"
+            " use master('local[*]'), or a sidecar on each node:"
+            " see docs/tutorials/spark-cluster.md"
         )
 
 
