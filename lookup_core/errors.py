@@ -8,6 +8,7 @@ from difflib import get_close_matches
 from typing import TypeVar
 
 from lookup_core.compatibility import TextEnum
+from lookup_core.error_texts import ERROR_TEXTS, ErrorScope
 
 
 class ErrorCode(TextEnum):
@@ -68,31 +69,26 @@ class ErrorCode(TextEnum):
         return self in _RETRYABLE - _MENDED_BY_PEOPLE
 
     @property
+    def scope(self) -> ErrorScope:
+        """Where the code occurs."""
+        return ERROR_TEXTS[self.value].scope
+
+    @property
     def meaning(self) -> str:
-        """The meaning of a key's error, for people."""
-        return _MEANINGS.get(self, "see the log of the sidecar")
+        """The meaning of the code, as a clause."""
+        return ERROR_TEXTS[self.value].meaning
+
+    @property
+    def remedy(self) -> str:
+        """What removes the cause, as a clause."""
+        return ERROR_TEXTS[self.value].remedy
+
+    @property
+    def explanation(self) -> str:
+        """Meaning and remedy."""
+        return f"{self.meaning}; {self.remedy}"
 
 
-_MEANINGS = {
-    ErrorCode.TYPE: "a key has another type than the dimension's key, or is out of range",
-    ErrorCode.INVALID_TEXT: "a key has a character that the database cannot store",
-    ErrorCode.KEY_TOO_LARGE: "a key exceeds the bytes that a channel may send at once",
-    ErrorCode.KEY_REJECTED: "the database refuses the value of a key",
-    ErrorCode.VALUE_REJECTED: "a value does not fit its column's type, or its encoding; the"
-    " dimension's recent_errors have the details",
-    ErrorCode.ROW_TOO_LARGE: "the row of a key has more than limits.row_bytes; raise it, or leave"
-    " the large columns out of the dimension's columns",
-    ErrorCode.AMBIGUOUS: "a key has several rows; set match: first or all, or versions",
-    ErrorCode.TIMEOUT: "no answer before the deadline",
-    ErrorCode.BACKEND_UNAVAILABLE: "the database cannot be reached",
-    ErrorCode.CONNECTION_LOST: "the connection to the database was lost",
-    ErrorCode.BACKEND_AUTH: "the database refused the sidecar's login",
-    ErrorCode.BACKEND_REJECTED: "the database refused the query",
-    ErrorCode.TABLE_UNAVAILABLE: "the table is missing, or unsuitable for lookups",
-    ErrorCode.SCHEMA_CHANGED: "the schema of the table changed during the lookup",
-    ErrorCode.FORBIDDEN: "the sidecar's role may not read the table",
-    ErrorCode.OVERLOADED: "too many keys wait in the sidecar",
-}
 _RETRYABLE = frozenset(
     {
         ErrorCode.TIMEOUT,

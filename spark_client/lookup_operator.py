@@ -439,4 +439,4 @@ def _shown(key: tuple[object, ...]) -> str:
 
 
 def _reasons(codes: Sequence[ErrorCode]) -> str:
-    return ", ".join(f"{code}: {code.meaning}" for code in codes) or "no reason given"
+    return ", ".join(f"{code}: {code.explanation}" for code in codes) or "no reason given"

@@ -171,10 +171,12 @@ def outcomes(answer: Mapping[str, Any]) -> list[str]:
 
 
 def error_lines(answer: Mapping[str, Any], key: Sequence[KeyField]) -> list[str]:
-    """Return the meaning of each error code in the answer; codes of later versions have none."""
+    """Return the explanation of each code in the answer; codes of later versions have none."""
     codes = {error["code"] for error in answer.get("errors", {}).values()}
     types = ", ".join(f"{field.name} {field.type}" for field in key)
-    more = {ErrorCode.TYPE: f"; its key is {types}"}
+    of_types = {ErrorCode.TYPE: f"{ErrorCode.TYPE.meaning}; its key is {types}"}
     return [
-        f"{code}: {code.meaning}{more.get(code, '')}" for code in ErrorCode if code.value in codes
+        f"{code}: {of_types.get(code, code.explanation)}"
+        for code in ErrorCode
+        if code.value in codes
     ]

@@ -13,45 +13,65 @@ _OF_EXPIRY = ("ttl_s", "negative_ttl_s", "ttl_jitter", "stale_while_revalidate_s
 
 
 class Cache(Section):
-    """Bounds of a dimension's cache; an entry expires when its age reaches its time to live.
-
-    An expired row stays for the longer of both stale windows.
-    """
+    """Mode, size and expiry of a dimension's cache."""
 
     mode: CacheMode = Field(
         default=CacheMode.PARTIAL,
-        description="partial: rows that were looked up; full: the whole table; none: no rows",
+        description="`partial`: rows that were looked up. `full`: the whole table; a key without a"
+        " row is missing without a query. `none`: each lookup is a query.",
     )
     share: CacheShare = Field(
         default=CacheShare.AUTO,
-        description="auto: workers on this machine read the cache themselves, through shared"
-        " memory; off: all lookups go by the stream",
+        description="`auto`: Python workers on this machine read the cache in shared memory, if"
+        " the folder of `listen.unix` or `/dev/shm` is a tmpfs. `off`: all lookups use the socket.",
     )
-    max_bytes: Annotated[int, size("1KiB", "1TiB")] = written("256MiB")
-    ttl_s: Annotated[float, duration("1ms")] = written("10m", alias="ttl")
-    negative_ttl_s: Annotated[float, duration()] = written("5s", alias="negative_ttl")
+    max_bytes: Annotated[int, size("1KiB", "1TiB")] = written(
+        "256MiB",
+        description="Maximum size of the cache. If the caches of all dimensions exceed half of"
+        " `limits.memory`, all shrink proportionally.",
+    )
+    ttl_s: Annotated[float, duration("1ms")] = written(
+        "10m",
+        alias="ttl",
+        description="Time to live of a row. Then the row expires, and the next lookup is a query.",
+    )
+    negative_ttl_s: Annotated[float, duration()] = written(
+        "5s",
+        alias="negative_ttl",
+        description="Time to live of a missing key. `0s`: missing keys are not cached.",
+    )
     ttl_jitter: Annotated[float, factor(0, 0.5)] = Field(
         default=_DEFAULTS.ttl_jitter,
-        description="random share by which each time to live is shortened, at most this",
+        description="Maximum share by which each time to live is shortened at random, so that rows"
+        " of one query do not expire together.",
     )
     stale_while_revalidate_s: Annotated[float, duration()] = written(
-        "0s", alias="stale_while_revalidate"
+        "0s",
+        alias="stale_while_revalidate",
+        description="Time after `ttl` in which a lookup returns the expired row, while a query"
+        " refreshes it.",
     )
-    stale_if_error_s: Annotated[float, duration()] = written("0s", alias="stale_if_error")
+    stale_if_error_s: Annotated[float, duration()] = written(
+        "0s",
+        alias="stale_if_error",
+        description="Time after `ttl` in which a lookup returns the expired row if the query"
+        " fails.",
+    )
     while_loading: WhileLoading = Field(
         default=WhileLoading.WAIT,
-        description="mode full only: lookups wait for the first load, or query single rows",
+        description="Lookups before the first load, in mode `full`: `wait` for the load within"
+        " their timeout, or `fetch` single rows by queries.",
     )
     warmup_max_wait_s: Annotated[float, duration("0s", "1d")] = written(
         "10m",
         alias="warmup_max_wait",
-        description="mode full only: longest delay of /startupz by the first load",
+        description="Maximum time that the first load delays `/startupz`, in mode `full`.",
     )
     load_spread_s: Annotated[float, duration("0s", "1h")] = written(
         "0s",
         alias="load_spread",
-        description="mode full only: longest random delay of a load while no table is loaded, so"
-        " that the sidecars of a fleet do not load together",
+        description="Maximum random delay of the first load, in mode `full`, so that the sidecars"
+        " of a fleet do not load at the same time. Shorter than `warmup_max_wait`.",
     )
 
     @model_validator(mode="after")

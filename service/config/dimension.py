@@ -28,30 +28,46 @@ from service.config.source import ParquetSource, Source
 
 
 class Batch(Section):
-    """Keys, delay, concurrency and rate of a dimension's queries; linger 0 sends without delay."""
+    """Size, delay, concurrency and rate of a dimension's queries."""
 
-    max_keys: Annotated[int, count(1, 100_000)] = 10_000
-    linger_s: Annotated[float, duration("0ms", "10s")] = written("0ms", alias="linger")
-    max_in_flight: Annotated[int, count(1, 1000)] = 2
+    max_keys: Annotated[int, count(1, 100_000)] = Field(
+        default=10_000,
+        description="Maximum number of keys in a query. A batch starts at 500 keys and grows while"
+        " queries are fast.",
+    )
+    linger_s: Annotated[float, duration("0ms", "10s")] = written(
+        "0ms",
+        alias="linger",
+        description="Delay of a query to collect more keys. `0ms`: a query starts as soon as a"
+        " connection is free.",
+    )
+    max_in_flight: Annotated[int, count(1, 1000)] = Field(
+        default=2,
+        description="Maximum number of concurrent queries; `limits.database_connections` also"
+        " limits them.",
+    )
     max_queries_per_s: Annotated[int, count(1, 100_000)] | None = Field(
         default=None,
         alias="max_queries_per_second",
-        description="of this dimension in this sidecar, with retries; other keys wait for the next;"
-        " default: no limit",
+        description="Maximum rate of queries of this dimension in this sidecar, with retries."
+        " Further keys wait for the next query. `null`: no limit.",
     )
 
 
 class Versions(Section):
-    """Columns of a version's validity, which includes valid_from and excludes valid_to."""
+    """Columns with the validity of a row, for lookups with `as_of`."""
 
     valid_from: str = Field(
-        min_length=1, max_length=255, description="column; a null in it: valid since ever"
+        min_length=1,
+        max_length=255,
+        description="Column with the inclusive start of the validity. NULL: no start.",
     )
     valid_to: str | None = Field(
         default=None,
         min_length=1,
         max_length=255,
-        description="column; a null in it: valid forever; default: until the key's next version",
+        description="Column with the exclusive end of the validity. NULL: no end. Without this"
+        " key, a version is valid until the next version.",
     )
 
     @field_validator("valid_to", mode="after")
@@ -67,11 +83,18 @@ class Versions(Section):
 
 
 class Backoff(Section):
-    """Delay before a retry: `initial`, then each time `multiplier` times as long, up to `max`."""
+    """Exponential backoff between retries."""
 
-    initial_s: Annotated[float, duration("1ms", "1h")] = written("50ms", alias="initial")
-    max_s: Annotated[float, duration("1ms", "1h")] = written("1s", alias="max")
-    multiplier: Annotated[float, factor(1, 100)] = 2.0
+    initial_s: Annotated[float, duration("1ms", "1h")] = written(
+        "50ms", alias="initial", description="Delay before the first retry."
+    )
+    max_s: Annotated[float, duration("1ms", "1h")] = written(
+        "1s", alias="max", description="Maximum delay before a retry."
+    )
+    multiplier: Annotated[float, factor(1, 100)] = Field(
+        default=2.0,
+        description="Factor by which the delay grows with each retry. `1`: a constant delay.",
+    )
 
     @field_validator("max_s", mode="after")
     @classmethod
@@ -82,22 +105,27 @@ class Backoff(Section):
 
 
 class OnMissing(Section):
-    """Retries for missing keys, whose rows may arrive later than their records."""
+    """Retries for missing keys, for rows that arrive later than their records."""
 
-    max_retries: Annotated[int, count(0, 100)] = 0
-    delay_s: Annotated[float, duration("1ms", "1h")] = written("1s", alias="delay")
+    max_retries: Annotated[int, count(0, 100)] = Field(
+        default=0, description="Maximum number of retries. `0`: none."
+    )
+    delay_s: Annotated[float, duration("1ms", "1h")] = written(
+        "1s", alias="delay", description="Delay before each retry; shorter than `timeout`."
+    )
 
 
 class Retry(Section):
-    """Retries of failed queries, within the timeout of the lookup.
+    """Retries within the timeout of the lookup."""
 
-    `max_retries: 0` disables them; `multiplier: 1` makes the delay constant.
-    """
-
-    max_retries: Annotated[int, count(0, 100)] = 2
-    backoff: Backoff = Field(default_factory=Backoff)
+    max_retries: Annotated[int, count(0, 100)] = Field(
+        default=2, description="Maximum number of retries of a failed query. `0`: none."
+    )
+    backoff: Backoff = Field(default_factory=Backoff, description="Delays between retries.")
     on_missing: OnMissing = Field(
-        default_factory=OnMissing, examples=[{"max_retries": 3, "delay": "500ms"}]
+        default_factory=OnMissing,
+        examples=[{"max_retries": 3, "delay": "500ms"}],
+        description="Retries for missing keys.",
     )
 
 
@@ -135,39 +163,61 @@ TypeText = Annotated[str, Field(min_length=1, max_length=10_000), AfterValidator
 class DimensionConfig(Section):
     """A dimension: its source, its key, and the rules for its lookups."""
 
-    source: Source
-    key: tuple[ColumnName, ...] = Field(description="columns of the key, in order")
+    source: Source = Field(description="Table, view, query or file with the rows.")
+    key: tuple[ColumnName, ...] = Field(
+        description="Columns of the key. Lookups give their values in this order."
+    )
     columns: tuple[ColumnName, ...] | None = Field(
-        default=None, description="columns that lookups may read; default: all but the key"
+        default=None,
+        description="Columns that lookups may read. `null`: all columns except the key.",
     )
     types: dict[OfferedColumn, TypeText] | None = Field(
         default=None,
         examples=[{"attrs": "struct<a int, b string>", "price": "decimal(18,4)"}],
-        description="types of columns in Spark's notation; default: see docs/reference/types.md",
+        description="Types of columns in Spark's notation, such as `decimal(18,4)`. Other columns"
+        " have the type that the source determines.",
     )
     match: Match | None = Field(
         default=None,
-        description="answer for a key with several rows: first, or all as lists; null: an error",
+        description="Answer for a key with several rows: the `first` one, in PostgreSQL by the"
+        " primary key, or `all`, as lists. `null`: the error `ambiguous`.",
     )
     versions: Versions | None = Field(
         default=None,
         examples=[{"valid_from": "since", "valid_to": "until"}],
-        description="the rows of a key are versions with a validity, for lookups as_of",
+        description="Columns with the validity of a row, for lookups with `as_of`.",
     )
-    cache: Cache = Field(default_factory=Cache, examples=[{"ttl": "10m"}])
-    batch: Batch = Field(default_factory=Batch, examples=[{"max_keys": 500}])
-    retry: Retry = Field(default_factory=Retry, examples=[{"max_retries": 2}])
-    refresh: FittingRefresh = Field(default_factory=Refresh)
+    cache: Cache = Field(
+        default_factory=Cache,
+        examples=[{"ttl": "10m"}],
+        description="Mode, size and expiry of the cache.",
+    )
+    batch: Batch = Field(
+        default_factory=Batch,
+        examples=[{"max_keys": 500}],
+        description="Size, delay, concurrency and rate of queries.",
+    )
+    retry: Retry = Field(
+        default_factory=Retry,
+        examples=[{"max_retries": 2}],
+        description="Retries of failed queries and for missing keys.",
+    )
+    refresh: FittingRefresh = Field(
+        default_factory=Refresh, description="Change feed and reloads of the cache."
+    )
     default: dict[OfferedColumn, Any] | None = Field(
-        default=None, description="row for missing keys; other columns are null"
+        default=None,
+        description="Row for missing keys, such as `{ name: unknown }`; columns without a value"
+        " are NULL. The outcome is `default`.",
     )
     timeout_s: Annotated[float, duration("1ms", "1h")] = written(
-        "2s", alias="timeout", description="of a lookup with its retries"
+        "2s", alias="timeout", description="Timeout of a lookup, retries included."
     )
     wait_for_dimension_s: Annotated[float, duration("0ms", "1h")] = written(
         "0ms",
         alias="wait_for_dimension",
-        description="longest wait of a lookup for changes up to the time of its record",
+        description="Maximum time that a lookup waits until the feed has applied all changes up to"
+        " the event time of its record. Needs a change feed; shorter than `timeout`.",
     )
 
     @field_validator("key", "columns", mode="after")

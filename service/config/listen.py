@@ -20,13 +20,21 @@ from service.tls.server_certificate import CertificateFiles, ServerCertificate, 
 
 
 class ListenTls(Section):
-    """TLS of `listen.http`."""
+    """TLS of `listen.http`; without this section, it uses plain HTTP.
 
-    cert_file: Path = Field(description="certificate of the sidecar with intermediates, PEM")
-    key_file: SecretFile = Field(description="key of the certificate, PEM, without a password")
+    Changed files are read within 10 s.
+    """
+
+    cert_file: Path = Field(
+        description="PEM file with the certificate of the sidecar and intermediate certificates."
+    )
+    key_file: SecretFile = Field(
+        description="PEM file with the private key of the certificate, without a password."
+    )
     client_ca_file: Path | None = Field(
         default=None,
-        description="CAs, PEM; clients need a certificate that one of them signed",
+        description="PEM file with CA certificates. Clients then need a certificate that one of"
+        " these CAs signed.",
     )
 
     @model_validator(mode="after")
@@ -53,23 +61,26 @@ Address = Annotated[
 
 
 class Listen(Section):
-    """Listeners; `null` closes one."""
+    """Addresses of the listeners. `null` closes a listener."""
 
     unix: Path | None = Field(
-        default=Path("/run/sidelook/sidelook.sock"), description="Unix socket, mode 0660"
+        default=Path("/run/sidelook/sidelook.sock"),
+        description="Unix socket for lookups, created with mode 0660. Its folder must exist.",
     )
     http: Address | None = Field(
         default=None,
-        description="host:port; beyond loopback it needs TLS, and a token or client_ca_file",
+        description="`host:port` for lookups by TCP. Beyond loopback it needs `listen.tls`, and"
+        " `auth.token_file` or `listen.tls.client_ca_file`.",
     )
     tls: ListenTls | None = Field(
         default=None,
-        description="TLS of listen.http; without it, plain HTTP",
+        description="TLS of `listen.http`. `null`: plain HTTP.",
         examples=[{"cert_file": "tls.crt", "key_file": "tls.key"}],
     )
     health: Address | None = written(
         "0.0.0.0:8816",
-        description="host:port of /livez, /readyz, /startupz and /metrics, without lookups",
+        description="`host:port` of `/livez`, `/readyz`, `/startupz` and `/metrics`. This listener"
+        " serves no lookups.",
     )
 
     @field_validator("unix", mode="after")

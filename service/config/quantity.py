@@ -44,10 +44,11 @@ class Quantity(GroupedMetadata):
         return rf"(\d+(?:\.\d+)?)({'|'.join(self.units)})"
 
     def __iter__(self) -> Iterator[object]:
-        limits = f"a {self.noun} from {self.minimum} to {self.maximum}"
-        pattern = f"^{self._pattern}$"
+        # JSON Schema has bounds of numbers only.
+        bounds = {"x-minimum": self.minimum, "x-maximum": self.maximum}
+        form = {"type": "string", "pattern": f"^{self._pattern}$", "x-quantity": self.noun}
         yield PlainValidator(self.parse)
-        yield WithJsonSchema({"type": "string", "pattern": pattern, "description": limits})
+        yield WithJsonSchema({**form, **bounds})
 
 
 def size_text(count_bytes: int) -> str:

@@ -21,12 +21,19 @@ _TIME_OF_DAY = re.compile(r"([01]\d|2[0-3]):([0-5]\d)", re.ASCII)
 
 
 class Reload(Section):
-    """Schedule of reloads: exactly one of both keys."""
+    """Schedule of reloads of the whole table, in mode `full`.
+
+    Set exactly one of `every` and `at`.
+    """
 
     every_s: Annotated[float, duration("1s", "365d")] | None = Field(
-        default=None, alias="every", description="delay after the end of a load"
+        default=None,
+        alias="every",
+        description="Time between the end of a load and the start of the next one.",
     )
-    at: str | None = Field(default=None, description="time of day in UTC, such as '03:30'")
+    at: str | None = Field(
+        default=None, description="Time of day in UTC, in quotes, such as `'03:30'`."
+    )
 
     @field_validator("at", mode="after")
     @classmethod
@@ -50,17 +57,22 @@ _DIGEST_CHARACTERS = 8
 
 
 class Notifications(Section):
-    """Notifications of PostgreSQL triggers."""
+    """Change feed from notifications of triggers, which `sidelook gen-triggers` prints.
+
+    `{}` sets the defaults.
+    """
 
     channel: str | None = Field(
         default=None,
         pattern=rf"^[A-Za-z0-9_.-]{{1,{MOST_CHANNEL_BYTES}}}$",
-        description="PostgreSQL channel; default: sidelook_ and the dimension's name",
+        description="PostgreSQL channel of the notifications. `null`: `sidelook_` and the name of"
+        " the dimension.",
     )
     max_staleness_s: Annotated[float, duration("6s", "1h")] = written(
         "10s",
         alias="max_staleness",
-        description="longest silence of the feed; after it, the cache is bypassed",
+        description="Maximum time without a message of the feed. Beyond it, lookups bypass the"
+        " cache.",
     )
 
     def channel_of(self, dimension: str) -> str:
@@ -77,22 +89,36 @@ TopicName = Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,249}$")]
 
 
 class Alignment(Section):
-    """Largest lead of a partition over the slowest one, in event time."""
+    """Alignment of the topic's partitions by event time."""
 
-    max_drift_s: Annotated[float, duration("1ms")] | None = Field(default=None, alias="max_drift")
+    max_drift_s: Annotated[float, duration("1ms")] | None = Field(
+        default=None,
+        alias="max_drift",
+        description="Maximum lead of a partition over the slowest one; a partition beyond it is"
+        " paused. `null`: no limit.",
+    )
 
 
 class Security(Section):
-    """TLS and login for the brokers; by default neither."""
+    """TLS and SASL login of the connections to the brokers."""
 
-    tls: bool = Field(default=False, strict=True)
-    ca_file: Path | None = Field(default=None, description="CAs; null: the system's")
-    certificate_file: Path | None = Field(
-        default=None, description="client certificate with its key"
+    tls: bool = Field(default=False, strict=True, description="Whether connections use TLS.")
+    ca_file: Path | None = Field(
+        default=None,
+        description="PEM file with CA certificates. `null`: those of the system.",
     )
-    mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"] | None = None
-    username: str | None = None
-    password_file: SecretFile | None = None
+    certificate_file: Path | None = Field(
+        default=None, description="PEM file with the client certificate and its key."
+    )
+    mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"] | None = Field(
+        default=None,
+        description="SASL mechanism. Set all or none of `mechanism`, `username` and"
+        " `password_file`.",
+    )
+    username: str | None = Field(default=None, description="SASL user.")
+    password_file: SecretFile | None = Field(
+        default=None, description="File with the password of the SASL user."
+    )
 
     @field_validator("password_file", mode="after")
     @classmethod
@@ -115,21 +141,37 @@ class Security(Section):
 
 
 class Changelog(Section):
-    """Kafka topic with the changes of a table."""
+    """Change feed from a Kafka topic, such as one of Debezium.
 
-    brokers: tuple[str, ...] = Field(min_length=1, description="host:port of some brokers")
-    topic: TopicName
-    format: ChangelogFormat = Field(description="format of the changes")
+    Set at most one of `listen` and `changelog`.
+    """
+
+    brokers: tuple[str, ...] = Field(
+        min_length=1, description="`host:port` of one or more brokers of the cluster."
+    )
+    topic: TopicName = Field(description="Topic with the changes of the table.")
+    format: ChangelogFormat = Field(
+        description="`debezium_json`, or `upsert_json`: messages with the key of a row, and the row"
+        " or null as value."
+    )
     heartbeat_topic: TopicName | None = Field(
-        default=None, description="topic of Debezium's heartbeats, if they are enabled"
+        default=None,
+        description="Topic of Debezium's heartbeats. Without it, the staleness is unknown.",
     )
     max_staleness_s: Annotated[float, duration("5s", "1d")] = written(
         f"{_STALENESS_S:.0f}s",
         alias="max_staleness",
-        description="largest age of the last heartbeat; above it, the cache is bypassed",
+        description="Maximum age of the last heartbeat. Beyond it, lookups bypass the cache. Needs"
+        " `heartbeat_topic`.",
     )
-    alignment: Alignment = Field(default_factory=Alignment, examples=[{"max_drift": "10s"}])
-    security: Security = Field(default_factory=Security)
+    alignment: Alignment = Field(
+        default_factory=Alignment,
+        examples=[{"max_drift": "10s"}],
+        description="Alignment of the topic's partitions by event time.",
+    )
+    security: Security = Field(
+        default_factory=Security, description="TLS and login of the connections to the brokers."
+    )
 
     @field_validator("heartbeat_topic", mode="after")
     @classmethod
@@ -154,18 +196,23 @@ class Changelog(Section):
 
 
 class Refresh(Section):
-    """Sources of changes; without any, the time to live bounds the age of rows."""
+    """Change feed and reloads. Without them, `cache.ttl` bounds the age of rows."""
 
     listen: Notifications | None = Field(
         default=None,
         examples=[{}],
-        description="notifications of the table's triggers; {} uses the defaults",
+        description="Notifications of triggers, which `sidelook gen-triggers` prints. `{}`: with"
+        " the defaults.",
     )
-    changelog: Changelog | None = Field(default=None, description="changes in a Kafka topic")
+    changelog: Changelog | None = Field(
+        default=None,
+        description="Kafka topic with the changes of the table. Set at most one of `listen` and"
+        " `changelog`.",
+    )
     reload: Reload | None = Field(
         default=None,
         examples=[{"every": "1h"}],
-        description="periodic reload of the whole table; mode full only",
+        description="Schedule of reloads of the whole table, in mode `full`.",
     )
 
     @property

@@ -19,20 +19,42 @@ from service.config.tracing import Tracing
 
 
 class Limits(Section):
-    """Limits of memory, connections, channels, and keys and bytes of a request."""
+    """Limits of memory, connections, channels and requests."""
 
-    memory_bytes: Annotated[int, size("16MiB", "1TiB")] = written("512MiB", alias="memory")
-    connections: Annotated[int, count(1, 65_535)] = 256
+    memory_bytes: Annotated[int, size("16MiB", "1TiB")] = written(
+        "512MiB",
+        alias="memory",
+        description="Memory for lookups, answers and caches, without the process itself. All"
+        " caches together get half of it.",
+    )
+    connections: Annotated[int, count(1, 65_535)] = Field(
+        default=256,
+        description="Maximum number of requests that a listener serves at the same time, streams"
+        " included. More requests fail with `overloaded`.",
+    )
     database_connections: Annotated[int, count(1, 1000)] = Field(
         default=4,
-        description="connections to each database, shared by its dimensions, without loads and "
-        "listeners",
+        description="Maximum number of connections to each database. Dimensions with the same"
+        " address share them. A feed by notifications needs one more connection, and a running"
+        " load of a full table five.",
     )
-    channels: Annotated[int, count(1, 1_000_000)] = 1024
-    request_keys: Annotated[int, count(1, 10_000_000)] = 100_000
-    request_bytes: Annotated[int, size("1KiB", "1GiB")] = written("32MiB")
+    channels: Annotated[int, count(1, 1_000_000)] = Field(
+        default=1024,
+        description="Maximum number of open channels. A Spark task has one for each lookup.",
+    )
+    request_keys: Annotated[int, count(1, 10_000_000)] = Field(
+        default=100_000,
+        description="Maximum number of keys in an HTTP request. More keys fail with"
+        " `too_many_keys`.",
+    )
+    request_bytes: Annotated[int, size("1KiB", "1GiB")] = written(
+        "32MiB", description="Maximum size of the body of an HTTP request; at most `limits.memory`."
+    )
     row_bytes: Annotated[int, size("64KiB", "1GiB")] = written(
-        "8MiB", description="of one row, or of all rows of a key with match or versions"
+        "8MiB",
+        description="Maximum size of a row, or of all rows of a key with `match` or `versions`. A"
+        " larger row fails its key with `row_too_large`. Arrays and structs count eight times. At"
+        " most an eighth of `limits.memory`.",
     )
 
     @model_validator(mode="after")
@@ -50,11 +72,17 @@ class Limits(Section):
 
 
 class Auth(Section):
-    """Files with bearer tokens; without a file, requests need no token."""
+    """Files with one bearer token each. Other users must not be able to read them."""
 
-    token_file: SecretFile | None = Field(default=None, description="token of every request")
+    token_file: SecretFile | None = Field(
+        default=None,
+        description="File with the token of all requests except probes. `null`: no token is"
+        " required.",
+    )
     admin_token_file: SecretFile | None = Field(
-        default=None, description="token of requests that change data or settings"
+        default=None,
+        description="File with the token of requests that change the cache. `null`: only root and"
+        " the user of the sidecar may send them, over the Unix socket.",
     )
 
 
@@ -142,9 +170,15 @@ class Settings(BaseSettings):
     limits: Limits = Field(default_factory=Limits, examples=[{"memory": "512MiB"}])
     tracing: Tracing = Field(default_factory=Tracing)
     allow_inline_secrets: bool = Field(
-        default=False, strict=True, description="allow a password in a dsn of the file"
+        default=False,
+        strict=True,
+        description="Whether a `dsn` in the configuration file may contain a password.",
     )
-    dimensions: dict[DimensionName, FittingDimension] = Field(min_length=1)
+    dimensions: dict[DimensionName, FittingDimension] = Field(
+        min_length=1,
+        description="The dimensions by name. A name has up to 63 letters, digits, `.`, `-` and"
+        " single `_`.",
+    )
 
     @field_validator("listen", mode="after")
     @classmethod

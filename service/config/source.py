@@ -80,34 +80,48 @@ class DatabaseAddress:
 
 
 class PostgresSource(Section):
-    """A PostgreSQL table, view or query; the address is given here or in a file."""
+    """A PostgreSQL table, view or query.
 
-    kind: Literal["postgres"]
+    Set exactly one of `table` and `query`, and exactly one of `dsn` and `dsn_file`.
+    """
+
+    kind: Literal["postgres"] = Field(description="Kind of the source.")
     table: SqlText | None = Field(
         default=None,
         min_length=1,
         max_length=255,
-        description="table, view or foreign table, as in SQL: schema.table",
+        description="Table, partitioned table, view, materialized view or foreign table, as in"
+        " SQL: `schema.table`.",
     )
     query: SqlText | None = Field(
-        default=None, min_length=1, description="one SELECT instead of a table; no change feed"
+        default=None,
+        min_length=1,
+        description="One SELECT instead of a table. A query has no change feed.",
     )
     where: SqlText | None = Field(
-        default=None, min_length=1, description="SQL condition of the rows that exist for lookups"
+        default=None,
+        min_length=1,
+        description="SQL condition, such as `deleted_at IS NULL`. Lookups do not find other rows.",
     )
-    dsn: Dsn | None = Field(default=None, description="postgresql://…, without a password")
+    dsn: Dsn | None = Field(
+        default=None,
+        description="Address without a password, such as `postgresql://user@host:5432/database`.",
+    )
     dsn_file: SecretFile | None = Field(
-        default=None, description="file with the address and its password"
+        default=None,
+        description="File with the address and its password. Other users must not be able to read"
+        " it.",
     )
     require_index: bool = Field(
         default=False,
         strict=True,
-        description="refuse the table if there is no index on the key",
+        description="Whether a table without an index on the key is refused. `false`: the sidecar"
+        " only warns.",
     )
     pgbouncer: bool = Field(
         default=False,
         strict=True,
-        description="the address leads to a PgBouncer that pools transactions",
+        description="Whether the address is that of a PgBouncer in transaction mode.",
     )
 
     @field_validator("query", mode="after")
@@ -189,10 +203,10 @@ class PostgresSource(Section):
 
 
 class ParquetSource(Section):
-    """A Parquet file; a relative path starts at the configuration's folder."""
+    """A Parquet file."""
 
-    kind: Literal["parquet"]
-    path: Path
+    kind: Literal["parquet"] = Field(description="Kind of the source.")
+    path: Path = Field(description="Path of the file.")
 
 
 Source = Annotated[PostgresSource | ParquetSource, Field(discriminator="kind")]

@@ -42,21 +42,33 @@ def parse_headers(text: str) -> dict[str, str]:
 
 
 class Tracing(Section):
-    """An OpenTelemetry collector with OTLP over HTTP; without an endpoint, tracing is off."""
+    """Export of spans to an OpenTelemetry collector, by OTLP over HTTP."""
 
     endpoint: Annotated[str, AfterValidator(check_endpoint)] | None = Field(
-        default=None, description="http(s)://host:port of the collector; /v1/traces is appended"
+        default=None,
+        description="`http://host:port` or `https://host:port` of the collector; the sidecar"
+        " appends `/v1/traces`. `null`: no tracing.",
     )
     sample_ratio: Annotated[float, factor(0, 1)] = Field(
         default=0.01,
-        description="share of traced requests, among those without a trace of the caller",
+        description="Share of traced requests. It applies to requests without a trace context; the"
+        " sampling decision of a caller's trace context is kept.",
     )
-    service_name: str = Field(default="sidelook", min_length=1, max_length=255)
+    service_name: str = Field(
+        default="sidelook",
+        min_length=1,
+        max_length=255,
+        description="Resource attribute `service.name` of the spans.",
+    )
     headers_file: SecretFile | None = Field(
-        default=None, description="headers for the collector, one `name: value` a line"
+        default=None,
+        description="File with headers for the collector, one `name: value` per line, such as a"
+        " token. Each export reads it again.",
     )
     ca_file: Path | None = Field(
-        default=None, description="CAs for an https endpoint; null: the system's"
+        default=None,
+        description="PEM file with the CA certificates for an https endpoint. `null`: those of the"
+        " system.",
     )
 
     @model_validator(mode="after")

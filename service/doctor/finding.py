@@ -110,14 +110,10 @@ def _skipped_if_repeated(finding: Finding, roots: Sequence[Finding]) -> Finding:
     return finding
 
 
-_REMEDIES = {
-    ErrorCode.BACKEND_UNAVAILABLE: "check that it runs; check its address, TLS and firewalls",
-    ErrorCode.CONNECTION_LOST: "check that it runs, and that no proxy or firewall cuts connections",
+_REMEDIES = {  # where those of the codes do not fit a check
     ErrorCode.TIMEOUT: "check the server for overload, and the table for locks",
-    ErrorCode.BACKEND_AUTH: "correct user and password in the secret, or the server's access rules",
-    ErrorCode.FORBIDDEN: "grant the sidecar's user the right to read it",
-    ErrorCode.TABLE_UNAVAILABLE: "correct the configuration, or what it names",
     ErrorCode.SCHEMA_CHANGED: "run the doctor again; a sidecar reads the schema again by itself",
+    ErrorCode.INTERNAL: "see the log of the backend",
 }
 _HIDDEN_ROWS = "row-level security"  # part of the connector's message
 # The service refuses such tables for every policy: a hidden row would be reported as missing.
@@ -126,7 +122,6 @@ _HIDDEN_ROWS_REMEDY = (
     "table without row-level security that triggers or a job fill with the permitted rows (a view "
     "or a policy is not enough)"
 )
-_OTHER_REMEDY = "see the log of the backend"
 
 
 def error_finding(subject: Subject, error: BackendError, *, remedy: str = "") -> Finding:
@@ -136,4 +131,4 @@ def error_finding(subject: Subject, error: BackendError, *, remedy: str = "") ->
         reason, own = error.detail, "correct the name in the configuration"
     if _HIDDEN_ROWS in reason:
         remedy = own or _HIDDEN_ROWS_REMEDY  # a grant does not show hidden rows
-    return subject.error(reason, remedy or own or _REMEDIES.get(error.code, _OTHER_REMEDY))
+    return subject.error(reason, remedy or own or _REMEDIES.get(error.code, error.code.remedy))

@@ -52,13 +52,13 @@ class RecentErrors:
         return sorted(self._errors, key=lambda error: error.last_at, reverse=True)
 
     def reason(self, code: ErrorCode) -> str:
-        """The detail of the last error with this code, or the meaning of the code."""
+        """The detail of the last error with this code, or the explanation of the code."""
         details = (error.detail for error in self.latest() if error.code is code)
-        return next(details, code.meaning)
+        return next(details, code.explanation)
 
     def _on_keys_failed(self, code: ErrorCode, keys: int) -> None:
         now = self.now()
-        known = self._episode(code, code.meaning, now)
+        known = self._episode(code, code.explanation, now)
         self._errors.append(replace(known, keys=known.keys + keys, last_at=now))
 
     def _episode(self, code: ErrorCode, detail: str, now: float) -> RecentError:

@@ -4,6 +4,7 @@ import pickle
 
 import pytest
 
+from lookup_core.error_texts import ERROR_TEXTS
 from lookup_core.errors import (
     BackendError,
     ConfigurationError,
@@ -88,8 +89,18 @@ def test_codes_are_distinct_words() -> None:
     assert {code for code in ErrorCode if code.is_retryable and not code.heals_by_itself} == {
         *(ErrorCode.BACKEND_AUTH, ErrorCode.TABLE_UNAVAILABLE),
     }
+
+
+def test_each_code_has_meaning_and_remedy() -> None:
+    """Both are clauses of messages: without a final stop, and not the same for both."""
+    clauses = [text for code in ErrorCode for text in (code.meaning, code.remedy)]
+
+    assert list(ERROR_TEXTS) == [code.value for code in ErrorCode]
+    assert [text for text in clauses if not text or text.endswith(".") or "\n" in text] == []
     assert ErrorCode.TIMEOUT.meaning == "no answer before the deadline"
-    assert ErrorCode.INTERNAL.meaning == "see the log of the sidecar"
+    assert ErrorCode.AMBIGUOUS.explanation == (
+        "a key has several rows; set match: first or all, or versions"
+    )
 
 
 @pytest.mark.parametrize(

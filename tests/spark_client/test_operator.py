@@ -106,14 +106,15 @@ def test_timeouts_fail_the_task(keys: tuple[int, ...], count: str, shown: str) -
 
 
 def test_errors_fail_the_task() -> None:
-    """The error has the count, the code and its meaning, the key and the way out."""
+    """The error has the count, the code and its explanation, the key and the remedy."""
     with pytest.raises(LookupFailed) as caught:
         Partition(MemorySidecar(FAILING)).rows(batch(1, 3, 3))
 
     assert caught.value.code is ErrorCode.BACKEND_UNAVAILABLE
     assert caught.value.detail == (
         '2 lookups of dimension "customers" failed'
-        " (backend_unavailable: the database cannot be reached): key 3; on_error is 'fail':"
+        f" (backend_unavailable: {ErrorCode.BACKEND_UNAVAILABLE.explanation}): key 3;"
+        " on_error is 'fail':"
         ' on_error="null" keeps these records, with nulls, and "default" with the default row of'
         " the dimension, if it has one; with lookup_join, status_column adds the reason to each"
         " record"
@@ -150,8 +151,8 @@ def test_error_shows_up_to_three_keys(columns: dict[str, list[object]], shown: s
     error = failure_of(columns, LookupSettings(), *columns)
     silent = failure_of(columns, LookupSettings(show_keys=False), *columns)
 
-    assert f"out of range){shown} on_error is 'fail'" in error.detail
-    assert "out of range); on_error is 'fail'" in silent.detail
+    assert f"dimension's key){shown} on_error is 'fail'" in error.detail
+    assert "dimension's key); on_error is 'fail'" in silent.detail
 
 
 @pytest.mark.parametrize(

@@ -139,7 +139,7 @@ def _within_limits(
         is_first = cut == ordinals[0]
         large = np.concatenate((large, np.flatnonzero(together > table.row_bytes), cut[is_first]))
     elif (twice := np.intersect1d(cut, ordinals[marks == 0])).size:
-        unfit = [UnfitRows(ErrorCode.AMBIGUOUS, twice, ErrorCode.AMBIGUOUS.meaning)]
+        unfit = [UnfitRows(ErrorCode.AMBIGUOUS, twice, ErrorCode.AMBIGUOUS.explanation)]
     if (large := np.unique(large).astype(np.int32)).size:
         names = largest or [largest_column(sent.rows)]
         unfit.append(UnfitRows.too_large(large, row_bytes=table.row_bytes, columns=names))

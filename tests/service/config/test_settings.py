@@ -260,7 +260,7 @@ def test_schema_is_written_like_the_file() -> None:
     assert definitions["Listen"]["properties"]["health"]["default"] == "0.0.0.0:8816"
     assert (ttl["default"], ttl["type"]) == ("10m", "string")
     assert ttl["pattern"] == r"^(\d+(?:\.\d+)?)(ms|s|m|h|d)$"
-    assert ttl["description"] == "a duration from 1ms to 365d"
+    assert (ttl["x-quantity"], ttl["x-minimum"], ttl["x-maximum"]) == ("duration", "1ms", "365d")
     assert definitions["Batch"]["properties"]["max_keys"]["type"] == "integer"
     assert (multiplier["type"], multiplier["minimum"], multiplier["maximum"]) == ("number", 1, 100)
 

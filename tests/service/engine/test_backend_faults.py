@@ -171,7 +171,7 @@ def failed(code: ErrorCode, keys: int) -> Answer:
 
 
 def test_equal_errors_are_one_entry() -> None:
-    """Queries and keys with one code are one entry; keys alone have the meaning of the code."""
+    """Queries and keys with one code are one entry; keys alone have the code's explanation."""
     clock = HandClock(100.0)
     errors = RecentErrors(clock)
     errors.on_answers([failed(DOWN.code, 3), failed(ErrorCode.TYPE, 1)])
@@ -183,7 +183,7 @@ def test_equal_errors_are_one_entry() -> None:
     assert {each.code: each for each in errors.latest()} == {
         DOWN.code: RecentError(DOWN.code, DOWN.detail, 100.0, 101.0, queries=1, keys=7),
         ErrorCode.TYPE: RecentError(
-            ErrorCode.TYPE, ErrorCode.TYPE.meaning, 100.0, 100.0, queries=0, keys=1
+            ErrorCode.TYPE, ErrorCode.TYPE.explanation, 100.0, 100.0, queries=0, keys=1
         ),
     }
 
