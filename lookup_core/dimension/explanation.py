@@ -27,7 +27,7 @@ class KeyState(TextEnum):
     IN_FLIGHT = "in_flight"
     NOT_CACHED = "not_cached"
     REFUSED = "refused"
-    UNASKABLE = "unaskable"
+    INVALID = "invalid"
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +113,7 @@ class Explainer:
 def _explain_invalid(fault: ErrorCode | None) -> Explanation:
     """The explanation of a key with this fault, or with a NULL."""
     why = "a NULL part matches nothing" if fault is None else f"refused before any query: {fault}"
-    return Explanation(KeyState.UNASKABLE, why)
+    return Explanation(KeyState.INVALID, why)
 
 
 def _explain_key(facts: _KeyFacts) -> Explanation:

@@ -20,31 +20,37 @@ MAX_DETAIL = 500  # characters
 class HttpCode(StrEnum):
     """Codes of failures that only HTTP has; the others are `ErrorCode`s."""
 
-    MISSING = "missing"
-    NOT_FOUND = "not_found"
-    BAD_HTTP = "bad_http"
-    ORIGIN_REFUSED = "origin_refused"
-    METHOD_NOT_ALLOWED = "method_not_allowed"
-    NOT_ACCEPTABLE = "not_acceptable"
-    REQUEST_TIMEOUT = "request_timeout"
-    BODY_TOO_LARGE = "body_too_large"
-    UNSUPPORTED_MEDIA_TYPE = "unsupported_media_type"
-    EXPECTATION_FAILED = "expectation_failed"
-    MISDIRECTED = "misdirected"
+    status: int
+    meaning: str
+
+    def __new__(cls, value: str, status: int, meaning: str) -> Self:
+        """Create a member with its status and its meaning, a clause."""
+        member = str.__new__(cls, value)
+        member._value_ = value
+        member.status = status
+        member.meaning = meaning
+        return member
+
+    MISSING = "missing", 404, "the dimension has no row for the key"
+    NOT_FOUND = "not_found", 404, "the path does not exist"
+    BAD_HTTP = "bad_http", 400, "the request is not valid HTTP"
+    ORIGIN_REFUSED = "origin_refused", 403, "the request comes from a web page of another site"
+    METHOD_NOT_ALLOWED = "method_not_allowed", 405, "the path has another method; see `Allow`"
+    NOT_ACCEPTABLE = "not_acceptable", 406, "`Accept` admits neither JSON nor an Arrow stream"
+    REQUEST_TIMEOUT = "request_timeout", 408, "the body arrives too slowly"
+    BODY_TOO_LARGE = "body_too_large", 413, "the body exceeds `limits.request_bytes`"
+    UNSUPPORTED_MEDIA_TYPE = (
+        "unsupported_media_type",
+        415,
+        "the body has a refused type or encoding",
+    )
+    EXPECTATION_FAILED = "expectation_failed", 417, "`Expect` has another value than `100-continue`"
+    MISDIRECTED = "misdirected", 421, "`Host` is not a name of this listener"
 
 
 _CODES: dict[int, ErrorCode | HttpCode] = {
-    400: HttpCode.BAD_HTTP,
     401: ErrorCode.UNAUTHORIZED,
-    403: HttpCode.ORIGIN_REFUSED,
-    404: HttpCode.NOT_FOUND,
-    405: HttpCode.METHOD_NOT_ALLOWED,
-    406: HttpCode.NOT_ACCEPTABLE,
-    408: HttpCode.REQUEST_TIMEOUT,
-    413: HttpCode.BODY_TOO_LARGE,
-    415: HttpCode.UNSUPPORTED_MEDIA_TYPE,
-    417: HttpCode.EXPECTATION_FAILED,
-    421: HttpCode.MISDIRECTED,
+    **{each.status: each for each in HttpCode if each is not HttpCode.MISSING},
 }
 _CODES_BY_STATUS: dict[int, tuple[ErrorCode, ...]] = {
     400: (ErrorCode.TYPE, ErrorCode.INVALID_TEXT, ErrorCode.BAD_JSON, ErrorCode.BAD_ARROW),

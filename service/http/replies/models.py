@@ -62,284 +62,301 @@ class Row(RootModel[dict[str, Any]]):
 class KeyFailure(Reply):
     """Why the lookup of one key failed."""
 
-    code: KeyCode
-    retryable: bool
+    code: KeyCode = Field(description="Error code.")
+    retryable: bool = Field(description="Whether the same lookup may succeed later.")
 
 
 class LookupAnswer(Reply):
     """Outcomes, rows and ages in the order of the request, duplicates included."""
 
-    outcomes: list[OutcomeName]
-    rows: list[Row | None]
-    ages_ms: list[Count]
+    outcomes: list[OutcomeName] = Field(description="Outcome of each key.")
+    rows: list[Row | None] = Field(description="Row of each key; null without a row.")
+    ages_ms: list[Count] = Field(description="Age of each row or negative entry; 0 for errors.")
     errors: dict[Annotated[str, StringConstraints(pattern="^[0-9]+$")], KeyFailure] = Field(
-        default={}, description="By position; absent unless a key failed."
+        default={}, description="Failures by position; absent unless a key failed."
     )
 
 
 class DimensionNames(Reply):
     """The configured dimensions, sorted."""
 
-    dimensions: list[str]
+    dimensions: list[str] = Field(description="Names.")
 
 
 class Column(Reply):
     """A key column or value column, with its Arrow type."""
 
-    name: str
-    type: str
-    nullable: bool
+    name: str = Field(description="Name.")
+    type: str = Field(description="Arrow type, or `uuid`.")
+    nullable: bool = Field(description="Whether the column may be NULL.")
 
 
 class Unavailable(Reply):
     """Why the backend has not described the dimension yet."""
 
-    code: KeyCode
-    detail: str
+    code: KeyCode = Field(description="Error code.")
+    detail: str = Field(description="Reason and remedy.")
 
 
 class SharedCache(Reply):
     """The cache in shared memory, which workers on the same machine read themselves."""
 
-    why_private: str | None = Field(description="Why they do not; null if they may.")
+    why_private: str | None = Field(description="Why workers do not read it; null if they may.")
     folder: str | None = Field(
-        description="Of its files: absolute, or relative to the folder of the Unix socket; null if "
-        "they may not read it."
+        description="Folder of its files: absolute, or relative to the folder of the Unix socket;"
+        " null if workers may not read it."
     )
-    bytes: Count = Field(description="Of its files.")
-    keys: Count = Field(description="That workers looked up in it.")
+    bytes: Count = Field(description="Size of its files.")
+    keys: Count = Field(description="Keys that workers looked up in it.")
 
 
 class Cache(Reply):
     """Settings, levels and totals of the cache."""
 
-    mode: CacheMode
-    rows: Count
-    bytes: Count
-    max_bytes: Count
-    shared: SharedCache
-    evictions: Mapping[EvictionReason, Count]
-    invalidations: Mapping[InvalidationOrigin, Count]
-    ttl_s: Seconds
-    negative_ttl_s: Seconds
-    stale_while_revalidate_s: Seconds
-    stale_if_error_s: Seconds
+    mode: CacheMode = Field(description="`cache.mode`.")
+    rows: Count = Field(description="Entries, negative entries included.")
+    bytes: Count = Field(description="Size of the cache.")
+    max_bytes: Count = Field(
+        description="Current bound; less than configured under memory pressure."
+    )
+    shared: SharedCache = Field(description="The cache in shared memory.")
+    evictions: Mapping[EvictionReason, Count] = Field(description="Removed entries by reason.")
+    invalidations: Mapping[InvalidationOrigin, Count] = Field(
+        description="Invalidated keys by origin."
+    )
+    ttl_s: Seconds = Field(description="`cache.ttl`.")
+    negative_ttl_s: Seconds = Field(description="`cache.negative_ttl`.")
+    stale_while_revalidate_s: Seconds = Field(description="`cache.stale_while_revalidate`.")
+    stale_if_error_s: Seconds = Field(description="`cache.stale_if_error`.")
 
 
 class Split(Reply):
     """Progress of one split of a change feed or load."""
 
-    id: str = Field(validation_alias="split_id")
-    state: SplitState
-    position: int | None
+    id: str = Field(validation_alias="split_id", description="Name of the split.")
+    state: SplitState = Field(description="State of the split.")
+    position: int | None = Field(description="Position of the reader.")
     total: int | None = Field(description="Estimated end of `position`.")
-    is_caught_up: bool
-    failures: Count = Field(validation_alias="failures_total")
-    last_error: str | None
-    watermark_ms: WatermarkMs
-    is_idle: bool
-    is_paused: bool
+    is_caught_up: bool = Field(description="Whether all changes are read.")
+    failures: Count = Field(validation_alias="failures_total", description="Failed read attempts.")
+    last_error: str | None = Field(description="Error of the last failed attempt.")
+    watermark_ms: WatermarkMs = Field(description="Event-time watermark, Unix time.")
+    is_idle: bool = Field(description="Whether the split has had no change for a while.")
+    is_paused: bool = Field(description="Whether `alignment.max_drift` pauses the split.")
 
 
 class Feed(Reply):
     """State of the change feed."""
 
-    state: FeedState
-    watermark_ms: WatermarkMs
-    last_error: str | None
-    unused_messages: dict[UnusedMessage, Count]
-    splits: list[Split]
+    state: FeedState = Field(description="Whether the feed reports all changes.")
+    watermark_ms: WatermarkMs = Field(description="Event-time watermark of all splits, Unix time.")
+    last_error: str | None = Field(description="Error of the last failed attempt.")
+    unused_messages: dict[UnusedMessage, Count] = Field(
+        description="Messages without a usable change, by reason."
+    )
+    splits: list[Split] = Field(description="Progress of each split.")
 
 
 class Load(Reply):
     """State of the full table."""
 
-    is_whole: bool
-    is_loading: bool
+    is_whole: bool = Field(description="Whether the whole table is loaded.")
+    is_loading: bool = Field(description="Whether a load runs.")
     rows: Count = Field(description="Rows read by the running load, else by the last one.")
     held_rows: Count = Field(description="Rows of the previous load, until another one succeeds.")
-    expected_rows: Count | None
-    last_seconds: Seconds | None
-    last_error: str | None
-    counts: dict[LoadResult, Count]
-    splits: list[Split]
+    expected_rows: Count | None = Field(description="Estimated rows of the table.")
+    last_seconds: Seconds | None = Field(description="Duration of the last successful load.")
+    last_error: str | None = Field(description="Error of the last failed attempt.")
+    counts: dict[LoadResult, Count] = Field(description="Loads by result.")
+    splits: list[Split] = Field(description="Progress of each split.")
 
 
 class Freshness(Reply):
     """Staleness, change feed and full table."""
 
     staleness_s: Seconds | None = Field(
-        description="How far cached rows may lag behind the table; null while the cache is empty."
+        description="Upper bound of the lag of cached rows; null while the cache is empty."
     )
-    feed: Feed | None
-    load: Load | None
+    feed: Feed | None = Field(description="Change feed; null without one.")
+    load: Load | None = Field(description="Full table; null in other modes.")
 
 
 class Backend(Reply):
     """Queries to the backend: levels now, totals since the start."""
 
-    queries_in_flight: Count
-    concurrency_limit: Count
+    queries_in_flight: Count = Field(description="Running queries.")
+    concurrency_limit: Count = Field(description="Queries that may run at the same time.")
     max_in_flight: Count = Field(
-        description="As configured, or fewer: what the connections to the database allow."
+        description="Configured limit of concurrent queries, lowered by the connections to the"
+        " database."
     )
     connection_wait_s: Seconds = Field(
         description="Time in which a query was due and all connections were in use."
     )
-    breaker: BreakerName
-    uses_index: bool | None
-    queued_keys: Count
-    retries: Count
-    queries: Count = Field(description="Every attempt counts.")
+    breaker: BreakerName = Field(description="State of the circuit breaker.")
+    uses_index: bool | None = Field(description="Whether an index finds the keys; null if unknown.")
+    queued_keys: Count = Field(description="Distinct keys that wait for their query.")
+    retries: Count = Field(description="Retries of queries and for missing keys.")
+    queries: Count = Field(description="Queries sent; each attempt counts.")
     batch_keys: Count = Field(description="Distinct keys of all queries.")
 
 
 class RecentError(Reply):
     """Equal errors within a minute of each other."""
 
-    code: KeyCode
-    detail: str
-    queries: Count
-    keys: Count
-    first_ago_s: Seconds
-    last_ago_s: Seconds
+    code: KeyCode = Field(description="Error code.")
+    detail: str = Field(description="Reason and remedy.")
+    queries: Count = Field(description="Failed queries.")
+    keys: Count = Field(description="Failed keys.")
+    first_ago_s: Seconds = Field(description="Age of the first one.")
+    last_ago_s: Seconds = Field(description="Age of the last one.")
 
 
 class HealthReason(Reply):
     """A fact about the health of a dimension; one of severity `info` leaves it healthy."""
 
-    severity: Severity
-    code: str
-    text: str
+    severity: Severity = Field(description="Severity of the fact.")
+    code: str = Field(description="Name of the fact.")
+    text: str = Field(description="Text for people.")
 
 
 class Dimension(Reply):
     """Schema, settings, levels and totals of one dimension."""
 
-    name: str
-    key: list[Column] | None
-    columns: list[Column] | None
-    unavailable: Unavailable | None
-    health: list[HealthReason] = Field(description="Without a warning the dimension is healthy.")
-    lookups: dict[OutcomeName, Count]
-    cache: Cache
-    freshness: Freshness
-    backend: Backend
-    waiting_keys: Count
-    coalesced_keys: Count
-    timeout_s: Seconds
-    recent_errors: list[RecentError] = Field(description="Latest first.")
+    name: str = Field(description="Name.")
+    key: list[Column] | None = Field(description="Columns of the key; null while unavailable.")
+    columns: list[Column] | None = Field(description="Columns of a row; null while unavailable.")
+    unavailable: Unavailable | None = Field(
+        description="Why lookups are refused; null if they are accepted."
+    )
+    health: list[HealthReason] = Field(description="Facts about its health; a warning is a fault.")
+    lookups: dict[OutcomeName, Count] = Field(description="Keys looked up, by outcome.")
+    cache: Cache = Field(description="State of the cache.")
+    freshness: Freshness = Field(description="State of feed and load.")
+    backend: Backend = Field(description="State of the backend.")
+    waiting_keys: Count = Field(description="Keys without an answer yet.")
+    coalesced_keys: Count = Field(description="Keys that joined a query in flight.")
+    timeout_s: Seconds = Field(description="`timeout` of the dimension.")
+    recent_errors: list[RecentError] = Field(
+        description="Errors of the last lookups, latest first."
+    )
 
 
 class Explanation(Reply):
     """Where the answer for one key would come from now, and why."""
 
-    dimension: str
-    state: KeyState
-    reason: str
-    age_ms: Count | None
-    expires_in_ms: int | None = Field(description="Negative for a stale row.")
-    waiters: Count
-    retry_in_ms: Count | None
-    breaker: BreakerName
+    dimension: str = Field(description="Name of the dimension.")
+    state: KeyState = Field(description="State of the key.")
+    reason: str = Field(description="Text for people.")
+    age_ms: Count | None = Field(description="Age of the cached entry; null without one.")
+    expires_in_ms: int | None = Field(
+        description="Time until the entry expires; negative for a stale row."
+    )
+    waiters: Count = Field(description="Lookups that wait for the key.")
+    retry_in_ms: Count | None = Field(description="Time until the next retry; null without one.")
+    breaker: BreakerName = Field(description="State of the circuit breaker.")
 
 
 class Invalidated(Reply):
     """How many cache entries were dropped."""
 
-    invalidated: Count
+    invalidated: Count = Field(description="Number of dropped entries.")
 
 
-class ReloadAsked(Reply):
+class ReloadRequested(Reply):
     """The reload was requested; it runs in the background."""
 
-    reload: Literal["asked"]
+    reload: Literal["requested"] = Field(description="Always the same.")
 
 
 class Channel(Reply):
     """A streaming channel: its credit and watermark."""
 
-    connection: Count
-    channel: Count
-    dimension: str
-    origin: str
-    exclusive_records: Count
-    floating_records: Count
-    credit_records: Count
-    backlog_records: Count
-    in_flight_records: Count
-    shared_keys: Count = Field(description="That the worker looked up in shared memory.")
-    watermark_ms: int | None
-    is_idle: bool
+    connection: Count = Field(description="Number of the connection.")
+    channel: Count = Field(description="Number of the channel in it.")
+    dimension: str = Field(description="Name of the dimension.")
+    origin: str = Field(description="Task of Spark, as the client names it.")
+    exclusive_records: Count = Field(description="Own credit.")
+    floating_records: Count = Field(description="Credit from the common pool.")
+    credit_records: Count = Field(description="Unused credit.")
+    backlog_records: Count = Field(description="Records that wait for credit in the client.")
+    in_flight_records: Count = Field(description="Keys without an answer yet.")
+    shared_keys: Count = Field(description="Keys that the worker looked up in shared memory.")
+    watermark_ms: int | None = Field(description="Event-time watermark, Unix time.")
+    is_idle: bool = Field(description="Whether the channel has had no input for a while.")
 
 
 class EndedStream(Reply):
     """The channels of a dimension that has no open one, with less than a minute between them."""
 
-    dimension: str
-    origin: str = Field(description="Of the channel that closed last.")
-    channels: Count
-    keys: Count = Field(description="Of all lookups; a lookup has each of its keys once.")
-    watermark_ms: int | None = Field(description="That the streams of the dimension reached.")
-    ended_ago_s: Seconds = Field(description="At most a minute.")
+    dimension: str = Field(description="Name of the dimension.")
+    origin: str = Field(description="Task of the channel that closed last.")
+    channels: Count = Field(description="Number of channels.")
+    keys: Count = Field(description="Keys of all lookups.")
+    watermark_ms: int | None = Field(description="Event-time watermark that the streams reached.")
+    ended_ago_s: Seconds = Field(description="Age of the end, at most a minute.")
 
 
 class Channels(Reply):
     """All open channels, and the streams that ended lately."""
 
-    channels: list[Channel]
-    ended_streams: list[EndedStream]
+    channels: list[Channel] = Field(description="Open channels.")
+    ended_streams: list[EndedStream] = Field(
+        description="Dimensions whose last channel closed within a minute."
+    )
 
 
 class Memory(Reply):
     """Memory of the process, and the configured bound of lookups and caches."""
 
-    resident_bytes: Count | None
-    limit_bytes: Count
+    resident_bytes: Count | None = Field(description="Resident memory; null if unknown.")
+    limit_bytes: Count = Field(description="`limits.memory`.")
 
 
 class SharedReason(HealthReason):
     """A reason with the names of the dimensions that share it."""
 
-    dimensions: list[str]
+    dimensions: list[str] = Field(description="Names of the dimensions.")
 
 
 class Health(Reply):
     """Health of the sidecar: its state, and the reasons of all dimensions."""
 
-    state: ServiceState
-    summary: str
-    reasons: list[SharedReason]
+    state: ServiceState = Field(description="State of the sidecar.")
+    summary: str = Field(description="Text for people.")
+    reasons: list[SharedReason] = Field(description="Facts, warnings first.")
 
 
 class Status(Reply):
     """The process, its dimensions by name, and its channels."""
 
-    version: str
-    uptime_s: Seconds
-    memory: Memory
-    event_loop_lag_s: Seconds
-    is_draining: bool
-    not_ready: dict[str, str] = Field(
-        description="What each dimension that is not ready waits for."
+    version: str = Field(description="Version of the sidecar.")
+    uptime_s: Seconds = Field(description="Time since the start.")
+    memory: Memory = Field(description="Memory of the process.")
+    event_loop_lag_s: Seconds = Field(
+        description="Longest delay of a timer in the last 15 seconds."
     )
-    health: Health
-    dimensions: list[Dimension]
-    channels: list[Channel]
-    ended_streams: list[EndedStream]
+    is_draining: bool = Field(description="Whether the sidecar shuts down.")
+    not_ready: dict[str, str] = Field(description="Reason for each dimension that is not ready.")
+    health: Health = Field(description="Health of the sidecar.")
+    dimensions: list[Dimension] = Field(description="All dimensions by name.")
+    channels: list[Channel] = Field(description="Open channels.")
+    ended_streams: list[EndedStream] = Field(
+        description="Dimensions whose last channel closed within a minute."
+    )
 
 
 class DimensionHistory(Reply):
     """Totals of one dimension at each sample."""
 
-    name: str
-    lookups: dict[OutcomeName, list[Count]]
-    queries: list[Count]
-    batch_keys: list[Count]
+    name: str = Field(description="Name.")
+    lookups: dict[OutcomeName, list[Count]] = Field(description="Keys looked up, by outcome.")
+    queries: list[Count] = Field(description="Queries sent.")
+    batch_keys: list[Count] = Field(description="Distinct keys of all queries.")
 
 
 class StatusHistory(Reply):
     """Samples of the last ten minutes, oldest first."""
 
-    ages_s: list[Seconds] = Field(description="The age of each sample.")
-    dimensions: list[DimensionHistory]
+    ages_s: list[Seconds] = Field(description="Age of each sample.")
+    dimensions: list[DimensionHistory] = Field(description="Totals of each dimension.")

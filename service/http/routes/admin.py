@@ -40,7 +40,7 @@ class Admin:
     async def reload(self, request: web.Request) -> web.Response:
         """Start a load of the full table; a body is not read."""
         path_dimension(request, self.dimensions).reload()
-        return models.ReloadAsked(reload="asked").response(HTTPStatus.ACCEPTED)
+        return models.ReloadRequested(reload="requested").response(HTTPStatus.ACCEPTED)
 
     def _typed(self, values: list[object], schema: DimensionSchema) -> TypedKeys:
         check_key_count(len(values), self.limits)

@@ -1,5 +1,6 @@
 """`GET /openapi.json`: the HTTP interface as OpenAPI 3.1, generated from the pydantic models."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import orjson
@@ -17,6 +18,8 @@ _Object = dict[str, Any]
 _Model = type[BaseModel]
 
 _REFERENCE = "#/components/schemas/{model}"
+_BEARER: _Object = {"type": "http", "scheme": "bearer"}
+_OF_ADMIN: list[_Object] = [{}, {"admin_token": []}]
 _RESULT_NAMES = ", ".join(field.name for field in RESULT_FIELDS)
 _ARROW_NOTE = (
     f"The Arrow reply is one record batch: {_RESULT_NAMES}, then the columns of the row. The query "
@@ -28,7 +31,7 @@ _MODELS: list[tuple[_Model, JsonSchemaMode]] = [
         (model, "serialization")
         for model in (
             *(models.LookupAnswer, models.Row, models.DimensionNames, models.Dimension),
-            *(models.Explanation, models.Invalidated, models.ReloadAsked, models.Channels),
+            *(models.Explanation, models.Invalidated, models.ReloadRequested, models.Channels),
             *(models.Status, models.StatusHistory, Problem),
         )
     ),
@@ -60,7 +63,10 @@ def openapi_document(version: str) -> _Object:
         "paths": {**_dimension_paths(), **_service_paths()},
         "components": {
             "schemas": schemas["$defs"],
-            "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
+            "securitySchemes": {
+                "token": {**_BEARER, "description": "The token of `auth.token_file`."},
+                "admin_token": {**_BEARER, "description": "That of `auth.admin_token_file`."},
+            },
         },
         "security": [{}, {"token": []}],
     }
@@ -74,19 +80,38 @@ def _dimension_paths() -> _Object:
     query = _query_parameters()
     one = "/v1/dimensions/{name}"
     return {
-        "/v1/dimensions": {"get": _operation("listDimensions", models.DimensionNames, 401)},
+        "/v1/dimensions": {
+            "get": _operation(
+                "listDimensions", "List the dimensions.", models.DimensionNames, errors=(401,)
+            )
+        },
         one: {
             "parameters": [name],
-            "get": _operation("getDimension", models.Dimension, 401, 404),
+            "get": _operation(
+                "getDimension",
+                "Get schema, settings and state of a dimension.",
+                models.Dimension,
+                errors=(401, 404),
+            ),
         },
         f"{one}/lookup": {"parameters": [name, *query], "post": _lookup()},
         f"{one}/rows/{{key}}": {
             "parameters": [name, key, *query],
-            "get": _operation("getRow", models.Row, 400, 401, 404, 409, 422, 502, 503, 504),
+            "get": _operation(
+                "getRow",
+                "Look up one key; its failure is the status.",
+                models.Row,
+                errors=(400, 401, 404, 409, 422, 502, 503, 504),
+            ),
         },
         f"{one}/explain/{{key}}": {
             "parameters": [name, key],
-            "get": _operation("explainKey", models.Explanation, 400, 401, 404, 503),
+            "get": _operation(
+                "explainKey",
+                "Explain where the answer to a key comes from, without a query.",
+                models.Explanation,
+                errors=(400, 401, 404, 503),
+            ),
         },
         f"{one}/invalidate": {"parameters": [name], "post": _invalidate()},
         f"{one}/reload": {"parameters": [name], "post": _reload()},
@@ -94,35 +119,50 @@ def _dimension_paths() -> _Object:
 
 
 def _service_paths() -> _Object:
-    text, loaded = "text/plain", "All full tables are loaded."
+    text, loaded = "text/plain", "Check that all full tables are loaded."
     return {
-        "/v1/channels": {"get": _operation("listChannels", models.Channels, 401)},
-        "/v1/status": {"get": _operation("getStatus", models.Status, 401)},
-        "/v1/status/history": {"get": _operation("getStatusHistory", models.StatusHistory, 401)},
+        "/v1/channels": {
+            "get": _operation(
+                "listChannels", "List the open channels.", models.Channels, errors=(401,)
+            )
+        },
+        "/v1/status": {
+            "get": _operation(
+                "getStatus", "Get the state of the sidecar.", models.Status, errors=(401,)
+            )
+        },
+        "/v1/status/history": {
+            "get": _operation(
+                "getStatusHistory",
+                "Get the totals of the last ten minutes.",
+                models.StatusHistory,
+                errors=(401,),
+            )
+        },
         "/v1/stream": {
             "get": {
                 "operationId": "openStream",
-                "summary": "The streaming protocol: a WebSocket with the subprotocol sidelook.v1.",
+                "summary": "Open a WebSocket with the subprotocol sidelook.v1.",
                 "responses": {"101": {"description": "Upgraded."}, **_problems(400, 401, 503)},
             }
         },
-        "/livez": {"get": _plain("isAlive", "The event loop runs.", text)},
-        "/readyz": {"get": _plain("isReady", "Lookups are accepted.", text, 503)},
-        "/startupz": {"get": _plain("isStarted", loaded, text, 503)},
-        "/metrics": {"get": _plain("getMetrics", "Prometheus text format.", text, 401)},
-        "/openapi.json": {"get": _plain("getOpenApi", "This document.", MediaType.JSON.value)},
-        "/": {"get": _plain("getStatusPage", "The status page.", "text/html")},
+        "/livez": {"get": _public("isAlive", "Check that the event loop runs.", text)},
+        "/readyz": {"get": _public("isReady", "Check that lookups are accepted.", text, 503)},
+        "/startupz": {"get": _public("isStarted", loaded, text, 503)},
+        "/metrics": {"get": _plain("getMetrics", "Get the metrics for Prometheus.", text, 401)},
+        "/openapi.json": {"get": _public("getOpenApi", "Get this document.", MediaType.JSON.value)},
+        "/": {"get": _public("getStatusPage", "Get the status page.", "text/html")},
     }
 
 
 def _lookup() -> _Object:
     statuses = 400, 401, 404, 406, 408, 413, 415, 422, 502, 503, 504
-    operation = _operation("lookup", models.LookupAnswer, *statuses)
+    summary = "Look up many keys at once; failures of single keys are outcomes."
+    operation = _operation("lookup", summary, models.LookupAnswer, errors=statuses)
     arrow: _Object = {MediaType.ARROW.value: {}}
     operation["responses"]["200"]["content"] |= arrow
     return {
         **operation,
-        "summary": "Look up many keys at once; failures of single keys are outcomes.",
         "description": _ARROW_NOTE,
         "requestBody": {"required": True, "content": _json(LookupRequest) | arrow},
     }
@@ -131,28 +171,44 @@ def _lookup() -> _Object:
 def _invalidate() -> _Object:
     statuses = 400, 401, 404, 408, 413, 415, 422, 503
     return {
-        **_operation("invalidate", models.Invalidated, *statuses),
-        "summary": "Drop cached rows that may have changed; requires the admin token.",
+        **_operation(
+            "invalidate", "Drop rows from the cache.", models.Invalidated, errors=statuses
+        ),
+        "security": _OF_ADMIN,
         "requestBody": {"required": True, "content": _json(InvalidateRequest)},
     }
 
 
 def _reload() -> _Object:
     return {
-        **_operation("reload", models.ReloadAsked, 401, 404, 422, 503, success="202"),
-        "summary": "Load the full table again; requires the admin token.",
+        **_operation(
+            "reload",
+            "Load the full table again.",
+            models.ReloadRequested,
+            errors=(401, 404, 422, 503),
+            success="202",
+        ),
+        "security": _OF_ADMIN,
         "description": "Returns at once; `freshness.load` shows the progress.",
     }
 
 
-def _operation(name: str, model: _Model, *errors: int, success: str = "200") -> _Object:
+def _operation(
+    name: str, summary: str, model: _Model, *, errors: Sequence[int], success: str = "200"
+) -> _Object:
     answer = {"description": model.__name__, "content": _json(model)}
-    return {"operationId": name, "responses": {success: answer, **_problems(*errors)}}
+    responses = {success: answer, **_problems(*errors)}
+    return {"operationId": name, "summary": summary, "responses": responses}
+
+
+def _public(name: str, summary: str, media_type: str, *errors: int) -> _Object:
+    return {**_plain(name, summary, media_type, *errors), "security": []}
 
 
 def _plain(name: str, summary: str, media_type: str, *errors: int) -> _Object:
     answer = {"description": summary, "content": {media_type: {}}}
-    return {"operationId": name, "responses": {"200": answer, **_problems(*errors)}}
+    responses = {"200": answer, **_problems(*errors)}
+    return {"operationId": name, "summary": summary, "responses": responses}
 
 
 def _json(model: _Model, media_type: str = MediaType.JSON.value) -> _Object:

@@ -56,9 +56,9 @@ def test_each_key_shows_its_source(scenario: Scenario) -> None:
         explained(KeyState.CACHED, CACHED, age_ms=3500, expires_in_ms=6500),
         explained(KeyState.MISSING_CACHED, CACHED, age_ms=1500, expires_in_ms=3500),
         explained(KeyState.REFUSED, REJECTED),
-        explained(KeyState.UNASKABLE, NULL),
+        explained(KeyState.INVALID, NULL),
         explained(KeyState.NOT_CACHED, UNKNOWN),
-        explained(KeyState.UNASKABLE, FAULT),
+        explained(KeyState.INVALID, FAULT),
     ]
 
 

@@ -313,7 +313,7 @@ async def test_reload_is_accepted_at_once() -> None:
 
         await until(lambda: loads() >= 2)
 
-    assert [(each.status, each.json) for each in replies] == [(202, {"reload": "asked"})] * 2
+    assert [(each.status, each.json) for each in replies] == [(202, {"reload": "requested"})] * 2
     assert (fresh["feed"]["state"], fresh["load"]["is_whole"], fresh["load"]["rows"]) == (
         "live",
         True,

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
+from service.http.routes.openapi import openapi_document
 from service.http.security import Access, TokenFile
 from tests.service.http.serving import JSON_TYPE, ONE, Served, Setting, exchanged, served
 
@@ -110,9 +111,27 @@ async def invalidate(service: Served, over: str, headers: Mapping[str, str]) -> 
     ).status
 
 
+PUBLIC = ("/", "/openapi.json", "/livez", "/readyz", "/startupz")
+
+
+def test_document_names_the_tokens() -> None:
+    """The OpenAPI document has no token for public paths, and the admin token for changes."""
+    paths = openapi_document("1.2.3")["paths"]
+    tokens = {
+        path: tuple(each for option in operation["security"] for each in option)
+        for path, item in paths.items()
+        for operation in item.values()
+        if "security" in operation
+    }
+
+    one = "/v1/dimensions/{name}"
+    changes = dict.fromkeys((f"{one}/invalidate", f"{one}/reload"), ("admin_token",))
+    assert tokens == {**dict.fromkeys(PUBLIC, ()), **changes}
+
+
 async def test_paths_need_the_readers_token(tmp_path: Path) -> None:
     """Probes, page and document are public; all other paths, unknown ones too, need a token."""
-    is_open = dict.fromkeys(("/", "/openapi.json", "/livez", "/readyz", "/startupz"), 200)
+    is_open = dict.fromkeys(PUBLIC, 200)
     guarded_paths = (
         "/metrics",
         "/v1/dimensions",
