@@ -30,17 +30,23 @@ _Endpoint = Annotated[
 _Config = Annotated[
     Path | None, _file("The sidecar's YAML file; without it, no backend is checked.")
 ]
-_WithoutSidecar = Annotated[bool, typer.Option("--without-sidecar", help="Query no sidecar.")]
+_WithoutSidecar = Annotated[
+    bool, typer.Option("--without-sidecar", help="Skip the checks of the running sidecar.")
+]
 _Executors = Annotated[
     int | None, typer.Option(metavar="N", min=1, help="Planned number of executors.")
 ]
 _Kubernetes = Annotated[
     str | None,
-    typer.Option(metavar="VERSION", help="Such as 1.31; - reads `kubectl version -o json`."),
+    typer.Option(
+        metavar="VERSION", help="Of the cluster, such as 1.31; - reads `kubectl version -o json`."
+    ),
 ]
 _Spark = Annotated[
     str | None,
-    typer.Option(metavar="VERSION", help="Such as 4.2; by default from the image's tag."),
+    typer.Option(
+        metavar="VERSION", help="Of Spark, such as 4.2; by default from the tag of the image."
+    ),
 ]
 _Policy = Annotated[Path | None, _file("NetworkPolicy that opens the port for Prometheus.")]
 
@@ -57,7 +63,7 @@ def doctor(  # noqa: PLR0913  # each is an option
     executors: _Executors = None,
     kubernetes: _Kubernetes = None,
     pod_template: Annotated[Path | None, _file("Pod template of the executors.")] = None,
-    spark_conf: Annotated[Path | None, _file("--properties-file of spark-submit.")] = None,
+    spark_conf: Annotated[Path | None, _file("Properties file of spark-submit.")] = None,
     spark: _Spark = None,
     network_policy: _Policy = None,
     as_json: JsonOption = False,

@@ -1,6 +1,7 @@
 """Exit codes of the commands, with the numbers of sysexits.h."""
 
 from enum import IntEnum
+from typing import Self
 
 from lookup_core.errors import (
     ConfigurationError,
@@ -14,17 +15,26 @@ from lookup_core.errors import (
 class ExitCode(IntEnum):
     """Result of a command."""
 
-    OK = 0
-    KEYS_FAILED = 1  # lookups of some keys failed
-    USAGE = 64
-    DATA = 65  # a key or request does not fit the dimension
-    NO_INPUT = 66  # unknown dimension
-    UNAVAILABLE = 69  # no sidecar at the endpoint
-    SOFTWARE = 70
-    SYSTEM = 71  # an operating system call failed
-    TRY_AGAIN = 75
-    NO_PERMISSION = 77
-    CONFIG = 78
+    meaning: str
+
+    def __new__(cls, value: int, meaning: str) -> Self:
+        """Create a member with its meaning, a sentence."""
+        member = int.__new__(cls, value)
+        member._value_ = value
+        member.meaning = meaning
+        return member
+
+    OK = 0, "Success."
+    KEYS_FAILED = 1, "`lookup`: a key has no answer. `doctor`: a finding is an error."
+    USAGE = 64, "The command line is invalid."
+    DATA = 65, "A key or the request does not fit the dimension."
+    NO_INPUT = 66, "The dimension does not exist."
+    UNAVAILABLE = 69, "No sidecar responds at the endpoint."
+    SOFTWARE = 70, "A query was refused, or a defect; the message has the reason."
+    SYSTEM = 71, "A call of the operating system failed."
+    TRY_AGAIN = 75, "Table, backend or sidecar are unavailable for now; try again later."
+    NO_PERMISSION = 77, "The token is invalid, or the role may not read the table."
+    CONFIG = 78, "The configuration is invalid."
 
 
 def exit_code(error: SidelookError) -> ExitCode:

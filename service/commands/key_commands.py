@@ -72,8 +72,8 @@ async def explain(
 ) -> None:
     """Explain where the answer to a key comes from.
 
-    Shows whether the key is cached, the age of its row, and the settings that apply. Queries no
-    row, so that the cache is unchanged.
+    Shows whether the key is cached, the age of its row, and when it expires. No query is sent, and
+    the cache is unchanged.
     """
     value = key_value(key, await client.key_fields(dimension))
     segments = ",".join(map(_segment, value if isinstance(value, list) else [value]))

@@ -47,7 +47,7 @@ def serve(
         bool,
         typer.Option(
             "--until-eof",
-            help="Also stop when standard input, a pipe, ends: with the process that holds it.",
+            help="Stop also at the end of standard input, which is a pipe.",
         ),
     ] = False,
 ) -> None:

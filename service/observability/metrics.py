@@ -3,7 +3,7 @@
 `collector` and `prometheus_observer` fill them; dashboards, rules and docs use the same names.
 """
 
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from enum import StrEnum
 
 
@@ -49,11 +49,21 @@ class RenewalResult(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """One metric family; the name of a counter ends with `_total`."""
+    """One metric family; the name of a counter ends with `_total`. `query` is a typical one."""
 
     name: str
     help: str
     labels: tuple[Label, ...] = (Label.DIMENSION,)
+    _: KW_ONLY
+    query: str
+    is_histogram: bool = False
+
+    @property
+    def type(self) -> str:
+        """The type of Prometheus."""
+        if self.is_histogram:
+            return "histogram"
+        return "counter" if self.name.endswith("_total") else "gauge"
 
 
 LOOKUPS = Metric(
@@ -61,181 +71,279 @@ LOOKUPS = Metric(
     "Keys looked up, by outcome: all keys of an HTTP request, distinct keys of a stream's batch,"
     " each record in shared memory.",
     (Label.DIMENSION, Label.OUTCOME),
+    query="sum by (dimension, outcome) (rate(sidelook_lookups_total[5m]))",
 )
 LOOKUP_SECONDS = Metric(
-    "sidelook_lookup_seconds", "Time from a lookup, of any number of keys, to its last answer."
+    "sidelook_lookup_seconds",
+    "Time from a lookup, of any number of keys, to its last answer.",
+    query=(
+        "histogram_quantile(0.99, sum by (dimension, le) "
+        "(rate(sidelook_lookup_seconds_bucket[5m])))"
+    ),
+    is_histogram=True,
 )
 BACKEND_QUERIES = Metric(
     "sidelook_backend_queries_total",
     "Queries sent to the backend, retries included, by result.",
     (Label.DIMENSION, Label.RESULT),
+    query="sum by (dimension, result) (rate(sidelook_backend_queries_total[5m]))",
 )
 BACKEND_QUERY_SECONDS = Metric(
-    "sidelook_backend_query_seconds", "Duration of the queries to the backend."
+    "sidelook_backend_query_seconds",
+    "Duration of the queries to the backend.",
+    query=(
+        "histogram_quantile(0.99, sum by (dimension, le) "
+        "(rate(sidelook_backend_query_seconds_bucket[5m])))"
+    ),
+    is_histogram=True,
 )
 BACKEND_BATCH_KEYS = Metric(
-    "sidelook_backend_batch_keys", "Distinct keys in each query to the backend."
+    "sidelook_backend_batch_keys",
+    "Distinct keys in each query to the backend.",
+    query=(
+        "sum by (dimension) (rate(sidelook_backend_batch_keys_sum[5m])) / "
+        "sum by (dimension) (rate(sidelook_backend_batch_keys_count[5m]))"
+    ),
+    is_histogram=True,
 )
 COALESCED_KEYS = Metric(
-    "sidelook_coalesced_keys_total", "Keys that joined a query in flight instead of a new one."
+    "sidelook_coalesced_keys_total",
+    "Keys that joined a query in flight instead of a new one.",
+    query="sum by (dimension) (rate(sidelook_coalesced_keys_total[5m]))",
 )
-CACHE_ROWS = Metric("sidelook_cache_rows", "Cache entries, negative entries included.")
-CACHE_BYTES = Metric("sidelook_cache_bytes", "Size of the cache: rows, keys and index.")
+CACHE_ROWS = Metric(
+    "sidelook_cache_rows",
+    "Cache entries, negative entries included.",
+    query="sum by (dimension) (sidelook_cache_rows)",
+)
+CACHE_BYTES = Metric(
+    "sidelook_cache_bytes",
+    "Size of the cache: rows, keys and index.",
+    query="sum by (dimension) (sidelook_cache_bytes) / sum by (dimension) (sidelook_cache_rows)",
+)
 CACHE_MAX_BYTES = Metric(
     "sidelook_cache_max_bytes",
     "Current bound of the cache; less than configured under memory pressure.",
+    query="sidelook_cache_bytes / sidelook_cache_max_bytes",
 )
 CACHE_EVICTIONS = Metric(
     "sidelook_cache_evictions_total",
     "Entries removed from the cache, by reason.",
     (Label.DIMENSION, Label.REASON),
+    query="sum by (dimension, reason) (rate(sidelook_cache_evictions_total[5m]))",
 )
 CACHE_IS_SHARED = Metric(
-    "sidelook_cache_shared", "1: workers on this machine may read the cache; 0: they may not."
+    "sidelook_cache_shared",
+    "1: workers on this machine may read the cache; 0: they may not.",
+    query="sidelook_cache_shared == 0",
 )
 SHARED_CACHE_BYTES = Metric(
-    "sidelook_shared_cache_bytes", "Size of the files of the cache in shared memory."
+    "sidelook_shared_cache_bytes",
+    "Size of the files of the cache in shared memory.",
+    query="sum by (dimension) (sidelook_shared_cache_bytes)",
 )
 SHARED_LOOKUPS = Metric(
     "sidelook_shared_lookups_total",
     "Keys that workers looked up in shared memory, repeated ones too; in sidelook_lookups_total.",
+    query=(
+        "sum by (dimension) (rate(sidelook_shared_lookups_total[5m])) / "
+        "sum by (dimension) (rate(sidelook_lookups_total[5m]))"
+    ),
 )
 IN_FLIGHT_RECORDS = Metric(
-    "sidelook_in_flight_records", "Keys of requests and streams without an answer yet."
+    "sidelook_in_flight_records",
+    "Keys of requests and streams without an answer yet.",
+    query="sum by (dimension) (sidelook_in_flight_records)",
 )
 BACKLOG_RECORDS = Metric(
-    "sidelook_backlog_records", "Records that are ready in clients and wait for credit."
+    "sidelook_backlog_records",
+    "Records that are ready in clients and wait for credit.",
+    query="sum by (dimension) (sidelook_backlog_records)",
 )
 CREDIT_RECORDS = Metric(
     "sidelook_credit_records",
     "Records that clients may have in flight, by kind of credit.",
     (Label.DIMENSION, Label.KIND),
+    query="sum by (dimension, kind) (sidelook_credit_records)",
 )
 CHANNELS = Metric(
     "sidelook_channels",
     "Open channels by state; an idle channel has had no input for a while.",
     (Label.DIMENSION, Label.CHANNEL_STATE),
+    query="sum by (dimension, channel_state) (sidelook_channels)",
 )
 STREAM_WATERMARK_SECONDS = Metric(
     "sidelook_stream_watermark_seconds",
     "Minimum watermark of the active, aligned channels; event time as Unix time.",
+    query="time() - min by (dimension) (sidelook_stream_watermark_seconds)",
 )
 DIMENSION_AVAILABLE = Metric(
     "sidelook_dimension_available",
     "1: lookups are accepted; 0: they are refused until the backend has described its table.",
+    query="min by (dimension) (sidelook_dimension_available) == 0",
 )
 DIMENSION_STALENESS_SECONDS = Metric(
     "sidelook_dimension_staleness_seconds",
     "Upper bound of the lag of served rows behind the table. Absent while no rows are cached.",
+    query="max by (dimension) (sidelook_dimension_staleness_seconds)",
 )
 DIMENSION_STALENESS_LIMIT_SECONDS = Metric(
     "sidelook_dimension_staleness_limit_seconds",
     "Configured limit of the lag behind the table. Absent if there is none.",
+    query="sidelook_dimension_staleness_seconds > sidelook_dimension_staleness_limit_seconds",
 )
 DIMENSION_WATERMARK_SECONDS = Metric(
     "sidelook_dimension_watermark_seconds",
     "All changes with earlier event times are applied; Unix time. Absent before the first one.",
+    query="time() - min by (dimension) (sidelook_dimension_watermark_seconds)",
 )
 DIMENSION_FEED_LIVE = Metric(
     "sidelook_dimension_feed_live",
     "1: the change feed is live and caught up; 0: the cache is bypassed.",
+    query="min by (dimension) (sidelook_dimension_feed_live) == 0",
 )
 DIMENSION_FEED_BACKLOG = Metric(
-    "sidelook_dimension_feed_backlog", "Changes in the feed's source that are not read yet."
+    "sidelook_dimension_feed_backlog",
+    "Changes in the feed's source that are not read yet.",
+    query="max by (dimension) (sidelook_dimension_feed_backlog)",
 )
 DIMENSION_FEED_UNUSED_MESSAGES = Metric(
     "sidelook_dimension_feed_unused_messages_total",
     "Messages without a usable change, by reason; an undecodable one clears the cache.",
     (Label.DIMENSION, Label.REASON),
+    query=(
+        "sum by (dimension, reason) (increase(sidelook_dimension_feed_unused_messages_total[1h]))"
+    ),
 )
 DIMENSION_WHOLE = Metric(
     "sidelook_dimension_whole",
     "1: the whole table is loaded; 0: a successful load is pending.",
+    query="min by (dimension) (sidelook_dimension_whole) == 0",
 )
 DIMENSION_LOADING = Metric(
-    "sidelook_dimension_loading", "1: the whole table is being loaded; 0: it is not."
+    "sidelook_dimension_loading",
+    "1: the whole table is being loaded; 0: it is not.",
+    query="sum by (dimension) (sidelook_dimension_loading)",
 )
 DIMENSION_LOADS = Metric(
     "sidelook_dimension_loads_total",
     "Loads of the whole table by result; outdated: all rows may have changed during the load.",
     (Label.DIMENSION, Label.RESULT),
+    query="sum by (dimension, result) (increase(sidelook_dimension_loads_total[1d]))",
 )
 DIMENSION_LOAD_ROWS = Metric(
-    "sidelook_dimension_load_rows", "Rows read by the present load, else by the last one."
+    "sidelook_dimension_load_rows",
+    "Rows read by the present load, else by the last one.",
+    query="max by (dimension) (sidelook_dimension_load_rows)",
 )
 DIMENSION_LOAD_SECONDS = Metric(
-    "sidelook_dimension_load_seconds", "Duration of the last successful load of the whole table."
+    "sidelook_dimension_load_seconds",
+    "Duration of the last successful load of the whole table.",
+    query="max by (dimension) (sidelook_dimension_load_seconds)",
 )
 DIMENSION_SPLITS = Metric(
     "sidelook_dimension_splits",
     "Splits of the sources of the dimension's feed and load, by state.",
     (Label.DIMENSION, Label.KIND),
+    query="sum by (dimension, kind) (sidelook_dimension_splits)",
 )
 DIMENSION_SPLIT_FAILURES = Metric(
     "sidelook_dimension_split_failures_total",
     "Failed split read attempts, of the feed and of the present load.",
     (Label.DIMENSION, Label.KIND),
+    query="sum by (dimension, kind) (increase(sidelook_dimension_split_failures_total[1h]))",
 )
 FENCED_KEYS = Metric(
     "sidelook_fenced_keys_total",
     "Keys that were answered and not cached, because the read may have missed a change.",
+    query="sum by (dimension) (rate(sidelook_fenced_keys_total[5m]))",
 )
 INVALIDATIONS = Metric(
     "sidelook_invalidations_total",
     "Keys invalidated in the cache, by origin.",
     (Label.DIMENSION, Label.ORIGIN),
+    query="sum by (dimension, origin) (rate(sidelook_invalidations_total[5m]))",
 )
-RETRIES = Metric("sidelook_retries_total", "Retries of failed queries, and for keys without a row.")
-QUERIES_IN_FLIGHT = Metric("sidelook_queries_in_flight", "Queries in flight at the backend.")
+RETRIES = Metric(
+    "sidelook_retries_total",
+    "Retries of failed queries, and for keys without a row.",
+    query="sum by (dimension) (rate(sidelook_retries_total[5m]))",
+)
+QUERIES_IN_FLIGHT = Metric(
+    "sidelook_queries_in_flight",
+    "Queries in flight at the backend.",
+    query="sidelook_queries_in_flight / sidelook_concurrency_limit",
+)
 CONNECTION_WAIT_SECONDS = Metric(
     "sidelook_connection_wait_seconds_total",
     "Time in which a query was due and all connections to its database were in use.",
+    query="sum by (dimension) (rate(sidelook_connection_wait_seconds_total[5m]))",
 )
-QUEUED_KEYS = Metric("sidelook_queued_keys", "Distinct keys that wait for their query to be sent.")
+QUEUED_KEYS = Metric(
+    "sidelook_queued_keys",
+    "Distinct keys that wait for their query to be sent.",
+    query="sum by (dimension) (sidelook_queued_keys)",
+)
 CONCURRENCY_LIMIT = Metric(
-    "sidelook_concurrency_limit", "Queries to the backend that may run at the same time."
+    "sidelook_concurrency_limit",
+    "Queries to the backend that may run at the same time.",
+    query="min by (dimension) (sidelook_concurrency_limit)",
 )
 BREAKER_STATE = Metric(
     "sidelook_breaker_state",
     "Circuit breaker of the backend: 0 closed, 1 half-open (probing), 2 open (no queries).",
+    query="max by (dimension) (sidelook_breaker_state) > 0",
 )
 LOOKUP_USES_INDEX = Metric(
     "sidelook_lookup_uses_index",
     "1: the backend finds keys by an index; 0: each query reads all rows.",
+    query="min by (dimension) (sidelook_lookup_uses_index) == 0",
 )
 MEMORY_RESIDENT_BYTES = Metric(
-    "sidelook_memory_resident_bytes", "Resident memory of the process.", ()
+    "sidelook_memory_resident_bytes",
+    "Resident memory of the process.",
+    (),
+    query="max(sidelook_memory_resident_bytes)",
 )
 MEMORY_USED_RATIO = Metric(
     "sidelook_memory_used_ratio",
     "Growth since the start by limits.memory, or the control group's use by its limit if greater.",
     (),
+    query="max(sidelook_memory_used_ratio)",
 )
 MEMORY_PRESSURE_LEVEL = Metric(
     "sidelook_memory_pressure_level",
     "0 none, 1 caches shrink, 2 also no new credit and channels, 3 also requests are refused.",
     (),
+    query="count(sidelook_memory_pressure_level > 0)",
 )
 EVENT_LOOP_LAG_SECONDS = Metric(
     "sidelook_event_loop_lag_seconds",
     "Longest delay of a timer of the event loop in the last 15 seconds.",
     (),
+    query="quantile(0.9, sidelook_event_loop_lag_seconds)",
 )
 LISTENERS_REACHABLE = Metric(
     "sidelook_listeners_reachable",
     "1, or 0 while the file of listen.unix is lost or replaced and cannot be bound again.",
     (),
+    query="count(sidelook_listeners_reachable == 0)",
 )
 TLS_CERTIFICATE_EXPIRY_SECONDS = Metric(
     "sidelook_tls_certificate_expiry_seconds",
     "Expiry of the certificate of listen.tls; Unix time. Absent without TLS.",
     (),
+    query="(min(sidelook_tls_certificate_expiry_seconds) - time()) / 86400",
 )
 TLS_CERTIFICATE_RENEWALS = Metric(
     "sidelook_tls_certificate_renewals_total",
     "Changed certificate files by result; after a refused one the former certificate stays.",
     (Label.RESULT,),
+    query="sum by (result) (increase(sidelook_tls_certificate_renewals_total[1d]))",
 )
 BUILD_INFO = Metric(
-    "sidelook_build_info", "Always 1; the label kind is the running version.", (Label.KIND,)
+    "sidelook_build_info",
+    "Always 1; the label kind is the running version.",
+    (Label.KIND,),
+    query="count by (kind) (sidelook_build_info)",
 )

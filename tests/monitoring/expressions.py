@@ -11,11 +11,6 @@ from service.observability.metrics import Metric
 from tests.monitoring.rule_file import promtool, records
 from tools.dashboard.drawing import FILE
 
-_HISTOGRAMS = (
-    metrics.LOOKUP_SECONDS,
-    metrics.BACKEND_QUERY_SECONDS,
-    metrics.BACKEND_BATCH_KEYS,
-)
 _NAME = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*sidelook_[a-zA-Z0-9_:]*|sidelook_[a-zA-Z0-9_:]*")
 
 
@@ -26,8 +21,9 @@ def named_metrics(expression: str) -> set[str]:
 
 def known_names() -> set[str]:
     """The metrics of the service and the recording rules."""
-    exposed = {each.name for each in vars(metrics).values() if isinstance(each, Metric)}
-    histograms = {each.name for each in _HISTOGRAMS}
+    declared = [each for each in vars(metrics).values() if isinstance(each, Metric)]
+    exposed = {each.name for each in declared}
+    histograms = {each.name for each in declared if each.is_histogram}
     parts = {f"{name}_{part}" for name in histograms for part in ("bucket", "sum", "count")}
     return (exposed - histograms) | parts | {rule.name for rule in records()}
 
