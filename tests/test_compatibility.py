@@ -1,4 +1,4 @@
-"""Claims about versions: the matrix of docs/compatibility.md, README.md and the metadata."""
+"""Claims about versions: docs/reference/compatibility.md, README.md and the metadata."""
 
 import re
 import tomllib

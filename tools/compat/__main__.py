@@ -1,6 +1,7 @@
 """`python -m tools.compat [--write] [NAME…]`: run the checks for all pairs, or for those named.
 
-Prints the matrix; `--write` also writes docs/compatibility.md. Exits with 1 if a check failed.
+Prints the matrix; `--write` also writes docs/reference/compatibility.md. Exits with 1 if a check
+failed.
 """
 
 import argparse
