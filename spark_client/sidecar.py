@@ -34,16 +34,21 @@ from spark_client.transport.endpoint import SYSTEMS_TLS, ClientTls, endpoint_of
 
 @dataclass(frozen=True, slots=True)
 class Sidecar:
-    """The address of a sidecar, as seen by the executors; connects with the first lookup.
+    """The address of a sidecar, as the executors see it. It connects with the first lookup.
 
-    `url`: `unix:///path/of.sock`, `http://host:port` or `https://host:port`.
-    `token_file`: path of the bearer token; each connection reads it again.
-    `connect_timeout`: seconds that a task waits for a missing sidecar before it fails.
-    `ca_file`, `cert_file`, `key_file`: PEM files for https, read with each connection. `ca_file`
-    replaces the system's authorities; the other two are the client's certificate and its key.
+    Args:
+        url: `unix:///path/of.sock`, `http://host:port` or `https://host:port`.
+        token_file: Path of the bearer token. Each connection reads it again.
+        connect_timeout: Seconds that a task waits for a missing sidecar before it fails.
+        ca_file: PEM file with the CAs of `https://`, instead of the system's. Each connection
+            reads the PEM files again.
+        cert_file: PEM file with the client certificate.
+        key_file: PEM file with the key of the client certificate.
 
-    Raises ValueError for another URL, a timeout that is not positive, TLS files without https, or
-    only one of `cert_file` and `key_file`.
+    Raises:
+        ValueError: The URL has another form, the timeout is not positive, TLS files are given
+            without `https://`, or only one of `cert_file` and `key_file`.
+
     """
 
     url: str
@@ -67,16 +72,24 @@ class Sidecar:
     ) -> "LocalSidecar":
         """Start a sidecar as a child process, for Spark on this machine: laptops and notebooks.
 
-        Use: `with Sidecar.local("sidelook.yaml") as dims:`, or `close()` it at the end. It ends
-        with the Spark session and with this process, too, also if that is killed.
-        `config`: the configuration file. Its listeners and tokens are replaced by a Unix socket in
-        a private folder, so no port is opened.
-        `python`: an interpreter with the package sidelook-service, 3.11 or newer; default this one.
-        `start_timeout`: seconds until all dimensions accept lookups, loads of full tables included.
+        Use `with Sidecar.local("sidelook.yaml") as dims:`, or call `close()` at the end. The
+        process also ends with the Spark session and with this process, even if that is killed.
 
-        Raises ConfigurationError with all faults of the file, BackendError if a database cannot be
-        reached or lacks a table, ModuleNotFoundError without the service's package, ValueError if
-        the session's executors may be on other machines, or SidecarUnreachable.
+        Args:
+            config: The configuration file. A Unix socket in a private folder replaces its listeners
+                and tokens, so no port is opened.
+            python: An interpreter, 3.11 or newer, with the package sidelook-service. Default: this
+                one.
+            start_timeout: Seconds until all dimensions accept lookups, loads of full tables
+                included.
+
+        Raises:
+            ConfigurationError: The file has faults; the error lists them all.
+            BackendError: A database cannot be reached, or lacks a table.
+            ModuleNotFoundError: The interpreter lacks the package.
+            ValueError: Executors of the session may be on other machines.
+            SidecarUnreachable: The sidecar did not start in time.
+
         """
         parsed(locals())
         process = LocalProcess(Path(config), python=python)
@@ -110,60 +123,71 @@ class Sidecar:
         traceparent: str | None = None,
         show_keys: bool = True,
     ) -> LookupJoin:
-        """Enrich a DataFrame with a dimension's columns: `events.transform(…lookup_join(…))`.
+        """Add columns of a dimension to a DataFrame: `events.transform(dims.lookup_join(…))`.
 
-        `on`: the records' key column, a list of them in the order of the dimension's key, or
-        `{"records' column": "key column"}`. A NULL in the key matches nothing. A name that is no
-        column is a path into structs, as `"order.customer.id"`. A key may be a Column, as
-        `F.lower("email")`; with the key's name as a pair, `[(F.lower("email"), "email")]`.
-        `as_of`: a timestamp or date column, required for a dimension with versions and refused for
-        others. Each record gets the version that is valid at that time; if several are, the one
-        with the latest start. A NULL, or a time without a version, gives `missing`.
-        `columns`: of the dimension, default all but its key; `[]` adds none.
-        `how`: `"left"` keeps records without a row, with nulls; `"inner"` drops them. `"semi"`
-        keeps the records with a row and `"anti"` those without, and neither adds columns.
-        `expand`: for a dimension with `match: all`, whose columns are arrays otherwise: one output
-        record for each row, in their order, with single values. Several such lookups of a pass
-        give all combinations. With `"left"`, a record without a row leaves once, with nulls.
-        `mode`: `"ordered"` (the default) keeps the order of each partition, `"key_ordered"` the
-        order of equal keys in a partition, `"unordered"` none. Records never overtake a watermark.
-        `capacity`: most records of a task that are sent and not yet emitted; default 20,000.
-        `timeout`: seconds for one lookup, retries included, from its place in the capacity;
-        default 5.
-        `on_timeout`, `on_error`: `"fail"` raises LookupFailed in the task, `"null"` gives nulls,
-        `"default"` the default row of the dimension's configuration, which counts as a row for
-        `how`; the status keeps the failure. None covers a missing sidecar: after `connect_timeout`
-        the task raises SidecarUnreachable.
-        `max_age`: seconds, or a text as `"10 minutes"`. A cached row or missing key that is older
-        is read again, for all users of the cache.
-        `retry_missing`: `{"max_retries": 3, "delay": "1 second"}` looks up keys without a row
-        again, within `timeout`; default as the dimension is configured.
-        `retry_if`: a column of the dimension; a row with NULL in it is retried like a missing one,
-        and leaves as it is after the last retry.
-        `event_time`: a timestamp column, or whole milliseconds since the epoch; makes watermarks.
-        They lag the largest event time by `watermark_delay` (default 0) and are sent at the end of
-        each batch, or of several that come at once; also within a batch, whenever the watermark
-        advances by `watermark_interval`. If the dimension has `wait_for_dimension`, lookups wait
-        for the changes up to their event time (or `as_of` time); `timeout` includes that wait.
-        `via`: `"udf"` sends only key and time columns through Python, `"batch"` all columns of the
-        records; `"auto"` (the default) chooses by the mode and the number of columns. With
-        `"udf"`, which needs PySpark 4.1 and mode `"ordered"`, columns that the query does not use
-        are not read, and records whose added columns it does not use are not looked up.
-        `prefix`: before the names of the added columns.
-        `status_column`: name of an added struct<outcome string, age_ms bigint, error string>.
-        `schema`: DDL or StructType of the dimension's columns, for a driver without a sidecar: in
-        their types or wider ones, else tasks raise InvalidRequest. With `expand` and `as_of` in
-        the types of one row.
-        `traceparent`: W3C trace context of the lookups; default the job's local property
-        `traceparent`.
-        `show_keys`: whether LookupFailed names up to three of the keys that failed. False where
-        keys are personal data: errors of tasks are in Spark's logs and its web page.
+        Cancelling the task, or reading only a part of its output, cancels its open lookups.
 
-        Cancelling the task, or reading only part of its output, cancels its open lookups.
+        Args:
+            dimension: Name of the dimension in the configuration.
+            on: The key column of the records, or a list in the order of the dimension's key, or
+                `{"column of the records": "column of the key"}`. A name that is no column is a path
+                into structs, such as `"order.customer.id"`. A key may be a Column, such as
+                `F.lower("email")`, or a pair of it and the name of the key, such as
+                `[(F.lower("email"), "email")]`. A NULL in a key matches nothing.
+            as_of: A timestamp or date column, for dimensions with versions only, which require it.
+                Each record gets the version that is valid at that time, of several the one with the
+                latest start. A NULL, or a time without a version, is `missing`.
+            columns: Columns of the dimension. Default: all except its key. `[]` adds none.
+            how: `"left"` keeps records without a row, with NULLs. `"inner"` drops them. `"semi"`
+                keeps the records with a row, `"anti"` those without; both add no columns.
+            expand: For a dimension with `match: all`, whose columns are arrays otherwise: one
+                output record for each row, in their order. Several such lookups of a pass give all
+                combinations. With `"left"`, a record without a row is kept once, with NULLs.
+            mode: `"ordered"`, the default, keeps the order of each partition. `"key_ordered"` keeps
+                the order of equal keys in a partition. `"unordered"` keeps no order. Records never
+                overtake a watermark.
+            capacity: Maximum number of records of a task that are sent and not yet emitted.
+                Default: 20,000.
+            timeout: Seconds for a lookup, retries included. Default: 5.
+            on_timeout: `"fail"` raises LookupFailed in the task. `"null"` gives NULLs. `"default"`
+                gives the default row of the configuration, which counts as a row for `how`; the
+                status keeps the failure.
+            on_error: As `on_timeout`, for errors. Neither covers a missing sidecar: after
+                `connect_timeout` the task raises SidecarUnreachable.
+            max_age: Seconds, or a text such as `"10 minutes"`. An older cached row, or negative
+                entry, is read again, for all users of the cache.
+            retry_missing: `{"max_retries": 3, "delay": "1 second"}` looks up keys without a row
+                again, within `timeout`. Default: as the dimension is configured.
+            retry_if: A column of the dimension. A row with NULL in it is retried like a missing
+                one; after the last retry, the record gets that row.
+            event_time: A timestamp column, or milliseconds since the epoch, that watermarks are
+                made from. If the dimension has `wait_for_dimension`, lookups wait for the changes
+                up to their event time, or `as_of` time; `timeout` includes that wait.
+            watermark_delay: Lag of watermarks behind the largest event time. Default: 0.
+            watermark_interval: Also sends a watermark within a batch, whenever it advances by this
+                interval. Default: at the end of each batch, or of several that arrive together.
+            via: `"udf"` sends only key and time columns through Python, `"batch"` all columns of
+                the records. `"auto"`, the default, chooses by the mode and the number of columns.
+                `"udf"` needs PySpark 4.1 and mode `"ordered"`. With it, Spark does not read columns
+                that the query does not use, and skips lookups whose columns it does not use.
+            prefix: Prefix of the names of the added columns.
+            status_column: Name of an added `struct<outcome string, age_ms bigint, error string>`.
+            schema: DDL or StructType of the dimension's columns, for a driver without a sidecar. It
+                has their types or wider ones; otherwise tasks raise InvalidRequest. With `expand`
+                and `as_of`, it has the types of one row.
+            traceparent: W3C trace context of the lookups. Default: the local property `traceparent`
+                of the job.
+            show_keys: Whether LookupFailed names up to three failed keys. Set False if keys are
+                personal data: Spark's logs and web page show errors of tasks.
 
-        Raises ValueError for invalid or contradictory arguments. Applying the result to a
-        DataFrame raises InvalidRequest for unknown dimensions and columns, wrong key types and
-        clashing names, BackendError, or SidecarUnreachable.
+        Raises:
+            ValueError: Arguments are invalid or contradict each other.
+            InvalidRequest: By applying the result: an unknown dimension or column, a wrong key
+                type, or a name that exists already.
+            BackendError: By applying the result: the sidecar cannot read the table.
+            SidecarUnreachable: By applying the result: the driver has neither a sidecar nor
+                `schema`.
+
         """
         values = parsed(locals())
         check_libraries()
@@ -181,20 +205,29 @@ class Sidecar:
         watermark_interval: str | None = None,
         via: Route | None = None,
     ) -> LookupJoins:
-        """Enrich a DataFrame by several lookups in one pass: `events.transform(…lookup_joins(…))`.
+        """Look up several dimensions in one pass: `events.transform(dims.lookup_joins([…]))`.
 
-        `lookups`: results of `lookup_join`, also of other sidecars, and several of one dimension.
-        All lookups of a record run at once, and it leaves when the last is answered. The key of a
-        lookup may be a column that an earlier one of the list adds, by its name in the output; it
-        is looked up as soon as that column is known. The output has the added columns in the order
-        of the list.
+        All lookups of a record run at the same time; the record is emitted after the last answer.
+        The output has the added columns in the order of the list.
 
-        The other options are those of `lookup_join`; they hold for the record, and `timeout` for
-        all of its lookups together. In mode `"key_ordered"`, records with equal keys of the first
-        lookup stay in order. An option may also be given to a `lookup_join` of the list.
+        Args:
+            lookups: Results of `lookup_join`, also of other sidecars, and several of one dimension.
+                A key may be a column that an earlier lookup of the list adds, by its name in the
+                output.
+            mode: As in `lookup_join`. `"key_ordered"` keeps the order of equal keys of the first
+                lookup.
+            capacity: As in `lookup_join`.
+            timeout: Seconds for all lookups of a record together.
+            event_time: As in `lookup_join`.
+            watermark_delay: As in `lookup_join`.
+            watermark_interval: As in `lookup_join`.
+            via: As in `lookup_join`.
 
-        Raises ValueError for an empty list, invalid options, and two values of one option.
-        Applying the result to a DataFrame raises as that of `lookup_join` does.
+        Raises:
+            ValueError: The list is empty, an option is invalid, or an option has two values: here
+                and in a `lookup_join` of the list. Applying the result raises the errors of
+                `lookup_join`.
+
         """
         options = pass_options(parsed(locals()))
         for lookup in lookups:
@@ -217,17 +250,34 @@ class Sidecar:
         show_keys: bool = True,
         deterministic: bool = True,
     ) -> LookupFunction:
-        """A function from the key's columns, in the dimension's order, to a struct column.
+        """Return a function from the key's columns, in the dimension's order, to a struct column.
 
-        The struct has the dimension's columns and is NULL where there is no row; order is kept.
-        Use: `name = sidecar.lookup_udf("customers", columns=["name"])`, then
-        `events.select(name("customer_id"))`. Options as in `lookup_join`. For dimensions with
-        versions use `lookup_join(as_of=…)`.
-        `deterministic`: whether Spark may evaluate a call for each use of its result, and see two
-        answers. False prevents that, some optimizations, and use in joins' conditions and sums.
+        The struct has the columns of the dimension, and is NULL without a row. The order of records
+        is kept. Use `name = dims.lookup_udf("customers", columns=["name"])`, then
+        `events.select(name("customer_id"))`. Dimensions with versions need `lookup_join`.
 
-        Raises ValueError, InvalidRequest, BackendError, or SidecarUnreachable if the driver has
-        no sidecar and no `schema` was given.
+        Args:
+            dimension: Name of the dimension in the configuration.
+            columns: As in `lookup_join`.
+            timeout: As in `lookup_join`.
+            on_timeout: As in `lookup_join`.
+            on_error: As in `lookup_join`.
+            max_age: As in `lookup_join`.
+            retry_missing: As in `lookup_join`.
+            retry_if: As in `lookup_join`.
+            schema: As in `lookup_join`.
+            traceparent: As in `lookup_join`.
+            show_keys: As in `lookup_join`.
+            deterministic: Whether Spark may evaluate a call for each use of its result, and get two
+                answers. False prevents that, some optimizations, and the use in join conditions and
+                aggregates.
+
+        Raises:
+            ValueError: An argument is invalid.
+            InvalidRequest: An unknown dimension or column.
+            BackendError: The sidecar cannot read the table.
+            SidecarUnreachable: The driver has neither a sidecar nor `schema`.
+
         """
         values = parsed(locals())
         check_libraries()
@@ -252,16 +302,38 @@ class Sidecar:
     ) -> dict[str, str]:
         """Register a SQL function for each dimension: `SELECT lookup_airports(dest).name FROM t`.
 
-        Returns {name of the function: dimension}. Functions of the same names in the session,
-        classic or Connect, are replaced. Options, arguments and result are those of `lookup_udf`.
-        `prefix`: of the functions' names; those with dots or hyphens need backticks in SQL.
-        `dimensions`: names, or `{name: columns}` with a list, a schema as DDL or StructType, which
-        needs no sidecar on the driver, or None for all columns. Default all of the sidecar, without
-        those that have versions, types that Spark lacks, no readable database or a default row
-        that they lack: a warning says so.
+        Arguments and results of the functions are those of `lookup_udf`. They replace functions of
+        the same names in the session, classic or Connect. After an error, no function is
+        registered.
 
-        Raises ValueError, also for names that Spark has or does not distinguish; InvalidRequest,
-        BackendError or SidecarUnreachable. Nothing is registered then.
+        Args:
+            spark: The session.
+            prefix: Prefix of the names of the functions. SQL needs backticks for names with dots or
+                hyphens.
+            dimensions: Names, or `{name: columns}` with a list, None for all columns, or a schema
+                as DDL or StructType, which needs no sidecar on the driver. Default: all dimensions
+                of the sidecar. Those with versions, types that Spark lacks or no readable database,
+                or without a default row that an option needs, are left out with a warning.
+            timeout: As in `lookup_join`.
+            on_timeout: As in `lookup_join`.
+            on_error: As in `lookup_join`.
+            max_age: As in `lookup_join`.
+            retry_missing: As in `lookup_join`.
+            retry_if: As in `lookup_join`.
+            traceparent: As in `lookup_join`.
+            show_keys: As in `lookup_join`.
+            deterministic: As in `lookup_udf`.
+
+        Returns:
+            `{name of the function: dimension}`.
+
+        Raises:
+            ValueError: An argument is invalid, or Spark has a function of the name, or does not
+                distinguish two names.
+            InvalidRequest: An unknown dimension or column.
+            BackendError: The sidecar cannot read a named table.
+            SidecarUnreachable: The driver has no sidecar.
+
         """
         values = parsed(locals())
         check_libraries()
@@ -276,19 +348,27 @@ class Sidecar:
         partitions: int | None = None,
         sequence: str | Sequence[str] | None = None,
     ) -> KeyRepartition:
-        """Bring equal keys into the same partition: `events.transform(…repartition_for(…))`.
+        """Bring equal keys into the same partition: `events.transform(dims.repartition_for(…))`.
 
-        Each key is then looked up, and cached, by one executor. Work is divided by key groups:
-        another number of partitions moves whole groups of keys.
-        `on`: the records' key columns as in `lookup_join`; their order decides the group. The
-        default is the names of the dimension's key, which the driver reads from a sidecar.
-        `partitions`: 1 to 4096, default `spark.sql.shuffle.partitions`.
-        `sequence`: columns that order the records of each partition, such as a time or an offset;
-        ascending, NULLs first. Without it, records of one key have the order of Spark's shuffle,
-        which is none. A stream cannot be sorted: then apply this within `foreachBatch`.
+        One executor then looks up and caches each key. Another number of partitions moves whole
+        groups of keys.
 
-        Raises ValueError. Applying the result to a DataFrame raises InvalidRequest for unknown
-        columns and columns that are no keys, BackendError, or SidecarUnreachable.
+        Args:
+            dimension: Name of the dimension in the configuration.
+            on: Key columns as in `lookup_join`; their order decides the group. Default: the names
+                of the dimension's key, which the driver reads from a sidecar.
+            partitions: 1 to 4096. Default: `spark.sql.shuffle.partitions`.
+            sequence: Columns that order the records of each partition, such as a time or an offset:
+                ascending, NULLs first. Without it, equal keys have no order. Spark does not sort
+                streams: use it within `foreachBatch` there.
+
+        Raises:
+            ValueError: An argument is invalid.
+            InvalidRequest: By applying the result: an unknown column, or one that is no key.
+            BackendError: By applying the result: the sidecar cannot read the table.
+            SidecarUnreachable: By applying the result: the driver has no sidecar, and `on` is not
+                given.
+
         """
         values = parsed(locals())
         check_libraries()
