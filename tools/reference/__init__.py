@@ -1,0 +1,1 @@
+"""Reference generator: writes pages of docs/reference from the code that they describe."""

@@ -1,0 +1,33 @@
+"""The generated pages: their files, and which of them differ from the code."""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from tools.reference.commands import commands_page
+from tools.reference.configuration import configuration_page
+from tools.reference.errors import errors_page
+from tools.reference.http import http_page
+from tools.reference.metrics import metrics_page
+
+FOLDER = Path(__file__).parents[2] / "docs" / "reference"
+PAGES: Mapping[str, Callable[[], str]] = {
+    "commands.md": commands_page,
+    "configuration.md": configuration_page,
+    "errors.md": errors_page,
+    "http.md": http_page,
+    "metrics.md": metrics_page,
+}
+
+
+def texts() -> dict[str, str]:
+    """{file: its current text}."""
+    return {name: text() for name, text in PAGES.items()}
+
+
+def outdated() -> list[str]:
+    """The files that are missing or have another text."""
+    return [
+        name
+        for name, text in texts().items()
+        if not (FOLDER / name).is_file() or (FOLDER / name).read_text() != text
+    ]
