@@ -28,8 +28,8 @@ BATCH_KEYS = 10_000
 
 _MOST_SLOPE = 1.0  # MiB per million keys
 _REMARK = (
-    "Each key is looked up once and kept, so that nothing is ever found. With a slope above"
-    f" {_MOST_SLOPE} MiB, or a cache above its bound, the run fails."
+    "Each key is looked up once and cached. The run fails with a slope above"
+    f" {_MOST_SLOPE} MiB, or a cache above its bound."
 )
 _MIB = 1024 * 1024
 _SCHEMA = DimensionSchema(
@@ -133,6 +133,9 @@ def _table(flood: Flood) -> FigureTable:
         ("largest cache, bytes", f"{flood.most_cache_bytes:,}"),
         ("resident by thirds, once full, MiB", thirds),
         ("slope, MiB per million keys", f"{flood.slope:+.3f}"),
-        (f"with the {flood.filling_keys:,} that filled it", f"{flood.slope_with_filling:+.3f}"),
+        (
+            f"slope with the {flood.filling_keys:,} keys that filled it",
+            f"{flood.slope_with_filling:+.3f}",
+        ),
     ]
     return FigureTable("A flood of keys", ("what", "figure"), rows)

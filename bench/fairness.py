@@ -29,7 +29,7 @@ NEIGHBOURS = {  # {phase: keys per lookup of the neighbour, its interval in seco
 _REMARK = (
     f"A client looks up {QUIET_KEYS} keys every {INTERVAL_S * 1000:.0f} ms, alone and next to"
     " another channel; each lookup queries PostgreSQL. The channel without pauses looks up 20,000"
-    " keys at a time, so that the database is always busy; that phase has no target."
+    " keys at a time and keeps the database busy; it has no target."
 )
 FULL = (400, 5)  # lookups per phase, rounds
 QUICK = (100, 2)

@@ -48,30 +48,30 @@ _ROW_BYTES = 200
 _WIDE_ROW_BYTES = 2_000
 _HEADINGS = ("lookups/s", "to the first", "MB/s of rows", "client ns", "sidecar ns")
 _METHOD = (
-    "Clients without Spark look up cached rows of a sidecar on the same machine, which they read in"
-    f" shared memory. Unless a table says otherwise, a dimension has {ROWS:,} rows with three"
-    f" columns; the dimension of the columns case has {WIDE_ROWS:,}. A channel sends batches of"
-    f" {BATCH_KEYS:,} keys and keeps {IN_FLIGHT_KEYS:,} keys in flight, as a lookup join does. Each"
-    " channel has a thread; clients and sidecar share the cores. Cases take turns; figures are"
-    " medians. `client ns` and `sidecar ns` are the processor time per lookup of all clients and of"
-    " the sidecar. `to the first` is the ratio to the first line of the same clients."
+    f"Clients without Spark look up cached rows in shared memory. A dimension has {ROWS:,} rows"
+    f" with three columns; in the case of columns, {WIDE_ROWS:,}. A channel has a thread,"
+    f" sends batches of {BATCH_KEYS:,} keys, and keeps {IN_FLIGHT_KEYS:,} keys in flight, as a"
+    " lookup join does. Clients and sidecar share the cores."
+)
+_FIGURES = (
+    "Cases take turns for {rounds} rounds; figures are medians. `client ns` and `sidecar ns` are"
+    " processor time per lookup, of all clients and of the sidecar. `to the first` is the ratio to"
+    " the first line of the same clients."
 )
 _PROCESSES = (
-    "Spark runs each task in a Python worker process with one connection. The target therefore"
-    f" applies to {CHANNELS[-1]} processes with one channel each. The same number of channels in"
-    " one process, which share its connection and its interpreter lock, is shown for comparison."
+    "Spark runs each task in a Python worker with a connection of its own: the target is for"
+    f" {CHANNELS[-1]} processes with a channel each. Channels of one process share its connection"
+    " and its interpreter lock."
 )
 _EXPLANATION = (
-    "The cost per batch makes small batches expensive. Rows cost more in larger caches, because"
-    " they are spread over more pieces and no longer fit into the processor's caches."
+    "Small batches are expensive because each batch has a cost of its own. Rows of larger caches"
+    " cost more, because they do not fit into the processor's caches."
 )
 _BATCH_REASON = (
-    "it is some hundred calls of numpy and Arrow, of half a microsecond to five each; the largest"
-    " part, 20 µs, copies the rows"
+    "about a hundred calls of numpy and Arrow, 0.5 µs to 5 µs each; the largest part, 20 µs, copies"
+    " the rows"
 )
-_REASON = (
-    "with many processes on few cores, each process finds the processor's caches filled by others"
-)
+_REASON = "many processes on few cores replace each other's data in the processor's caches"
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,9 +199,8 @@ def growth_report(measured: Sequence[MeasuredGrowth], *, rounds: int) -> Section
         name="growth",
         title="Growth",
         remarks=[
-            *(f"{_METHOD} Rounds: {rounds}.", _PROCESSES),
-            *_batch_costs(by_name["batches"]),
-            _EXPLANATION,
+            *(_METHOD, _FIGURES.format(rounds=rounds), _PROCESSES, _EXPLANATION),
+            _batch_costs(by_name["batches"]),
         ],
         tables=[_table(each) for each in measured],
         plots=[
@@ -216,29 +215,34 @@ def growth_report(measured: Sequence[MeasuredGrowth], *, rounds: int) -> Section
 def _rate_target(channels: MeasuredGrowth) -> Target:
     separate = [each for each in channels.figures if each.case.series == PROCESS_EACH]
     ratio = separate[-1].lookups_per_second / separate[0].lookups_per_second
-    name = f"{CHANNELS[-1]} processes with a channel each against one, warm: total rate"
+    name = f"{CHANNELS[-1]} processes, a channel each: rate against one"
     return Target(name, ratio, LEAST_RATE, miss_reason=_REASON)
 
 
 def _batch_target(batches: MeasuredGrowth) -> Target:
     small = batches.figures[0]
     batch_us = (small.client_ns + small.sidecar_ns) * small.case.x / 1000
-    name = f"warm batch of {small.case.x} keys: CPU of worker and sidecar together, µs"
+    name = f"batch of {small.case.x} keys: worker and sidecar, µs"
     return Target(name, batch_us, MOST_BATCH_US, is_at_least=False, miss_reason=_BATCH_REASON)
 
 
-def _batch_costs(batches: MeasuredGrowth) -> Iterator[str]:
-    """Split the processor time per key into costs per batch and per key."""
+def _batch_costs(batches: MeasuredGrowth) -> str:
+    """Describe the processor time per batch and per key, from two sizes of a batch."""
     small, large = batches.figures[0], batches.figures[-2]  # the largest takes several frames
     apart = 1 / small.case.x - 1 / large.case.x
-    for name in ("sidecar", "client"):
+    costs = []
+    for name in ("client", "sidecar"):
         ns = attrgetter(f"{name}_ns")
         batch_ns = (ns(small) - ns(large)) / apart
         key_ns = ns(large) - batch_ns / large.case.x
-        yield (
-            f"By batches of {small.case.x:,} and of {large.case.x:,} keys, a batch costs the {name}"
-            f" {batch_ns / 1000:,.0f} µs of processor time, and each of its keys {key_ns:,.0f} ns."
+        # Below the resolution of processor times, the difference may be negative.
+        costs.append(
+            f"the {name} {max(batch_ns, 0.0) / 1000:,.0f} µs, and each of its keys {key_ns:,.0f} ns"
         )
+    return (
+        f"By batches of {small.case.x:,} and of {large.case.x:,} keys, a batch costs"
+        f" {'; it costs '.join(costs)}."
+    )
 
 
 def _table(measured: MeasuredGrowth) -> FigureTable:

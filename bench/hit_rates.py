@@ -31,9 +31,9 @@ _SMALL_SHARE = 0.1
 _MOST_VISITS = 3
 _VISITS_TO_PROVE = 2
 _REMARK = (
-    "Batches of distinct keys go through caches with room for some of them; the first quarter only"
-    " warms up. The keys of scans count as lookups, although no cache can have them. LRU and"
-    " S3-FIFO are plain implementations that work key by key."
+    "Batches of distinct keys pass caches with room for some of them; the first quarter warms up."
+    " Keys of scans count as lookups, although no cache can have them. LRU and S3-FIFO are plain"
+    " implementations, key by key."
 )
 
 Keys = npt.NDArray[np.int64]

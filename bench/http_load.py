@@ -24,22 +24,19 @@ QUICK = (3, 1)
 LEAST_RATE = 0.70  # against the bare handler
 MOST_TAIL = 1.5  # against the bare handler
 _RATE_REASON = (
-    "the work around each request (slots, admission, access, deadlines), the cache lookup and the "
-    "hit count are Python calls, which lose more than the few calls of the bare handler when other "
-    "processes use the same processor caches"
+    "admission, access, deadlines and the cache lookup are Python calls, which lose more than the "
+    "few calls of the bare handler when other processes use the same processor caches"
 )
 _TAIL_REASON = "with servers that are always busy the tail follows the rate"
 _REMARKS = (
     (
-        f"`wrk` sends requests without a pause with one thread and {CONNECTIONS} connections, so "
-        "that both servers are always busy. Figures are medians of runs in turn."
+        f"`wrk` sends requests without a pause with one thread and {CONNECTIONS} connections. "
+        "Figures are medians of runs in turn."
     ),
     (
-        "The sidecar has its default settings. The bare handler uses the same event loop, also "
-        "without an access log. It has the same routes, does not read the request, and writes the "
-        "sidecar's answer as JSON with the same library. It saves most with posted keys: the "
-        "sidecar reads the body, checks the key types and finds many rows, in some 150 calls into "
-        "numpy and Arrow for any number of keys."
+        "The bare handler uses the same event loop, routes and JSON library, and returns the "
+        "sidecar's answer without reading the request. It saves most with posted keys: the sidecar "
+        "reads the body, checks types and finds many rows."
     ),
 )
 

@@ -28,8 +28,8 @@ _PAUSE_S = 0.03
 _TOLERANCE_S = 0.005  # of the time of a read: ages are whole milliseconds
 
 _REMARK = (
-    "A process looks up one key without pauses, while requests invalidate it. The second figure is"
-    " the time from the response to the last answer with the former row; it is 0 if there was none."
+    "A process looks up one key without pauses, while {count} requests invalidate it. The last"
+    " former row is the time from the response to the last answer with that row, or 0."
 )
 
 Times = npt.NDArray[np.float64]  # monotonic seconds
@@ -56,7 +56,7 @@ def invalidation(folder: Path, *, is_quick: bool) -> Section:
     return Section(
         name="invalidation",
         title="Invalidation seen by readers of shared memory",
-        remarks=[f"{_REMARK} {count} requests."],
+        remarks=[_REMARK.format(count=count)],
         tables=[
             FigureTable(
                 "Invalidation of one key",
@@ -66,7 +66,7 @@ def invalidation(folder: Path, *, is_quick: bool) -> Section:
         ],
         targets=[
             Target(
-                "invalidation to the last reader of the former row, median ms beyond the response",
+                "invalidation: last former row after the response, median ms",
                 float(np.median(beyond_ms)),
                 MOST_MS,
                 is_at_least=False,

@@ -35,10 +35,10 @@ _CHANNELS = "sidelook_channels"
 _WITH_ROW = ("hit", "fetched")
 _FAILED = ("timeout", "error")
 _REMARK = (
-    "The peak of resident memory in each phase, with `limits.memory` of"
-    f" {LIMIT_BYTES // 2**20} MiB and caches of {CACHE_BYTES // 2**20} MiB in all. The run fails if"
-    " a peak is above the limit, if a client ends, or if clients get few rows or mostly failures."
-    " `batch.max_keys` is 50 for rows of 50 kB and 500 for others."
+    f"Peaks of resident memory, with `limits.memory` of {LIMIT_BYTES // 2**20} MiB and caches of"
+    f" {CACHE_BYTES // 2**20} MiB in all. The run fails if a peak exceeds the limit, a client ends,"
+    " or clients get few rows or mostly failures. `batch.max_keys` is 50 for rows of 50 kB, else"
+    " 500."
 )
 
 

@@ -32,17 +32,16 @@ BATCH_ROWS = 5_000
 _ROOMY_BYTES = 2**30
 _MIB = 2**20
 _METHOD = (
-    "The workload's customers (an integer key, two texts and an integer) are put into a cache in"
-    f" batches of {BATCH_ROWS:,} rows, in memory that workers can read. `cache` is the cache's own"
-    " account: rows, keys, index and the ghost keys of evicted rows. `process` is the growth of the"
-    " resident memory of a process that does nothing else, including some MiB of code and"
-    " allocators. `in use` is the part that remains after the allocators release unused memory."
-    " `Arrow` is the size of the same rows and keys as one Arrow table."
+    "The workload's customers (an integer key, two texts and an integer) fill a cache in shared"
+    f" memory in batches of {BATCH_ROWS:,} rows. `Arrow` is the size of rows and keys as one Arrow"
+    " table, and `cache` that of rows, keys, index and hashes of evicted keys. `process` is the"
+    " growth of the process, with code and allocators. `in use` is the part that remains after the"
+    " allocators release unused memory."
 )
 _BOUNDS = (
-    "In half of the cases the bound of the cache is the Arrow size of all rows, so that some are"
-    f" evicted. The target applies to the worst cache of at least {LEAST_ROWS:,} rows, because"
-    " fixed costs outweigh the rows of smaller caches."
+    "In half of the cases the bound is the Arrow size of all rows, so that rows are evicted. The"
+    f" target is for caches of at least {LEAST_ROWS:,} rows: in smaller ones, fixed costs outweigh"
+    " the rows."
 )
 
 
@@ -72,7 +71,7 @@ def row_bytes(folder: Path, *, is_quick: bool) -> Section:
         for is_roomy in (True, False)
     ]
     worst = max(each.ratio for each in measured if each.kept_rows >= LEAST_ROWS)
-    what = "a cached row: bytes against its Arrow bytes"
+    what = "cached row: bytes against its Arrow bytes"
     return Section(
         name="row-bytes",
         title="Bytes of a cached row",
@@ -128,8 +127,8 @@ def _used_bytes(memory: ProcessMemory) -> int:
 
 def _table(measured: list[CachedRows]) -> FigureTable:
     headings = (
-        *("rows put in", "bound", "rows kept", "Arrow bytes/row", "cache bytes/row"),
-        *("cache to Arrow", "cache MiB", "process MiB", "in use MiB"),
+        *("rows", "bound", "kept", "Arrow B/row", "cache B/row"),
+        *("ratio", "cache MiB", "process MiB", "in use MiB"),
     )
     return FigureTable("Bytes by size of the cache", headings, [_row(each) for each in measured])
 

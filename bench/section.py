@@ -85,7 +85,7 @@ def paragraphs(text: str) -> list[str]:
 def target_table(sections: Iterable[Section]) -> FigureTable:
     """Return one row per target, in the order of the sections."""
     rows = [_row(target) for section in sections for target in section.targets]
-    return FigureTable("Targets", ("what", "target", "figure", "verdict"), rows)
+    return FigureTable("Targets", ("target", "limit", "figure", "verdict"), rows)
 
 
 def miss_reasons(sections: Iterable[Section]) -> Iterator[tuple[str, str]]:
@@ -98,6 +98,7 @@ def miss_reasons(sections: Iterable[Section]) -> Iterator[tuple[str, str]]:
 
 def _row(target: Target) -> tuple[str, ...]:
     sign = "≥" if target.is_at_least else "≤"
-    verdict = "met" if target.is_met else f"short by {target.shortfall_percent:.1f} %"
+    short = f"{target.shortfall_percent:.1f}"
+    verdict = "met" if target.is_met else f"short by {'< 0.1' if short == '0.0' else short} %"
     figure = f"{target.figure:,.1f}" if abs(target.figure) >= 10 else f"{target.figure:.2f}"
     return (target.name, f"{sign} {target.limit:g}", figure, verdict)

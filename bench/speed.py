@@ -19,38 +19,26 @@ from demo.stream import spark_session
 ORDER = "event"
 REFERENCE = "widen"
 _KEY_NAMES = {"zipf": "Zipf keys", "uniform": "uniform keys"}
-_QUERY_REASON = "through a Unix socket on the same machine a query takes little time"
-_BATCH_REASON = "through a Unix socket on the same machine a batch query takes little time"
-_DICT_REASON = (
-    "after the warm-up, the unbounded dict of each worker has nearly all keys of these events, so"
-    " it sends hardly any query"
-)
+_QUERY_REASON = "a query through a local Unix socket takes little time"
+_DICT_REASON = "after the warm-up, the unbounded dicts have nearly all keys"
 _REMARKS = """
-Spark enriches {size.events:,} events over {size.rows:,} customers, read from Parquet. It runs two
-tasks at a time and shares the cores with the sidecar and PostgreSQL. All connections are Unix
-sockets, where a query costs a fraction of a query over a network. Keys are uniform or
-Zipf({exponent}), where few keys are frequent and most are rare. After the warm-up, contenders take
-turns for {size.rounds} rounds; rates are those of the median round.
+Spark enriches {size.events:,} events over {size.rows:,} customers, read from Parquet, with two
+tasks at a time. Spark, sidecar and PostgreSQL share the cores. They are connected by Unix sockets,
+where a query is cheaper than over a network. Keys are uniform or Zipf({exponent}). After the
+warm-up, contenders take turns for {size.rounds} rounds; rates are those of the median round.
 
 `identity` passes events through Python. `widen` adds the three columns by one `take` from a table
-in the worker's memory, without a lookup: no enrichment in Python can be faster.
+in the worker, without a lookup. The broadcast join reads the whole table in each job, and never
+leaves the JVM. Each worker has a dict of its own, which two rounds fill; it has no bound and no
+refresh. The contender with threads is a plain UDF with Arrow and {threads} threads, which share one
+interpreter lock.
 
-Contenders that query per record or per batch get only the first events ({fewer}), and some slow
-contenders run fewer rounds. Rates are compared; the start of a job weighs more in these rates.
+Slow contenders get only the first events ({fewer}), and some run fewer rounds. The start of the job
+weighs more in their rates.
 
-The dict in the worker is filled in two rounds. Later rounds query only the few keys that the worker
-has not seen. The dict is unbounded, each worker has its own, and changed rows stay stale. The
-broadcast join reads the whole table for each job, as it was when it was written to Parquet. It
-never leaves the JVM and can therefore be faster than `widen`.
-
-`spark.sql.execution.pythonUDF.arrow.concurrency.level` is {threads} for the contender with threads.
-It is a plain UDF with Arrow, because pandas UDFs and `mapInPandas` ignore the setting. Its threads
-share one interpreter lock.
-
-The outputs of all contenders for {size.compared_events:,} events of each kind are compared row by
-row, with a cold and with a warm cache. The sidecar sends no query in the counted rounds.
-
-Processor time is the median of the counted rounds, by kind of process.
+The outputs for {size.compared_events:,} events are compared row by row, with a cold and a warm
+cache. The sidecar sends no query in the counted rounds. Processor times are medians of these
+rounds.
 """
 
 
@@ -106,7 +94,7 @@ def speed(folder: Path, *, is_quick: bool) -> Section:
         server = postmaster(dsn)
         race = _Race(size, workload, session, tested, compared, server)
         rates = {keys: race.rates(keys) for keys in KEYS}
-    fewer = ", ".join(f"{name}: {count:,}" for name, count in size.events_of.items())
+    fewer = "; ".join(f"{name} {count:,}" for name, count in size.events_of.items())
     text = _REMARKS.format(size=size, fewer=fewer, threads=THREADS, exponent=ZIPF_EXPONENT)
     return speed_section(rates, remarks=paragraphs(text), faults=race.faults)
 
@@ -258,19 +246,17 @@ def _targets(rates: Rates) -> Iterator[Target]:
                     f"{what}: rate against `{reference}`", ratio, limit, miss_reason=reason
                 )
             sidecar_ns = found[name].cpu_ns("sidecar")
-            yield Target(
-                f"{what}: CPU of the sidecar, ns per record", sidecar_ns, 5.0, is_at_least=False
-            )
+            yield Target(f"{what}: sidecar, ns per record", sidecar_ns, 5.0, is_at_least=False)
     for other, title, limit, reason in (
         ("query per record", "one query per record", 50.0, _QUERY_REASON),
-        ("query per batch", "the per-batch query", 2.0, _BATCH_REASON),
+        ("query per batch", "the per-batch query", 2.0, _QUERY_REASON),
     ):
         least = min(_least(found, other) for found in rates.values())
         most = min(_ratio(found, REFERENCE, other) for found in rates.values())
-        what = f"warm, either kind and mode: rate against {title}"
+        what = f"warm, any keys and mode: rate against {title}"
         yield Target(what, least, limit, miss_reason=_with_most(reason, most))
     for found, keys, limit in ((zipf, "Zipf", 1.3), (uniform, "uniform", 3.0)):
-        what = f"warm, {keys} keys, either mode: rate against the worker's dict cache"
+        what = f"warm, {keys} keys, any mode: rate against the worker's dict"
         most = _ratio(found, REFERENCE, "dict in the worker")
         least = _least(found, "dict in the worker")
         yield Target(what, least, limit, miss_reason=_with_most(_DICT_REASON, most))
@@ -279,9 +265,8 @@ def _targets(rates: Rates) -> Iterator[Target]:
 def _worker_reason(rates: Mapping[str, Rate], name: str) -> str:
     own, reference = (rates[each].cpu_ns("Python workers") for each in (name, REFERENCE))
     return (
-        f"the Python workers take {own:,.0f} ns per record, and those of `widen` {reference:,.0f}:"
-        " a lookup hashes the key, finds its row in memory that other processes change, and checks"
-        " the row"
+        f"Python workers take {own:,.0f} ns per record, and those of `widen` {reference:,.0f}: a"
+        " lookup hashes the key, finds its row in shared memory, and checks it"
     )
 
 

@@ -37,18 +37,17 @@ _TARGET_WIDTH = 50
 _FEWEST_COLUMNS = 3  # event, customer_id, amount
 _COMPARED_EVENTS = 10_000
 _REMARKS = """
-Spark enriches events of {widths} columns with three columns of {size.rows:,} customers. The
-columns are integers, doubles and texts in turn; the keys are Zipf({exponent}). The query uses all
-columns, or two of the events' columns and one of the added ones. Contenders take turns for
-{size.rounds} rounds; rates are those of the median round.
+Spark enriches events of {widths} columns (integers, doubles, texts) with three columns of
+{size.rows:,} customers. Keys are Zipf({exponent}). The query uses all columns, or two of them and
+one added column. Contenders take turns for {size.rounds} rounds; rates are those of the median
+round.
 
-`via batch` and `via udf` are the two ways of a lookup join in mode "ordered". `widen` sends all
-columns through Python and adds the three columns by one `take` from a table in the worker's memory.
-`select and identity` selects the two columns and calls a scalar Arrow function of `customer_id`
-that returns its input: Spark reads three columns and sends one of them through Python.
-`{take}` is a function that takes the added column from a table in the worker's memory: no lookup in
-a function can be faster.
+`via batch` and `via udf` are the ways of an ordered lookup join. `widen` sends all columns through
+Python and adds three by one `take` from a table in the worker. `select and identity` sends one of
+three columns through a scalar Arrow function that returns its input. `{take}` takes the added
+column from a table in the worker: no lookup in a function is faster.
 """
+
 
 # Workers need not import this module.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # type: ignore[no-untyped-call]  # no types
@@ -245,6 +244,6 @@ def _table(rates: WideRates) -> FigureTable:
 def _targets(rates: Sequence[WideRates]) -> Iterator[Target]:
     for each in rates:
         if each.columns == _TARGET_WIDTH and not each.keeps_all:
-            what = f"{each.columns} columns, two used, via udf: rate against `{SELECT}`"
+            what = f"{each.columns} columns, two used: rate against `{SELECT}`"
             reason = f"`{TAKE}`, without a lookup, reaches {each.ratio(TAKE):.2f}"
             yield Target(what, each.ratio("via udf"), LEAST_RATIO, miss_reason=reason)
