@@ -10,15 +10,14 @@ from tests.test_layers import ROOT
 from tools.fleet.cases import LOADS, STREAMS, load_figures, stream_figures
 from tools.fleet.database import DatabaseModel
 from tools.fleet.page import (
-    BEGIN,
-    END,
     PAGE,
-    cold_cells,
+    connection_cells,
     failover_cells,
+    fleet_page,
     load_cells,
     markdown_line,
+    query_cells,
     restart_cells,
-    written_page,
 )
 from tools.fleet.simulation import FleetRun, Plan, settings_with, simulate
 from tools.fleet.workload import FAILED, JobModel
@@ -115,15 +114,18 @@ def test_page_shows_the_present_figures() -> None:
     lines, stream, load = PAGE.read_text().splitlines(), STREAMS[0], LOADS[0]
     figures = stream, stream_figures(stream)
 
-    shown = [cold_cells(figures), restart_cells(figures), failover_cells(figures)]
+    kinds = (connection_cells, query_cells, restart_cells, failover_cells)
+
+    shown = [cells(figures) for cells in kinds]
 
     for cells in (*shown, load_cells((load, load_figures(load)))):
         assert markdown_line(cells) in lines, "run python -m tools.fleet --write"
 
 
-def test_page_keeps_its_text() -> None:
-    """Only the part between the markers is written."""
-    page = f"before\n{BEGIN}\nformer tables\n{END}\nafter\n"
+def test_page_is_generated() -> None:
+    """Everything but the tables is the text of the tool."""
+    page = PAGE.read_text()
+    _, heading, tables = page.partition("## ")
 
-    assert written_page(page, "tables") == f"before\n{BEGIN}\n\ntables\n\n{END}\nafter\n"
-    assert PAGE == ROOT / "docs" / "fleet.md"
+    assert page == fleet_page(f"{heading}{tables.rstrip()}")
+    assert PAGE == ROOT / "docs" / "reference" / "fleet.md"

@@ -1,6 +1,6 @@
 """`python -m tools.fleet [--write]`: simulate the cases, and print their tables.
 
-`--write` also writes them into docs/fleet.md. Takes three minutes on two cores.
+`--write` also writes the page docs/reference/fleet.md. Takes three minutes on two cores.
 """
 
 import argparse
@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 
 from tools.fleet.cases import LOADS, STREAMS, load_figures, stream_figures
-from tools.fleet.page import PAGE, page_tables, written_page
+from tools.fleet.page import PAGE, fleet_page, page_tables
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -26,7 +26,7 @@ def main(arguments: Sequence[str]) -> None:
         )
     print(tables)
     if options.write:
-        PAGE.write_text(written_page(PAGE.read_text(), tables))
+        PAGE.write_text(fleet_page(tables))
 
 
 if __name__ == "__main__":
