@@ -154,13 +154,13 @@ def run_page(path: Path, folder: Path) -> None:
         if "db.example" in path.read_text() or any(each.language == "sql" for each in blocks):
             stack.enter_context(running_database())
         page = Page(blocks, folder, checkout)
-        printed = ""
+        printed: str | None = None  # nothing was run, so that no output can be compared
         for block in blocks:
             print(f"{block.place} {block.language} {block.title}", file=sys.stderr, flush=True)
-            if block.is_output:
+            if block.is_output and printed is not None:
                 check_output(block, printed)
-            elif block.is_runnable:
-                printed = page.run(block)
+            elif not block.is_output:
+                printed = page.run(block) if block.is_runnable else None
 
 
 def main() -> int:
