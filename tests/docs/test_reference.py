@@ -22,7 +22,7 @@ from tools.reference.__main__ import main
 from tools.reference.commands import command_group
 from tools.reference.configuration import all_keys
 from tools.reference.metrics import ALL_METRICS, subject_of
-from tools.reference.pages import FOLDER, PAGES, outdated
+from tools.reference.pages import DOCS, PAGES, outdated
 
 PUBLIC_CALLS = [
     *(sidelook.Sidecar, sidelook.Sidecar.local, sidelook.Sidecar.lookup_join),
@@ -33,7 +33,7 @@ PUBLIC_CALLS = [
 
 def headings(page: str) -> set[str]:
     """The headings of a page, without the font of code."""
-    text = (FOLDER / page).read_text()
+    text = (DOCS / "reference" / page).read_text()
     return {each.replace("`", "") for each in re.findall(r"^##+ (.*)$", text, re.MULTILINE)}
 
 
@@ -47,11 +47,12 @@ def test_outdated_pages_are_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """`--check` names each page that is missing or differs, and ends with 1."""
-    monkeypatch.setattr("tools.reference.pages.FOLDER", tmp_path)
+    monkeypatch.setattr("tools.reference.pages.DOCS", tmp_path)
     for name in PAGES:
-        (tmp_path / name).write_text((FOLDER / name).read_text())
-    (tmp_path / "metrics.md").write_text("# Metrics\n")
-    (tmp_path / "http.md").unlink()
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text((DOCS / name).read_text())
+    (tmp_path / "reference/metrics.md").write_text("# Metrics\n")
+    (tmp_path / "reference/http.md").unlink()
 
     assert main(["--check"]) == 1
     assert re.findall(r"(\w+\.md) is not current", capsys.readouterr().out) == [
@@ -90,7 +91,7 @@ def test_queries_are_promql(tmp_path: Path) -> None:
 
 def test_each_command_is_described() -> None:
     """Each command has a section with all its options, and the page has every exit code."""
-    group, text = command_group(), (FOLDER / "commands.md").read_text()
+    group, text = command_group(), (DOCS / "reference/commands.md").read_text()
     context = Context(group)
 
     for name in group.list_commands(context):
@@ -105,7 +106,7 @@ def test_each_command_is_described() -> None:
 
 def test_each_operation_and_schema_is_described() -> None:
     """The page has each operation of the OpenAPI document, and each field of its schemas."""
-    document, text = openapi_document("1"), (FOLDER / "http.md").read_text()
+    document, text = openapi_document("1"), (DOCS / "reference/http.md").read_text()
     operations = {
         f"{method.upper()} {path}"
         for path, item in document["paths"].items()
@@ -128,7 +129,7 @@ def test_each_operation_and_schema_is_described() -> None:
 
 def test_each_error_and_finding_is_described() -> None:
     """The page has each error code, each code of HTTP, and each check of the doctor."""
-    text = (FOLDER / "errors.md").read_text()
+    text = (DOCS / "reference/errors.md").read_text()
 
     assert {str(each) for each in ErrorCode} - headings("errors.md") == set()
     assert [each for each in HttpCode if f"\n* `{each}` (" not in text] == []

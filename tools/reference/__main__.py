@@ -1,4 +1,4 @@
-"""`python -m tools.reference [--check]`: write the generated pages of docs/reference.
+"""`python -m tools.reference [--check]`: write the generated pages of the documentation.
 
 `--check` writes nothing; it names each page that is not current, and exits with 1 for any.
 """
@@ -7,7 +7,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from tools.reference.pages import FOLDER, outdated, texts
+from tools.reference.pages import DOCS, outdated, texts
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -17,11 +17,10 @@ def main(arguments: Sequence[str]) -> int:
     if parser.parse_args(arguments).check:
         names = outdated()
         for name in names:
-            print(f"{FOLDER.name}/{name} is not current; run python -m tools.reference")
+            print(f"{DOCS.name}/{name} is not current; run python -m tools.reference")
         return int(bool(names))
-    FOLDER.mkdir(exist_ok=True)
     for name, text in texts().items():
-        (FOLDER / name).write_text(text)
+        (DOCS / name).write_text(text)
     return 0
 
 

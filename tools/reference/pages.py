@@ -5,17 +5,19 @@ from pathlib import Path
 
 from tools.reference.commands import commands_page
 from tools.reference.configuration import configuration_page
+from tools.reference.decisions import decisions_page
 from tools.reference.errors import errors_page
 from tools.reference.http import http_page
 from tools.reference.metrics import metrics_page
 
-FOLDER = Path(__file__).parents[2] / "docs" / "reference"
+DOCS = Path(__file__).parents[2] / "docs"
 PAGES: Mapping[str, Callable[[], str]] = {
-    "commands.md": commands_page,
-    "configuration.md": configuration_page,
-    "errors.md": errors_page,
-    "http.md": http_page,
-    "metrics.md": metrics_page,
+    "decisions/index.md": decisions_page,
+    "reference/commands.md": commands_page,
+    "reference/configuration.md": configuration_page,
+    "reference/errors.md": errors_page,
+    "reference/http.md": http_page,
+    "reference/metrics.md": metrics_page,
 }
 
 
@@ -29,5 +31,5 @@ def outdated() -> list[str]:
     return [
         name
         for name, text in texts().items()
-        if not (FOLDER / name).is_file() or (FOLDER / name).read_text() != text
+        if not (DOCS / name).is_file() or (DOCS / name).read_text() != text
     ]
