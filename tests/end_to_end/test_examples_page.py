@@ -1,9 +1,8 @@
-"""The examples of docs/client.md: each option has one, and gives the rows that stand there."""
+"""Examples of options in docs/reference: each option has one, and gives the rows that it shows."""
 
 import inspect
 import re
 from collections.abc import Callable, Iterator
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,25 +15,25 @@ from spark_client import Sidecar
 from tests.end_to_end.sidecars import url_of
 from tests.integration.sidecars import postgres_sidecar
 from tests.test_layers import ROOT
+from tools.pages.blocks import blocks_of
 from tools.processes.postgres_server import Database
 
-_, _, SECTION = (ROOT / "docs" / "client.md").read_text().partition("\n### Examples\n")
-SECTION = SECTION.partition("\n## ")[0]
-EXAMPLES = re.findall(r"^\| `(\w+)` \| `(.+)` \| (.+) \|$", SECTION, re.MULTILINE)
+PAGE = ROOT / "docs" / "reference" / "lookup-options.md"
+EXAMPLES = re.findall(r"^\| `(\w+)` \| `(.+)` \| (.+) \|$", PAGE.read_text(), re.MULTILINE)
 
 
-def block(language: str) -> str:
-    """The code of this language."""
-    found = re.findall(rf"```{language}\n(.*?)```", SECTION, re.DOTALL)
-    assert len(found) == 1
-    return str(found[0])
+def code(language: str) -> str:
+    """The first block of this language."""
+    return next(block.text for block in blocks_of(PAGE) if block.language == language)
 
 
 @pytest.fixture(scope="module")
 def dims(database: Database, module_folder: Path) -> Iterator[Sidecar]:
     """A sidecar with the dimensions of the page."""
-    database.execute(*block("sql").strip().rstrip(";").split(";\n"))
-    dimensions = YAML(typ="safe").load(block("yaml"))["dimensions"]
+    database.execute(*code("sql").strip().rstrip(";").split(";\n"))
+    dimensions = YAML(typ="safe").load(code("yaml"))["dimensions"]
+    for each in dimensions.values():
+        each["table"] = each.pop("source")["table"]  # of the test's database
     with (sidecar := postgres_sidecar(module_folder, database.dsn(), dimensions)).running():
         yield Sidecar(url_of(sidecar))
 
@@ -42,8 +41,8 @@ def dims(database: Database, module_folder: Path) -> Iterator[Sidecar]:
 @pytest.fixture(scope="module")
 def names(spark_session: SparkSession, dims: Sidecar) -> dict[str, Any]:
     """What the Python code of the page defines and uses."""
-    known: dict[str, Any] = {"spark": spark_session, "dims": dims, "F": F, "partial": partial}
-    exec(block("python"), known)  # noqa: S102 -- the page's own code
+    known: dict[str, Any] = {"spark": spark_session, "dims": dims, "F": F}
+    exec(code("python"), known)  # noqa: S102 -- the page's own code
     return known
 
 

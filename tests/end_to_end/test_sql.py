@@ -1,4 +1,4 @@
-"""SQL functions against a real sidecar: the examples of docs/sql.md, and keys that are sent."""
+"""SQL functions against a real sidecar: examples of docs/how-to/sql.md, and keys that are sent."""
 
 import re
 from collections.abc import Iterator
@@ -13,12 +13,13 @@ from spark_client import Sidecar
 from tests.end_to_end.sidecars import CUSTOMERS, configured, parquet, url_of
 from tests.end_to_end.spark_frames import written
 from tests.test_layers import ROOT
+from tools.pages.blocks import blocks_of
+from tools.pages.run import check_output
 from tools.processes.sidecar_process import SidecarFigures, SidecarProcess
 
-PAGE = (ROOT / "docs" / "sql.md").read_text()
-BLOCK = re.compile(r"^```(python|sql)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-COUNTS = re.findall(r"^\| `(SELECT .*?)` \| (\d+) \| (\d+) \|$", PAGE, re.MULTILINE)
-WEATHER = pa.table({"origin": ["LGA"], "hour": pa.array([7], pa.int32()), "temp": [9.5]})
+PAGE = ROOT / "docs" / "how-to" / "sql.md"
+COUNTS = re.findall(r"^\| `(SELECT .*?)` \| (\d+) \| (\d+) \|$", PAGE.read_text(), re.MULTILINE)
+WEATHER = pa.table({"airport": ["LGA"], "hour": pa.array([7], pa.int32()), "temp": [9.5]})
 WAIT_S = 20.0
 
 
@@ -30,7 +31,7 @@ def process(module_folder: Path) -> Iterator[SidecarProcess]:
         name: {"source": {"kind": "parquet", "path": str(data / f"{name}.parquet")}, "key": [key]}
         for name, key in {"airports": "faa", "airlines": "carrier"}.items()
     }
-    dimensions["weather"] = parquet(module_folder, "weather", WEATHER, "origin,hour")
+    dimensions["weather"] = parquet(module_folder, "weather", WEATHER, "airport,hour")
     private = {"share": "off"}  # its keys are counted as they are sent
     dimensions["customers"] = parquet(module_folder, "customers", CUSTOMERS, "id", cache=private)
     process = configured(module_folder, dimensions)
@@ -50,39 +51,21 @@ def session(spark_session: SparkSession) -> SparkSession:
     return spark_session.newSession()
 
 
-def statements(block: str) -> list[tuple[str, list[str]]]:
-    """The statements of a block, each with the rows in the comments after it."""
-    found: list[tuple[str, list[str]]] = []
-    for part in re.split(r"(?<=;)\n", block):
-        rows = re.findall(r"^-- (.*)$", part, re.MULTILINE)
-        if rows:
-            found[-1][1].extend(rows)
-        if statement := re.sub(r"^--.*$", "", part, flags=re.MULTILINE).strip().rstrip(";"):
-            found.append((statement, []))
-    return found
-
-
-def as_text(row: object) -> str:
-    """A row as the comments of the page show it."""
-    assert isinstance(row, tuple)
-    return " | ".join("NULL" if value is None else str(value) for value in row)
-
-
 @pytest.mark.real_path
-def test_page_can_be_typed_in(dims: Sidecar, session: SparkSession) -> None:
-    """Each statement of the page works, and queries return the rows that follow them."""
+def test_page_can_be_typed_in(
+    dims: Sidecar, session: SparkSession, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The Python code of the page works, and prints what the page shows."""
+    names = {"dims": dims, "spark": session}
     shown = 0
-    for language, block in BLOCK.findall(PAGE):
-        if language == "python":
-            exec(block, {"dims": dims, "spark": session})  # noqa: S102 -- code of the project
-            continue
-        for statement, expected in statements(block):
-            rows = session.sql(statement).collect()
-            if expected:
-                assert [as_text(row) for row in rows] == expected
-                shown += 1
+    for block in blocks_of(PAGE):
+        if block.is_output:
+            check_output(block, capsys.readouterr().out)
+            shown += 1
+        elif block.language == "python":
+            exec(block.text, names)  # noqa: S102 -- code of the project
 
-    assert shown == 3
+    assert shown == 2
 
 
 @pytest.mark.parametrize(("query", "repeatable", "once"), COUNTS)
@@ -97,7 +80,7 @@ def test_page_counts_keys(
 ) -> None:
     """Each query of the table sends as many keys as the page says, in both columns."""
     figures, sent = SidecarFigures(process), []
-    orders = "SELECT id AS number, id DIV 2 AS customer FROM range(0, 100, 1, 1)"
+    orders = "SELECT id AS n, id DIV 2 AS id FROM range(0, 100, 1, 1)"
     session.sql(f"CREATE TEMPORARY VIEW orders AS {orders}")
 
     for deterministic in (True, False):
