@@ -37,13 +37,14 @@ class Sidecar:
     """The address of a sidecar, as the executors see it. It connects with the first lookup.
 
     Args:
-        url: `unix:///path/of.sock`, `http://host:port` or `https://host:port`.
+        url: `unix:///path/of.sock`, `http://host:port` or `https://host:port`. Only over `unix://`
+            do workers read shared caches.
         token_file: Path of the bearer token. Each connection reads it again.
         connect_timeout: Seconds that a task waits for a missing sidecar before it fails.
         ca_file: PEM file with the CAs of `https://`, instead of the system's. Each connection
-            reads the PEM files again.
+            reads the PEM files again. The certificate of the sidecar contains the name in `url`.
         cert_file: PEM file with the client certificate.
-        key_file: PEM file with the key of the client certificate.
+        key_file: PEM file with the key of the client certificate, without a password.
 
     Raises:
         ValueError: The URL has another form, the timeout is not positive, TLS files are given
@@ -139,7 +140,8 @@ class Sidecar:
                 latest start. A NULL, or a time without a version, is `missing`.
             columns: Columns of the dimension. Default: all except its key. `[]` adds none.
             how: `"left"` keeps records without a row, with NULLs. `"inner"` drops them. `"semi"`
-                keeps the records with a row, `"anti"` those without; both add no columns.
+                keeps the records with a row, `"anti"` those without; both add no columns. If the
+                dimension has a default row, every key has a row.
             expand: For a dimension with `match: all`, whose columns are arrays otherwise: one
                 output record for each row, in their order. Several such lookups of a pass give all
                 combinations. With `"left"`, a record without a row is kept once, with NULLs.
@@ -148,10 +150,11 @@ class Sidecar:
                 overtake a watermark.
             capacity: Maximum number of records of a task that are sent and not yet emitted.
                 Default: 20,000.
-            timeout: Seconds for a lookup, retries included. Default: 5.
-            on_timeout: `"fail"` raises LookupFailed in the task. `"null"` gives NULLs. `"default"`
-                gives the default row of the configuration, which counts as a row for `how`; the
-                status keeps the failure.
+            timeout: Seconds for the lookups of a record, retries included, from its place in the
+                capacity. Default: 5.
+            on_timeout: `"fail"` raises LookupFailed in the task. `"null"` gives NULLs, which count
+                as no row for `how`. `"default"` gives the default row of the configuration, which
+                counts as a row for `how`. The status keeps the failure.
             on_error: As `on_timeout`, for errors. Neither covers a missing sidecar: after
                 `connect_timeout` the task raises SidecarUnreachable.
             max_age: Seconds, or a text such as `"10 minutes"`. An older cached row, or negative

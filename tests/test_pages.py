@@ -21,7 +21,9 @@ THREATS = _SECURITY.partition("\n## Threats\n")[2].partition("\n## ")[0]
     "method",
     [
         Sidecar,
+        Sidecar.local,
         Sidecar.lookup_join,
+        Sidecar.lookup_joins,
         Sidecar.lookup_udf,
         Sidecar.register,
         Sidecar.repartition_for,
