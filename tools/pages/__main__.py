@@ -12,7 +12,11 @@ from pathlib import Path
 
 from tools.pages.blocks import ROOT, pages
 
-UNSHARE = ("unshare", "--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc")
+# `setpriv` and `--kill-child` end everything with this process, however that ends.
+NAMESPACES = (
+    *("setpriv", "--pdeathsig", "KILL"),
+    *("unshare", "--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"),
+)
 _TEMPORARY = "/tmp"  # paths of sockets are short, and PostgreSQL's user may enter it
 
 
@@ -21,7 +25,7 @@ def run_in_namespaces(page: Path) -> bool:
     with tempfile.TemporaryDirectory(prefix="sidelook-page-", dir=_TEMPORARY) as folder:
         Path(folder).chmod(0o755)  # as above
         program = (sys.executable, "-m", "tools.pages.run", str(page.resolve()), folder)
-        return subprocess.run([*UNSHARE, *program], cwd=ROOT, check=False).returncode == 0
+        return subprocess.run([*NAMESPACES, *program], cwd=ROOT, check=False).returncode == 0
 
 
 def main() -> int:
