@@ -88,11 +88,17 @@ class KafkaBroker(JavaProcess):
     """A broker: clients of `address` have all rights, the `users` of `sasl_address` have none."""
 
     def __init__(
-        self, folder: Path, *, libraries: Path, users: Mapping[str, str] | None = None
+        self,
+        folder: Path,
+        *,
+        libraries: Path,
+        users: Mapping[str, str] | None = None,
+        port: int | None = None,
     ) -> None:
         super().__init__(folder, libraries=libraries, name="kafka")
         self._users = users or {}  # {name: password}
-        self._plain, self._sasl, self._controller = _free_ports(3)
+        free, self._sasl, self._controller = _free_ports(3)
+        self._plain = port or free
 
     @property
     def address(self) -> str:
@@ -151,10 +157,14 @@ class KafkaBroker(JavaProcess):
 
 @contextmanager
 def kafka_broker(
-    folder: Path, *, libraries: Path, users: Mapping[str, str] | None = None
+    folder: Path,
+    *,
+    libraries: Path,
+    users: Mapping[str, str] | None = None,
+    port: int | None = None,
 ) -> Iterator[KafkaBroker]:
-    """Start a broker and stop it at the end."""
-    broker = KafkaBroker(folder, libraries=libraries, users=users)
+    """Start a broker and stop it at the end; `port` is that of `address`, by default a free one."""
+    broker = KafkaBroker(folder, libraries=libraries, users=users, port=port)
     broker.start()
     try:
         yield broker

@@ -84,6 +84,7 @@ def environment(folder: Path) -> Mapping[str, str]:
         "PGHOST": "db.example",
         "PGUSER": "postgres",
         "PGDATABASE": "shop",
+        "XDG_CACHE_HOME": os.environ.get("XDG_CACHE_HOME", str(Path.home() / ".cache")),
         "HOME": str(folder),
     }
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from tools.pages.blocks import Block, blocks_of
+from tools.pages.changelog import SETTINGS, running_changelog
 from tools.pages.machine import (
     environment,
     make_checkout,
@@ -78,10 +79,11 @@ class Shell:
 class Page:
     """The state that the blocks of a page share."""
 
-    def __init__(self, blocks: list[Block], folder: Path, checkout: Path) -> None:
-        """Start a shell; Python and the sidecar start when a block needs them."""
-        self._folder = checkout
-        self._shell = Shell(checkout, dict(os.environ))
+    def __init__(self, blocks: list[Block], folder: Path, services: ExitStack) -> None:
+        """Start a shell; Python, the sidecar and Debezium start when a block needs them."""
+        self._folder, self._services = make_checkout(folder), services
+        os.chdir(self._folder)
+        self._shell = Shell(self._folder, dict(os.environ))
         self._names: dict[str, Any] = {"__name__": "__main__"}
         self._is_prepared = not set(PREPARED) & set(blocks[0].page.parts)
         self._has_own_sidecar = any(SERVES.search(each.text) for each in blocks)
@@ -94,6 +96,9 @@ class Page:
         if block.is_file:
             (path := self._folder / block.title).parent.mkdir(parents=True, exist_ok=True)
             path.write_text(block.text)
+            if block.title == SETTINGS:
+                changelog = running_changelog(self._log.parent, block.text, os.environ)
+                self._services.enter_context(changelog)
             return ""
         if block.language == "sql":
             return self._shell.run(
@@ -148,12 +153,10 @@ def run_page(path: Path, folder: Path) -> None:
     """Run all blocks of the page; raises what the first wrong one raises."""
     blocks = blocks_of(path)
     os.environ.update(environment(folder))
-    checkout = make_checkout(folder)
-    os.chdir(checkout)
     with ExitStack() as stack:
         if "db.example" in path.read_text() or any(each.language == "sql" for each in blocks):
             stack.enter_context(running_database())
-        page = Page(blocks, folder, checkout)
+        page = Page(blocks, folder, stack)
         printed: str | None = None  # nothing was run, so that no output can be compared
         for block in blocks:
             print(f"{block.place} {block.language} {block.title}", file=sys.stderr, flush=True)
