@@ -138,10 +138,15 @@ class FakeDimension:
         outcomes = np.full(len(hits), Outcome.HIT, np.uint8)
         ages_ms = np.full(len(hits), AGE_MS, np.uint32)
         errors = {place: self.errors[wanted[place]] for place in failed.tolist()}
+        is_late = [code is ErrorCode.TIMEOUT for code in errors.values()]
         answers = [
             Answer(hits, outcomes, ages_ms, found),
             self._missing(missing, columns),
-            replace(rowless_answer(failed, Outcome.ERROR), errors=errors),
+            replace(
+                rowless_answer(failed, Outcome.ERROR),
+                outcomes=np.where(is_late, Outcome.TIMEOUT, Outcome.ERROR).astype(np.uint8),
+                errors=errors,
+            ),
         ]
         return [answer for answer in answers if answer.size]
 

@@ -23,7 +23,9 @@ VISITS = pa.table({"airport": ["HNL", "HNL"], "year": [2012, 2013]})
 def dims() -> Iterator[Sidecar]:
     """A fake sidecar with one dimension of each kind."""
     dimensions = {
-        "customers": FakeDimension(CUSTOMERS, key="id", errors={9: "backend_unavailable"}),
+        "customers": FakeDimension(
+            CUSTOMERS, key="id", errors={9: "backend_unavailable", 10: "timeout"}
+        ),
         "defaults": FakeDimension(CUSTOMERS, key="id", default={"name": "unknown"}),
         "owners": FakeDimension(OWNERS, key=["plane"], valid_from="since"),
         "visits": FakeDimension(VISITS, key="airport", match="all"),
@@ -35,9 +37,11 @@ def dims() -> Iterator[Sidecar]:
 @pytest.mark.full
 def test_job_gets_rows_defaults_and_errors(spark_session: SparkSession, dims: Sidecar) -> None:
     """Found, missing and failed keys have the outcomes of the real sidecar."""
-    orders = spark_session.createDataFrame([(1, 7), (2, 1), (3, 9)], "order int, customer long")
+    orders = spark_session.createDataFrame(
+        [(1, 7), (2, 1), (3, 9), (4, 10)], "order int, customer long"
+    )
     by_status = dims.lookup_join(
-        "customers", on="customer", on_error="null", status_column="_status"
+        "customers", on="customer", on_error="null", on_timeout="null", status_column="_status"
     )
 
     plain = orders.transform(by_status).orderBy("order").collect()
@@ -47,8 +51,9 @@ def test_job_gets_rows_defaults_and_errors(spark_session: SparkSession, dims: Si
         ("Ada", "hit", None),
         (None, "missing", None),
         (None, "error", "backend_unavailable"),
+        (None, "timeout", "timeout"),
     ]
-    assert [row.name for row in filled.collect()] == ["Ada", "unknown", "unknown"]
+    assert [row.name for row in filled.collect()] == ["Ada", *["unknown"] * 3]
     with pytest.raises(Exception, match=LookupFailed.__name__):
         orders.transform(dims.lookup_join("customers", on="customer")).collect()
 
