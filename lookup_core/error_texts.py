@@ -54,12 +54,12 @@ ERROR_TEXTS = {  # {value of ErrorCode: texts}, in the order of its members
     "value_rejected": ErrorText(
         _KEY,
         "a value does not fit its column's type, or its encoding",
-        "the dimension's recent_errors have the details",
+        "correct the value or the type; the dimension's recent_errors name the column",
     ),
     "row_too_large": ErrorText(
         _KEY,
         "the row of a key has more than limits.row_bytes",
-        "raise it, or leave the large columns out of the dimension's columns",
+        "raise the limit, or remove large columns from the dimension's columns",
     ),
     "ambiguous": ErrorText(_KEY, "a key has several rows", "set match: first or all, or versions"),
     "timeout": ErrorText(
@@ -88,17 +88,17 @@ ERROR_TEXTS = {  # {value of ErrorCode: texts}, in the order of its members
     "table_unavailable": ErrorText(
         _BACKEND,
         "the table is missing, or unsuitable for lookups",
-        "correct the configuration, or what it names",
+        "create or correct the table, or correct the configuration",
     ),
     "schema_changed": ErrorText(
         _BACKEND,
         "the schema of the table changed during the lookup",
-        "try again; the sidecar reads the schema again by itself",
+        "restart the job, or send a new request; the sidecar reads the new schema",
     ),
     "forbidden": ErrorText(
         _BACKEND,
         "the sidecar's role may not read the table",
-        "grant the sidecar's user the right to read it",
+        "grant SELECT on the table to the sidecar's role",
     ),
     "bad_json": ErrorText(
         _REQUEST, "the body is not JSON", "correct the body at the position in the detail"
@@ -135,7 +135,7 @@ ERROR_TEXTS = {  # {value of ErrorCode: texts}, in the order of its members
     ),
     "answer_too_large": ErrorText(
         _REQUEST,
-        "the answer exceeds the bytes that one answer may have",
+        "the answer has too many bytes",
         "look up fewer keys or fewer columns at once",
     ),
     "unauthorized": ErrorText(
@@ -148,7 +148,7 @@ ERROR_TEXTS = {  # {value of ErrorCode: texts}, in the order of its members
         "the sidecar is at a limit of keys, requests, channels or memory",
         "try again later; if the error persists, raise the limit in the detail",
     ),
-    "draining": ErrorText(_REQUEST, "the sidecar shuts down", "connect again to the next one"),
+    "draining": ErrorText(_REQUEST, "the sidecar shuts down", "connect again later"),
     "internal": ErrorText(
         _REQUEST, "a defect of the sidecar or the client", "see the log of the sidecar"
     ),

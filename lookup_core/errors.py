@@ -105,7 +105,7 @@ _MENDED_BY_PEOPLE = frozenset({ErrorCode.BACKEND_AUTH, ErrorCode.TABLE_UNAVAILAB
 
 
 class SidelookError(Exception):
-    """Root of the tree; `detail` names the value and the remedy."""
+    """Base class of all errors; `detail` names the value and the remedy."""
 
     def __init__(self, code: ErrorCode, detail: str) -> None:
         super().__init__(f"{code}: {detail}")
@@ -174,7 +174,7 @@ def bad_frame(detail: str, offset: int | None = None) -> ProtocolViolation:
 
 
 class ConfigurationError(SidelookError):
-    """The configuration is invalid; `faults` has all faults, one a line of the text."""
+    """The configuration is invalid; `faults` has all faults; the text has a line for each."""
 
     def __init__(self, faults: Sequence[str]) -> None:
         super().__init__(ErrorCode.BAD_REQUEST, "\n".join(faults))

@@ -18,7 +18,7 @@ from lookup_core.settings import (
 
 
 class FeedState(TextEnum):
-    """Whether a feed reports all changes."""
+    """Whether a feed reports all changes; `silent` means stalled."""
 
     STARTING = "starting"  # some change from before its start is not read yet
     LIVE = "live"

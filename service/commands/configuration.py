@@ -33,7 +33,7 @@ def check_config(
 ) -> None:
     """Check a configuration and list its faults.
 
-    Parquet files are read once the keys have no faults.
+    Parquet files are read if the keys have no faults.
     """
     settings = load_settings(file, os.environ)
     if faults := list(_file_faults(settings)):

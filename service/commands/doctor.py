@@ -39,13 +39,13 @@ _Executors = Annotated[
 _Kubernetes = Annotated[
     str | None,
     typer.Option(
-        metavar="VERSION", help="Of the cluster, such as 1.31; - reads `kubectl version -o json`."
+        metavar="VERSION", help="Its version, such as 1.31; - reads `kubectl version -o json`."
     ),
 ]
 _Spark = Annotated[
     str | None,
     typer.Option(
-        metavar="VERSION", help="Of Spark, such as 4.2; by default from the tag of the image."
+        metavar="VERSION", help="Its version, such as 4.2; by default from the image's tag."
     ),
 ]
 _Policy = Annotated[Path | None, _file("NetworkPolicy that opens the port for Prometheus.")]

@@ -23,7 +23,7 @@ class CreditKind(StrEnum):
     """The source of credit."""
 
     EXCLUSIVE = "exclusive"  # the channel's own share
-    FLOATING = "floating"  # lent from the common pool for a backlog
+    FLOATING = "floating"  # lent from the shared pool for a backlog
 
 
 class ChannelState(StrEnum):
@@ -144,7 +144,7 @@ SHARED_CACHE_BYTES = Metric(
 )
 SHARED_LOOKUPS = Metric(
     "sidelook_shared_lookups_total",
-    "Keys that workers looked up in shared memory, repeated ones too; in sidelook_lookups_total.",
+    "Keys that workers looked up in shared memory; sidelook_lookups_total includes them.",
     query=(
         "sum by (dimension) (rate(sidelook_shared_lookups_total[5m])) / "
         "sum by (dimension) (rate(sidelook_lookups_total[5m]))"
@@ -174,7 +174,7 @@ CHANNELS = Metric(
 )
 STREAM_WATERMARK_SECONDS = Metric(
     "sidelook_stream_watermark_seconds",
-    "Minimum watermark of the active, aligned channels; event time as Unix time.",
+    "Minimum watermark of the active channels that have one; event time as Unix time.",
     query="time() - min by (dimension) (sidelook_stream_watermark_seconds)",
 )
 DIMENSION_AVAILABLE = Metric(
@@ -307,7 +307,7 @@ MEMORY_RESIDENT_BYTES = Metric(
 )
 MEMORY_USED_RATIO = Metric(
     "sidelook_memory_used_ratio",
-    "Growth since the start by limits.memory, or the control group's use by its limit if greater.",
+    "Growth since the start / limits.memory, or use / limit of the control group if greater.",
     (),
     query="max(sidelook_memory_used_ratio)",
 )
@@ -325,7 +325,7 @@ EVENT_LOOP_LAG_SECONDS = Metric(
 )
 LISTENERS_REACHABLE = Metric(
     "sidelook_listeners_reachable",
-    "1, or 0 while the file of listen.unix is lost or replaced and cannot be bound again.",
+    "1: listen.unix is reachable; 0: its file is lost or replaced and cannot be bound again.",
     (),
     query="count(sidelook_listeners_reachable == 0)",
 )

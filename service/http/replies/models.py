@@ -92,7 +92,7 @@ class Column(Reply):
 
 
 class Unavailable(Reply):
-    """Why the backend has not described the dimension yet."""
+    """Why lookups of the dimension are refused."""
 
     code: KeyCode = Field(description="Error code.")
     detail: str = Field(description="Reason and remedy.")
@@ -276,8 +276,8 @@ class Channel(Reply):
     channel: Count = Field(description="Number of the channel in it.")
     dimension: str = Field(description="Name of the dimension.")
     origin: str = Field(description="Task of Spark, as the client names it.")
-    exclusive_records: Count = Field(description="Own credit.")
-    floating_records: Count = Field(description="Credit from the common pool.")
+    exclusive_records: Count = Field(description="Exclusive credit.")
+    floating_records: Count = Field(description="Floating credit, from the shared pool.")
     credit_records: Count = Field(description="Unused credit.")
     backlog_records: Count = Field(description="Records that wait for credit in the client.")
     in_flight_records: Count = Field(description="Keys without an answer yet.")
@@ -287,7 +287,7 @@ class Channel(Reply):
 
 
 class EndedStream(Reply):
-    """The channels of a dimension that has no open one, with less than a minute between them."""
+    """The last channels of a dimension without open ones, less than a minute apart."""
 
     dimension: str = Field(description="Name of the dimension.")
     origin: str = Field(description="Task of the channel that closed last.")

@@ -150,7 +150,9 @@ def _service_paths() -> _Object:
         "/readyz": {"get": _public("isReady", "Check that lookups are accepted.", text, 503)},
         "/startupz": {"get": _public("isStarted", loaded, text, 503)},
         "/metrics": {"get": _plain("getMetrics", "Get the metrics for Prometheus.", text, 401)},
-        "/openapi.json": {"get": _public("getOpenApi", "Get this document.", MediaType.JSON.value)},
+        "/openapi.json": {
+            "get": _public("getOpenApi", "Get the OpenAPI document.", MediaType.JSON.value)
+        },
         "/": {"get": _public("getStatusPage", "Get the status page.", "text/html")},
     }
 
