@@ -399,7 +399,14 @@ class LookupOperator:
             shown = plan.shown_keys(self._in_flight.failed_rows(failed, most=_KEYS_SHOWN + 1))
             lookups = "1 lookup" if failed.records == 1 else f"{failed.records} lookups"
             what = f'{lookups} of dimension "{plan.dimension}"'
-            if is_timeout:
+            if is_timeout and not failed.has_expired:
+                detail = (
+                    f"{what} timed out in the sidecar{shown}; if queries take longer than the"
+                    " dimension's timeout, raise that in the configuration, and keep timeout="
+                    f" ({self._settings.timeout_s:g} s) above it,"
+                    ' or set on_timeout="null" or "default"'
+                )
+            elif is_timeout:
                 detail = (
                     f"{what} had no answer within {self._settings.timeout_s:g} s{shown};"
                     ' raise timeout=, or set on_timeout="null" or "default"'

@@ -55,6 +55,7 @@ class Failed:
     outcome: Outcome
     records: int
     codes: tuple[ErrorCode, ...]
+    has_expired: bool = False  # at the deadline of the records, without an answer
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,7 +236,7 @@ class RecordsInFlight:
         if rows is None:
             return None
         ended = LookupRows(question_id, lookup, np.flatnonzero(rows))
-        return self._failed(ended, Outcome.TIMEOUT)
+        return replace(self._failed(ended, Outcome.TIMEOUT), has_expired=True)
 
     def failed_rows(self, failed: Failed, *, most: int) -> Leaving:
         """A record of each key that failed, of at most `most` keys; before the records leave."""

@@ -47,6 +47,7 @@ class ChannelSchema:
         return self._latest[1]
 
 
+LONGEST_WAY_S = 0.25  # of a LOOKUP, from the client to its arrival
 PART_BYTES = 4 * 1024 * 1024  # of answers: their bytes are held until the last one is sent
 
 
@@ -138,6 +139,13 @@ class StreamLookup:
         positions = np.arange(records.start, records.stop, dtype=np.int32)
         answer = rowless_answer(positions, Outcome.TIMEOUT, error=ErrorCode.TIMEOUT)
         self._deliver_held(answer, answer.total_bytes)
+
+    def cancel(self, now: float) -> None:
+        """Leave; at the deadline, unanswered records count as timed out."""
+        # The client's deadline is earlier, by the time that its LOOKUP was on the way.
+        if self.deadline_s - now <= LONGEST_WAY_S:
+            self._context.dimension.count_timed_out(self._unanswered)
+        self.leave()
 
     def leave(self) -> None:
         """Abandon the lookup and release its bytes; a no-op after its last answer."""

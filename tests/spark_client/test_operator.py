@@ -105,6 +105,20 @@ def test_timeouts_fail_the_task(keys: tuple[int, ...], count: str, shown: str) -
     assert sidecar.memory.received[-1] == frames.Close(1)
 
 
+def test_timeouts_of_the_sidecar_name_both_settings() -> None:
+    """A lookup that the sidecar ends as timed out is not said to have waited for `timeout`."""
+    late = replace(FAILING["customers"], errors={(3,): ErrorCode.TIMEOUT})
+    detail = (
+        '1 lookup of dimension "customers" timed out in the sidecar: key 3; if queries take longer'
+        " than the dimension's timeout, raise that in the configuration"
+    )
+
+    with pytest.raises(LookupFailed, match=detail) as caught:
+        Partition(MemorySidecar({"customers": late})).rows(batch(3))
+
+    assert caught.value.code is ErrorCode.TIMEOUT
+
+
 def test_errors_fail_the_task() -> None:
     """The error has the count, the code and its explanation, the key and the remedy."""
     with pytest.raises(LookupFailed) as caught:

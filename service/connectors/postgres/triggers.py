@@ -36,7 +36,7 @@ _EVENTS = {
 # also when they are attached. Such triggers have no transition tables.
 _LIMITS = {
     False: """\
--- * A statement that changes more than a few thousand rows reports the whole table as changed.
+-- * A statement that changes more than ten thousand rows reports the whole table as changed.
 -- * Changes by logical replication, and by statements on partitions or children, are not reported.
 """,
     True: """\

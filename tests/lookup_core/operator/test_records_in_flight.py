@@ -168,7 +168,8 @@ def test_expired_records_are_counted_once() -> None:
 
     found = [expired(flight, now_s) for now_s in (4.9, 5.0, 5.0)]
 
-    assert found == [[], [Failed(question, 0, Outcome.TIMEOUT, 2, (ErrorCode.TIMEOUT,))], []]
+    late = Failed(question, 0, Outcome.TIMEOUT, 2, (ErrorCode.TIMEOUT,), has_expired=True)
+    assert found == [[], [late], []]
     assert left(flight) == [[7, 8, 8]]
 
 

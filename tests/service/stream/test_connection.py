@@ -7,6 +7,7 @@ import aiohttp
 import pyarrow as pa
 import pytest
 
+from lookup_core.answer import Outcome
 from lookup_core.errors import ErrorCode
 from lookup_core.protocol import frames
 from lookup_core.protocol.arrow_payload import decode_batch, encode_batch
@@ -385,8 +386,25 @@ async def test_cancel_returns_credit_without_an_answer(service: Streaming, peer:
 
     assert await peer.receive(frames.Credit) == credit_of(sent)
     await until(lambda: service.customers.cancelled_total == 1)
+    assert timed_out(service) == 0
     service.customers.release()
     assert await peer.answer(await peer.look_up(2, 7)) == {0: "fetched Ada"}
+
+
+async def test_cancel_at_the_deadline_counts_as_timeout(service: Streaming, peer: Peer) -> None:
+    """A client whose time is over cancels, and its keys count as timed out."""
+    service.customers.hold()
+    await peer.look_up(1, 7, 8, timeout_ms=200)
+    await service.customers.wait_for_fetches(1)
+
+    await peer.send(frames.Cancel(1, 1))
+
+    await until(lambda: timed_out(service) == 2)
+
+
+def timed_out(service: Streaming) -> int:
+    """How many keys of customers timed out."""
+    return int(service.dimensions["customers"].statistics().outcomes[Outcome.TIMEOUT])
 
 
 async def test_closed_follows_the_last_answer(service: Streaming, peer: Peer) -> None:
