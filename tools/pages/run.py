@@ -85,7 +85,7 @@ class Page:
         os.chdir(self._folder)
         self._shell = Shell(self._folder, dict(os.environ))
         self._names: dict[str, Any] = {"__name__": "__main__"}
-        self._is_prepared = not set(PREPARED) & set(blocks[0].page.parts)
+        self._is_prepared = not any(set(PREPARED) & set(each.page.parts) for each in blocks)
         self._has_own_sidecar = any(SERVES.search(each.text) for each in blocks)
         self._log = folder / "sidecar.log"
         self._sidecar: subprocess.Popen[bytes] | None = None
