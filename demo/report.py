@@ -79,8 +79,8 @@ def report(console: Console, enriched: pa.Table, totals: Sequence[Totals]) -> No
         console.print(table)
         console.print(*legend, sep="\n")
     shared, keys = (sum(each) for each in zip(*map(_keys, totals), strict=True))
-    sent = f"{keys - shared:,} keys of the others were sent to the sidecar"
-    console.print(f"{shared:,} lookups read shared memory; {sent}, equal ones of a batch once")
+    sent = f"{shared:,} in shared memory, {keys - shared:,} by the sidecar"
+    console.print(f"distinct keys of batches: {keys:,} looked up, {sent}")
     console.print()
 
 
