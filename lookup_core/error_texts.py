@@ -59,7 +59,8 @@ ERROR_TEXTS = {  # {value of ErrorCode: texts}, in the order of its members
     "row_too_large": ErrorText(
         _KEY,
         "the row of a key has more than limits.row_bytes",
-        "raise the limit, or remove large columns from the dimension's columns",
+        "raise limits.row_bytes (default 8 MiB, at most an eighth of limits.memory), or remove"
+        " large columns from the dimension's columns",
     ),
     "ambiguous": ErrorText(_KEY, "a key has several rows", "set match: first or all, or versions"),
     "timeout": ErrorText(

@@ -34,8 +34,10 @@ CHECK_TEXTS = {  # {check of a finding: texts}
     ),
     "sidecar": CheckText(
         "Liveness, readiness, version and dimensions of the running sidecar; unavailable"
-        " dimensions, open breakers, stalled feeds, failed loads, and caches that are not shared.",
-        "Follow the finding of the backend, restart the sidecar, or mount its folder.",
+        " dimensions, lookups that fail, open breakers, stalled feeds, failed loads, and caches"
+        " that are not shared.",
+        "Follow the finding of the backend, find slow queries and locks, restart the sidecar, or"
+        " mount its folder.",
     ),
     "shared memory": CheckText(
         "A tmpfs for the caches, in the folder of the socket or in `/dev/shm`, and its size.",

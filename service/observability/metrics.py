@@ -189,7 +189,8 @@ DIMENSION_STALENESS_SECONDS = Metric(
 )
 DIMENSION_STALENESS_LIMIT_SECONDS = Metric(
     "sidelook_dimension_staleness_limit_seconds",
-    "Configured limit of the lag behind the table. Absent if there is none.",
+    "Limit of the lag behind the table: ttl plus the longer stale time; of a feed max_staleness,"
+    " of a full table the time between reloads. Absent without a limit.",
     query="sidelook_dimension_staleness_seconds > sidelook_dimension_staleness_limit_seconds",
 )
 DIMENSION_WATERMARK_SECONDS = Metric(

@@ -39,7 +39,8 @@ supported version.
 
 | software | supported |
 | --- | --- |
-| Spark, Python of the client | the versions of the table above |
+| Spark | 3.5.0 to 4.3.x; tested are the rows of the table above |
+| Python of the client | 3.10 and newer, as far as that Spark takes it |
 | Python of the sidecar | 3.11 and newer |
 | PostgreSQL | 13 and newer |
 | Kubernetes | 1.29 and newer |"""

@@ -37,6 +37,10 @@ _REMEDIES = {  # by the code of a health reason
     "no_index": "create one; with --config, the doctor prints the statement",
     "breaker_open": "repair the backend; lookups resume without a restart",
 }
+_TIMEOUT_REMEDY = (  # for `lookups_fail` with the code `timeout`: no check of the backend finds it
+    "find slow queries and locks in pg_stat_activity, create an index, or raise the timeout of the "
+    "dimension; see the runbook SidelookBackendSaturated"
+)
 # Their texts are errors of the backend, as they are.
 _ENDS_WITH_REMEDY = frozenset({"unavailable", "not_ready", "feed_error", "load_error"})
 _NOT_READY = frozenset({"unavailable", "not_ready"})
@@ -177,6 +181,12 @@ def name_findings(
         )
 
 
+def _remedy(code: str, text: str) -> str:
+    if code == "lookups_fail" and ErrorCode.TIMEOUT in text:
+        return _TIMEOUT_REMEDY
+    return _REMEDIES.get(code, "see the findings of its backend")
+
+
 def dimension_findings(
     subject: Subject, response: SidecarResponse, socket: Path | None = None
 ) -> Iterator[Finding]:
@@ -189,7 +199,7 @@ def dimension_findings(
         code, text = reason["code"], reason["text"]
         found = subject.error if code in _NOT_READY else subject.warning
         what, _, remedy = text.partition("; ") if code in _ENDS_WITH_REMEDY else (text, "", "")
-        yield found(what, remedy or _REMEDIES.get(code, "see the findings of its backend"))
+        yield found(what, remedy or _remedy(code, text))
     if not reasons:
         yield subject.ok("is available")
     shared = response.fields.get("cache", {}).get("shared")
