@@ -15,7 +15,6 @@ from tests.integration.notifications.trigger_messages import CHANNEL, make_trigg
 from tests.monitoring.expressions import dashboard_expressions
 from tests.monitoring.rule_file import (
     alerts,
-    plain_rules,
     prometheus_program,
     promtool,
     records,
@@ -26,6 +25,7 @@ from tools.processes.postgres_server import PostgresServer, running_postgres
 from tools.processes.prometheus_process import PrometheusProcess
 from tools.processes.sidecar_process import ROOT, SidecarProcess, free_port
 from tools.processes.until import until
+from tools.reference.rules import plain_rules
 
 WINDOW = "10s"  # instead of minutes, as the sidecar is scraped each second
 LABELS = {"namespace": "etl", "pod": "enrich-exec-1"}

@@ -2,7 +2,6 @@
 
 import re
 import subprocess
-import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,9 +10,9 @@ from typing import Any
 import pytest
 
 from tools.debian import ToolUnavailable, debian_tool
-from tools.k8s.manifests import ROOT, parse_yaml
+from tools.k8s.manifests import parse_yaml
+from tools.reference.rules import plain_rules
 
-RULE_FILE = ROOT / "k8s" / "components" / "monitoring" / "prometheus-rule.yaml"
 CASE_FILES = sorted((Path(__file__).parent / "rules").glob("*.yaml"))  # one for each alert
 PLAIN_NAME = "sidelook.rules.yml"  # of the rules, in the cases
 TIMEOUT_S = 60.0
@@ -43,12 +42,6 @@ class AlertCase:
     alert: str
     name: str
     severities: frozenset[str]  # that fire at any moment of it; empty: none
-
-
-def plain_rules() -> str:
-    """The file for Prometheus without its operator: what is below `spec:`."""
-    _, _, spec = RULE_FILE.read_text().partition("\nspec:\n")
-    return textwrap.dedent(spec)
 
 
 def rules() -> list[Rule]:

@@ -10,17 +10,16 @@ from tests.monitoring.expressions import named_metrics, unknown_names
 from tests.monitoring.rule_file import (
     CASE_FILES,
     PLAIN_NAME,
-    RULE_FILE,
     Rule,
     alert_cases,
     alert_names,
     alerts,
-    plain_rules,
     promtool,
     records,
     rules,
 )
 from tools.k8s.manifests import ROOT
+from tools.reference.rules import RULE_FILE, plain_rules
 
 # level:metric:operations
 RECORD_NAME = re.compile(r"namespace(_dimension)?:sidelook_[a-z_]+:[a-z0-9_]+")

@@ -9,6 +9,7 @@ from tools.reference.decisions import decisions_page
 from tools.reference.errors import errors_page
 from tools.reference.http import http_page
 from tools.reference.metrics import metrics_page
+from tools.reference.rules import rules_text
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGES: Mapping[str, Callable[[], str]] = {
@@ -18,6 +19,7 @@ PAGES: Mapping[str, Callable[[], str]] = {
     "reference/errors.md": errors_page,
     "reference/http.md": http_page,
     "reference/metrics.md": metrics_page,
+    "reference/sidelook.rules.yml": rules_text,
 }
 
 
