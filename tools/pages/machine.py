@@ -24,7 +24,7 @@ from demo.embedded_postgres import installed_programs, temporary_server
 from tools.pages.blocks import ROOT
 from tools.processes.postgres_server import PostgresServer
 
-HOSTS = ("db.example", "kafka-1", "kafka-2")
+HOSTS = ("db.example", "sidelook.example", "kafka-1", "kafka-2")
 DSN = "postgresql://sidelook:PASSWORD@db.example:5432/shop"
 READY = "http://127.0.0.1:8816/readyz"
 READY_S = 60.0
