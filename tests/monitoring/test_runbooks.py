@@ -11,6 +11,7 @@ from typer.main import get_command_name
 from service.commands.application import application
 from tests.integration.notifications.trigger_messages import make_triggers
 from tests.monitoring.expressions import promtool_accepts, unknown_names
+from tests.monitoring.rule_file import Rule, alerts
 from tools.k8s.manifests import ROOT
 from tools.processes.postgres_server import Database, running_postgres
 
@@ -25,6 +26,11 @@ def blocks(page: Path, language: str) -> list[str]:
     """The code blocks of a language."""
     fence = rf"^ *```{language}\n(.*?)^ *```$"
     return re.findall(fence, page.read_text(), re.MULTILINE | re.DOTALL)
+
+
+def one_line(expression: str) -> str:
+    """The expression without comments and line breaks."""
+    return " ".join(re.sub("#.*", "", expression).split())
 
 
 def slugs(page: Path) -> set[str]:
@@ -59,6 +65,14 @@ def test_runbook_has_its_form(page: Path) -> None:
     assert [line for line in lines if line.startswith("## ")] == SECTIONS
     assert len(lines) <= 60
     assert blocks(page, "promql")
+
+
+@pytest.mark.parametrize("alert", alerts(), ids=lambda alert: f"{alert.name}-{alert.severity}")
+def test_runbook_has_the_expression(alert: Rule) -> None:
+    """A runbook shows the expression of its alert, with the threshold."""
+    shown = blocks(FOLDER / f"{alert.name}.md", "promql")
+
+    assert one_line(alert.expression) in map(one_line, shown)
 
 
 @pytest.mark.full
