@@ -134,7 +134,7 @@ class Sidecar:
                 `{"column of the records": "column of the key"}`. A name that is no column is a path
                 into structs, such as `"order.customer.id"`. A key may be a Column, such as
                 `F.lower("email")`, or a pair of it and the name of the key, such as
-                `[(F.lower("email"), "email")]`. A NULL in a key matches nothing.
+                `[(F.lower("email"), "email")]`. A NULL in a key counts as a missing key.
             as_of: A timestamp or date column, for dimensions with versions only, which require it.
                 Each record gets the version that is valid at that time, of several the one with the
                 latest start. A NULL, or a time without a version, is `missing`.
@@ -316,7 +316,8 @@ class Sidecar:
             dimensions: Names, or `{name: columns}` with a list, None for all columns, or a schema
                 as DDL or StructType, which needs no sidecar on the driver. Default: all dimensions
                 of the sidecar. Those with versions, types that Spark lacks or no readable database,
-                or without a default row that an option needs, are left out with a warning.
+                or without a default row that an option needs, are left out with a warning; if none
+                is left, the error of the first one is raised.
             timeout: As in `lookup_join`.
             on_timeout: As in `lookup_join`.
             on_error: As in `lookup_join`.

@@ -47,7 +47,7 @@ class FakeDimension:
             valid_to: None: a version ends when the next one begins.
             default: the row of missing keys; columns that it lacks are NULL.
             errors: codes of failing keys, such as `{9: "backend_unavailable"}`; a key of several
-                columns is a tuple.
+                columns is a tuple. The code `"timeout"` gives the outcome `timeout`.
 
         Raises:
             ValueError: a column of the key or of versions is not in the rows, another `match`, or
