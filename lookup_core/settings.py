@@ -132,6 +132,6 @@ class DimensionSettings:
     feed: FeedSettings = field(default_factory=FeedSettings)
     match: Match | None = None  # None: a key has one row at most
     default: Mapping[str, object] | None = None  # {column: value} of the row for missing keys
-    timeout_s: float = 2.0  # default for a lookup, retries included
+    timeout_s: float = 2.0  # of a query; default for a lookup over HTTP, retries included
     wait_for_dimension_s: float = 0.0  # maximal wait for changes up to the event time
     max_waiting_keys: int = 200_000  # beyond: Overloaded, before any work

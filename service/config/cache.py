@@ -70,8 +70,9 @@ class Cache(Section):
     load_spread_s: Annotated[float, duration("0s", "1h")] = written(
         "0s",
         alias="load_spread",
-        description="Maximum random delay of the first load, in mode `full`, so that the sidecars"
-        " of a fleet do not load at the same time. Shorter than `warmup_max_wait`.",
+        description="Maximum random delay of a load while the table is not in memory, in mode"
+        " `full`: the first load, or one after lost changes. The sidecars of a fleet then do not"
+        " load at the same time. Shorter than `warmup_max_wait`.",
     )
 
     @model_validator(mode="after")

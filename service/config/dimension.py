@@ -211,7 +211,10 @@ class DimensionConfig(Section):
         " are NULL. The outcome is `default`.",
     )
     timeout_s: Annotated[float, duration("1ms", "1h")] = written(
-        "2s", alias="timeout", description="Timeout of a lookup, retries included."
+        "2s",
+        alias="timeout",
+        description="Timeout of one query, and by default of a lookup over HTTP, retries included."
+        " A lookup join repeats failed queries within its own `timeout`: keep that above this one.",
     )
     wait_for_dimension_s: Annotated[float, duration("0ms", "1h")] = written(
         "0ms",
