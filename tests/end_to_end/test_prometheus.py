@@ -151,7 +151,7 @@ def test_commands_of_runbooks_answer(command: str, watched: Watched) -> None:
 
     answered = ended(program)
 
-    written = re.compile(rf"^sidelook {command} *(#.*)?$", re.MULTILINE)
+    written = re.compile(rf"^kubectl exec POD -c sidelook -- sidelook {command}$", re.MULTILINE)
     assert any(written.search(page.read_text()) for page in pages)
     assert (answered.returncode, answered.stderr) == (0, "")
 
