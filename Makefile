@@ -116,7 +116,7 @@ sbom: $(INSTALLED) ## Write the bill of materials (CycloneDX) of a built image; 
 		status=$$?; docker rm $$container > /dev/null; exit $$status
 
 docs: $(INSTALLED) ## Build the documentation site into build/site, strictly; SERVE=1 shows it on 127.0.0.1:8000
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs $(if $(SERVE),serve,build --quiet)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs $(if $(SERVE),serve,build)
 
 dist: $(DIST_INSTALLED) ## Build wheels and source distributions of client and sidecar into dist/
 	rm -rf dist

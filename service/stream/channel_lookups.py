@@ -51,12 +51,14 @@ class ChannelLookups:
             self._deliver(nothing)
             return
         self.admitted.state.used_at_s = now_s = self.queue.now()
-        deadline_s = now_s + frame.timeout_ms / 1000
+        timeout_s = frame.timeout_ms / 1000
         span = self.context.tracer.begin_lookup(
             opened.dimension, keys=keys.num_rows, parent=opened.trace
         )
         lookup = self._lookups[frame.sequence] = StreamLookup(
-            RequestedRecords(keys, deadline_s, frame.event_time_ms, span, frame.sequence),
+            RequestedRecords(
+                keys, now_s + timeout_s, timeout_s, frame.event_time_ms, span, frame.sequence
+            ),
             self.context,
             deliver=self._deliver,
             on_defect=self.on_defect,

@@ -72,6 +72,7 @@ class RequestedRecords:
 
     keys: pa.RecordBatch  # as the peer sent them
     deadline_s: float
+    timeout_s: float  # from its arrival to the deadline
     event_time_ms: int | None = None  # the latest of the records
     span: CallerSpan | None = None  # if the lookup is traced; ended with it
     sequence: int = 0  # of the LOOKUP
@@ -100,6 +101,7 @@ class StreamLookup:
         self.pace = context.costs.pace
         self.records = int(requested.keys.num_rows)
         self.deadline_s = requested.deadline_s
+        self._timeout_s = requested.timeout_s
         self._keys: pa.RecordBatch | None = requested.keys  # None once all are submitted
         self._event_time_ms = requested.event_time_ms
         self._span = requested.span
@@ -143,7 +145,8 @@ class StreamLookup:
     def cancel(self, now: float) -> None:
         """Leave; at the deadline, unanswered records count as timed out."""
         # The client's deadline is earlier, by the time that its LOOKUP was on the way.
-        if self.deadline_s - now <= LONGEST_WAY_S:
+        longest_way_s = min(LONGEST_WAY_S, self._timeout_s / 10)
+        if self.deadline_s - now <= longest_way_s:
             self._context.dimension.count_timed_out(self._unanswered)
         self.leave()
 

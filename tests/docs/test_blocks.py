@@ -14,7 +14,8 @@ from tools.pages.blocks import ROOT, Block, blocks_of, pages
 
 PAGES = [page for page in pages() if any(block.is_runnable for block in blocks_of(page))]
 BLOCKS = [block for page in pages() for block in blocks_of(page)]
-REAL_PATH = {"README.md", "docs/tutorials/own-postgresql.md"}
+REAL_PATH = {"README.md", "docs/how-to/sql.md", "docs/tutorials/own-postgresql.md"}
+TITLES = {"", "Output", "before", "after"}  # of blocks that are no files
 LANGUAGES = {
     *("python", "sh", "sql", "yaml", "json", "text", "promql", "wire", "toml", "ini", "properties"),
     *("dockerfile", "http"),
@@ -44,17 +45,35 @@ def test_blocks_of_page_run(page: Path) -> None:
     ],
 )
 def test_output_is_compared(tmp_path: Path, command: str, output: str, *, is_right: bool) -> None:
-    """A page fails if a command fails, or if its output differs beyond `…`."""
+    """A page fails if a command fails or ends the shell, or if its output differs beyond `…`."""
     page = tmp_path / "page.md"
     page.write_text(f'```sh\n{command}\n```\n\n```text title="Output"\n{output}```\n')
 
     assert run_in_namespaces(page) == is_right
 
 
+@pytest.mark.full
+def test_end_of_python_is_a_failure(tmp_path: Path) -> None:
+    """Code that ends the interpreter does not end the page successfully."""
+    page = tmp_path / "page.md"
+    page.write_text("```python\nraise SystemExit\n```\n")
+
+    assert not run_in_namespaces(page)
+
+
+@pytest.mark.parametrize("page", pages(), ids=lambda page: str(page.relative_to(ROOT)))
+def test_all_fences_are_blocks(page: Path) -> None:
+    """No fence is hidden in an admonition or in HTML, where it would not be run."""
+    fences = [line for line in page.read_text().splitlines() if line.lstrip().startswith("```")]
+
+    assert len(fences) == 2 * len(blocks_of(page))
+
+
 @pytest.mark.parametrize("block", BLOCKS, ids=lambda block: block.place)
 def test_block_has_a_known_language_and_parses(block: Block) -> None:
     """A block names its language; YAML, JSON and Python parse, also where they are not run."""
     assert block.language in LANGUAGES
+    assert block.is_file or block.title in TITLES
     if block.language == "yaml":
         list(YAML(typ="safe").load_all(block.text))
     elif block.language == "json":
@@ -64,8 +83,8 @@ def test_block_has_a_known_language_and_parses(block: Block) -> None:
 
 
 def test_most_blocks_are_run() -> None:
-    """At least two thirds of the blocks of commands, SQL and Python run."""
+    """At least 85 percent of the blocks of commands, SQL and Python run."""
     programs = [block for block in BLOCKS if block.language in {"sh", "sql", "python"}]
     run = [block for block in programs if block.is_runnable]
 
-    assert len(run) >= 2 / 3 * len(programs)
+    assert len(run) >= 0.85 * len(programs)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser, Page, expect
+from ruamel.yaml import YAML
 
 from tools.browser import running_browser
 from tools.pages.blocks import ROOT
@@ -19,13 +20,19 @@ SIZES = ((1280, 900), (390, 844))
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of the site, built strictly: a broken link or anchor is an error."""
     folder = tmp_path_factory.mktemp("site")
-    command = [sys.executable, "-m", "mkdocs", "build", "--quiet", "--site-dir", str(folder)]
-    environ = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
-    done = subprocess.run(
-        command, cwd=ROOT, env=environ, stderr=subprocess.PIPE, text=True, check=False
-    )
+    done = built(folder)
     assert done.returncode == 0, done.stderr
     return folder
+
+
+def built(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
+    """Build the site into the folder, as `make docs` does."""
+    # With --quiet, MkDocs would also not count warnings, and never fail.
+    command = [sys.executable, "-m", "mkdocs", "build", "--site-dir", str(folder), *options]
+    environ = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
+    return subprocess.run(
+        command, cwd=ROOT, env=environ, capture_output=True, text=True, check=False
+    )
 
 
 @pytest.fixture(scope="module")
@@ -52,6 +59,21 @@ def test_site_builds_strictly(site: Path) -> None:
     written = {page.relative_to(ROOT / "docs") for page in (ROOT / "docs").rglob("*.md")}
 
     assert {page.with_suffix("") for page in written} <= built
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("target", ["none.md", "index.md#none"])
+def test_broken_links_fail_the_build(tmp_path: Path, target: str) -> None:
+    """A link to a page or to a heading that does not exist is an error."""
+    (docs := tmp_path / "docs").mkdir()
+    (docs / "index.md").write_text(f"# Home\n\n[nowhere]({target})\n")
+    settings = YAML().load(ROOT / "mkdocs.yml")
+    settings |= {"docs_dir": str(docs), "nav": ["index.md"], "extra_css": [], "not_in_nav": ""}
+    YAML().dump(settings, config := tmp_path / "mkdocs.yml")
+
+    done = built(tmp_path / "site", "--config-file", str(config))
+
+    assert (done.returncode, "Aborted with 1 warnings" in done.stdout) == (1, True)
 
 
 @pytest.mark.full

@@ -13,8 +13,6 @@ from spark_client import Sidecar
 from tests.end_to_end.sidecars import CUSTOMERS, configured, parquet, url_of
 from tests.end_to_end.spark_frames import written
 from tests.test_layers import ROOT
-from tools.pages.blocks import blocks_of
-from tools.pages.run import check_output
 from tools.processes.sidecar_process import SidecarFigures, SidecarProcess
 
 PAGE = ROOT / "docs" / "how-to" / "sql.md"
@@ -49,23 +47,6 @@ def dims(process: SidecarProcess) -> Sidecar:
 def session(spark_session: SparkSession) -> SparkSession:
     """A session without registered functions."""
     return spark_session.newSession()
-
-
-@pytest.mark.real_path
-def test_page_can_be_typed_in(
-    dims: Sidecar, session: SparkSession, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """The Python code of the page works, and prints what the page shows."""
-    names = {"dims": dims, "spark": session}
-    shown = 0
-    for block in blocks_of(PAGE):
-        if block.is_output:
-            check_output(block, capsys.readouterr().out)
-            shown += 1
-        elif block.language == "python":
-            exec(block.text, names)  # noqa: S102 -- code of the project
-
-    assert shown == 2
 
 
 @pytest.mark.parametrize(("query", "repeatable", "once"), COUNTS)

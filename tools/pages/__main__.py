@@ -23,7 +23,6 @@ _TEMPORARY = "/tmp"  # paths of sockets are short, and PostgreSQL's user may ent
 def run_in_namespaces(page: Path) -> bool:
     """Whether all blocks of the page run, and print what the page shows."""
     with tempfile.TemporaryDirectory(prefix="sidelook-page-", dir=_TEMPORARY) as folder:
-        Path(folder).chmod(0o755)  # as above
         program = (sys.executable, "-m", "tools.pages.run", str(page.resolve()), folder)
         return subprocess.run([*NAMESPACES, *program], cwd=ROOT, check=False).returncode == 0
 

@@ -6,6 +6,7 @@ paths, ports and host names that they show.
 
 import fcntl
 import os
+import shlex
 import shutil
 import socket
 import struct
@@ -36,10 +37,12 @@ _ROLE = """
 
 
 def make_private(folder: Path) -> None:
-    """Bring loopback up, and give `/run` and `/etc` contents of their own."""
+    """Bring loopback up; give `/run`, `/etc` and `folder` contents that end with the process."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
         fcntl.ioctl(any_socket, _SET_FLAGS, struct.pack("16sh14x", b"lo", _IS_UP))
-    subprocess.run(["mount", "-t", "tmpfs", "none", "/run"], check=True)
+    for place in ("/run", str(folder)):
+        subprocess.run(["mount", "-t", "tmpfs", "none", place], check=True)
+    folder.chmod(0o755)  # PostgreSQL runs as another user
     shutil.copytree("/etc", folder / "etc", symlinks=True)
     subprocess.run(["mount", "--bind", str(folder / "etc"), "/etc"], check=True)
     names = " ".join((*HOSTS, socket.gethostname()))
@@ -65,7 +68,8 @@ def environment(folder: Path) -> Mapping[str, str]:
     """The variables of all programs of a page; `sidelook` is the service of the checkout."""
     (programs := folder / "bin").mkdir()
     (command := programs / "sidelook").write_text(
-        f'#!/bin/sh\nPYTHONPATH={ROOT} exec {sys.executable} -m service "$@"\n'
+        f"#!/bin/sh\nPYTHONPATH={shlex.quote(str(ROOT))}"
+        f' exec {shlex.quote(sys.executable)} -m service "$@"\n'
     )
     command.chmod(0o755)
     path = (programs, Path(sys.executable).parent, installed_programs(), os.environ["PATH"])

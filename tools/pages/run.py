@@ -8,12 +8,15 @@ shows.
 import io
 import os
 import re
+import shlex
+import signal
 import subprocess
 import sys
 import traceback
+import uuid
 from contextlib import ExitStack, redirect_stdout
 from pathlib import Path
-from typing import IO, Any
+from typing import Any, NoReturn
 
 from tools.pages.blocks import Block, blocks_of
 from tools.pages.changelog import SETTINGS, running_changelog
@@ -35,7 +38,7 @@ from sidelook import Sidecar
 spark = SparkSession.builder.master("local[2]").getOrCreate()
 dims = Sidecar("unix:///run/sidelook/sidelook.sock")
 """
-_END = "--- end of the block ---"
+PAGE_S = 240  # longest time of a page
 
 
 class WrongPage(Exception):
@@ -55,25 +58,31 @@ class Shell:
             cwd=folder,
             env=variables,
         )
+        self._block = Path(variables["HOME"]) / "block.sh"
+        self._mark = uuid.uuid4().hex  # printed after each block
+        # Background jobs keep the pipe open after the end of the shell.
+        self._send(f"trap 'echo {self._mark} failed' EXIT")
 
     def run(self, text: str) -> str:
         """What the commands print to standard output; raises WrongPage if one fails."""
-        commands, output = self._process.stdin, self._process.stdout
-        assert commands
-        assert output
-        commands.write(f"{text}\nprintf '%s\\n' '{_END}'\n")
-        commands.flush()
-        return self._until_end(output)
-
-    def _until_end(self, output: IO[str]) -> str:
+        self._block.write_text(text)
+        self._send(f". {shlex.quote(str(self._block))} < /dev/null; set -e; echo {self._mark}")
         lines: list[str] = []
-        for line in output:
-            text, end, _ = line.partition(_END)  # the last line may have no end
-            lines.append(text)
-            if end:
+        assert self._process.stdout
+        for line in self._process.stdout:
+            printed, mark, end = line.partition(self._mark)  # the last line may have no end
+            lines.append(printed)
+            if mark and not end.strip():
                 return "".join(lines)
-        msg = f"a command failed with {self._process.wait()}; before it:\n{''.join(lines)}"
+            if mark:
+                break
+        msg = f"a command failed, or ended the shell; before it:\n{''.join(lines)}"
         raise WrongPage(msg)
+
+    def _send(self, command: str) -> None:
+        assert self._process.stdin
+        self._process.stdin.write(f"{command}\n")
+        self._process.stdin.flush()
 
 
 class Page:
@@ -85,7 +94,8 @@ class Page:
         os.chdir(self._folder)
         self._shell = Shell(self._folder, dict(os.environ))
         self._names: dict[str, Any] = {"__name__": "__main__"}
-        self._is_prepared = not any(set(PREPARED) & set(each.page.parts) for each in blocks)
+        parts = {part for each in blocks for part in each.place.split("/")}
+        self._is_prepared = not parts & set(PREPARED)
         self._has_own_sidecar = any(SERVES.search(each.text) for each in blocks)
         self._log = folder / "sidecar.log"
         self._sidecar: subprocess.Popen[bytes] | None = None
@@ -166,13 +176,20 @@ def run_page(path: Path, folder: Path) -> None:
                 printed = page.run(block) if block.is_runnable else None
 
 
+def _stop(*_: object) -> NoReturn:
+    msg = f"the page takes longer than {PAGE_S} s"
+    raise WrongPage(msg)
+
+
 def main() -> int:
     """Run the page that the arguments name."""
     path, folder = map(Path, sys.argv[1:])
     make_private(folder)
+    signal.signal(signal.SIGALRM, _stop)
+    signal.alarm(PAGE_S)
     try:
         run_page(path, folder)
-    except Exception:  # noqa: BLE001 -- code of a page raises anything; the last place is printed
+    except (Exception, SystemExit):  # noqa: BLE001 -- code of a page raises anything
         traceback.print_exc()
         if (log := folder / "sidecar.log").exists():
             print(log.read_text()[-5000:], file=sys.stderr)

@@ -391,17 +391,6 @@ async def test_cancel_returns_credit_without_an_answer(service: Streaming, peer:
     assert await peer.answer(await peer.look_up(2, 7)) == {0: "fetched Ada"}
 
 
-async def test_cancel_at_the_deadline_counts_as_timeout(service: Streaming, peer: Peer) -> None:
-    """A client whose time is over cancels, and its keys count as timed out."""
-    service.customers.hold()
-    await peer.look_up(1, 7, 8, timeout_ms=200)
-    await service.customers.wait_for_fetches(1)
-
-    await peer.send(frames.Cancel(1, 1))
-
-    await until(lambda: timed_out(service) == 2)
-
-
 def timed_out(service: Streaming) -> int:
     """How many keys of customers timed out."""
     return int(service.dimensions["customers"].statistics().outcomes[Outcome.TIMEOUT])

@@ -159,7 +159,7 @@ class Looking:
     def lookup(self, *keys: int | None, deadline_s: float = 10.0) -> StreamLookup:
         """A lookup of these keys; its answers are kept here."""
         return StreamLookup(
-            RequestedRecords(typed(*keys).columns, deadline_s),
+            RequestedRecords(typed(*keys).columns, deadline_s, timeout_s=deadline_s),
             self.context,
             deliver=self._deliver,
             on_defect=_raise,
@@ -238,6 +238,24 @@ async def test_timeout_counts_from_arrival(looking: Looking) -> None:
     looking.lookup(7, deadline_s=100.0).carry_out(range(1), 99.99)
 
     assert await looking.ends() == {0: "timeout timeout"}
+
+
+@pytest.mark.parametrize(
+    ("deadline_s", "now", "timed_out"),
+    [(10.0, 9.7, 0), (10.0, 9.75, 2), (10.0, 10.1, 2), (0.2, 0.17, 0), (0.2, 0.19, 2)],
+)
+async def test_cancel_at_the_deadline_counts_as_timeout(
+    looking: Looking, deadline_s: float, now: float, timed_out: int
+) -> None:
+    """A client cancels when its time is over, up to a tenth of it, or 250 ms, before ours is."""
+    looking.backend.hold()
+    lookup = looking.lookup(7, 8, deadline_s=deadline_s)
+    lookup.carry_out(range(2), 0.0)
+
+    lookup.cancel(now)
+
+    assert looking.dimension.statistics().outcomes[Outcome.TIMEOUT] == timed_out
+    assert looking.used_bytes == 0
 
 
 async def test_parts_are_bounded_in_bytes(looking: Looking) -> None:
