@@ -13,15 +13,18 @@ import numpy as np
 import pyarrow as pa
 
 from lookup_core.answer import Answer, Outcome, rowless_answer
-from lookup_core.dimension_schema import VersionColumns
+from lookup_core.dimension_schema import DimensionSchema, VersionColumns
 from lookup_core.errors import (
     ErrorCode,
+    InvalidRequest,
     ProtocolViolation,
     SidecarUnreachable,
     SidelookError,
     bad_frame,
     unknown_dimension,
 )
+from lookup_core.keys.key_casts import KeyCasts
+from lookup_core.keys.typed_keys import TypedKeys
 from lookup_core.protocol import frames
 from lookup_core.protocol.arrow_payload import answer_batch, decode_batch, encode_batch
 from lookup_core.protocol.frame_codec import decode_frame, encode_frame
@@ -120,24 +123,53 @@ class FakeDimension:
     has_all_rows: bool = False  # a key may have several rows, sent as lists
     default: Mapping[str, object] | None = None  # sent in OPENED
     fills_missing: bool = False  # missing keys get the default row, too, as from the service
+    _rows_of: dict[Key, list[int]] = field(default_factory=dict, init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        for row, key in enumerate(_keys(self.table.select(list(self.key)))):
+            self._rows_of.setdefault(key, []).append(row)
+        if self.versions is not None:
+            begins = self.table.column(self.versions.valid_from).to_pylist()
+            for rows in self._rows_of.values():
+                rows.sort(key=lambda row: () if begins[row] is None else (begins[row],))
 
     @property
     def columns(self) -> tuple[str, ...]:
         """All columns but the key's."""
         return tuple(name for name in self.table.column_names if name not in self.key)
 
-    def answers(self, keys: pa.RecordBatch, columns: tuple[str, ...]) -> list[Answer]:
+    def casts(self, given: pa.Schema) -> KeyCasts | None:
+        """Casts of keys by position, or by name; None for none.
+
+        Raises InvalidRequest as the service does.
+        """
+        if len(given) not in {0, len(self.key)}:
+            raise InvalidRequest(ErrorCode.KEY_TYPE, f"the key is {self.key}")
+        if not len(given):
+            return None
+        key = pa.schema([self.table.schema.field(name) for name in self.key])
+        if set(given.names) != set(self.key):
+            given = pa.schema(
+                [each.with_name(name) for each, name in zip(given, self.key, strict=True)]
+            )
+        return KeyCasts(given, DimensionSchema(key, pa.schema([])))
+
+    def answers(self, keys: TypedKeys, columns: tuple[str, ...]) -> list[Answer]:
         """Answers for all keys: with a row, missing or with the default, and with an error."""
-        rows = self._rows_by_key()
-        wanted = _keys(keys)
+        rows = self._rows_of
+        wanted = _keys(keys.columns)
+        for place in keys.nulls.tolist():
+            wanted[place] = (None,)
+        codes = {place: self.errors[key] for place, key in enumerate(wanted) if key in self.errors}
+        codes |= keys.faults
         places = np.arange(len(wanted), dtype=np.int32)
-        is_error = np.array([key in self.errors for key in wanted], np.bool_)
+        is_error = np.isin(places, list(codes))
         is_hit = np.array([None not in key and key in rows for key in wanted], np.bool_) & ~is_error
         hits, failed, missing = places[is_hit], places[is_error], places[~is_hit & ~is_error]
         found = self._rows([rows[wanted[place]] for place in hits.tolist()], columns)
         outcomes = np.full(len(hits), Outcome.HIT, np.uint8)
         ages_ms = np.full(len(hits), AGE_MS, np.uint32)
-        errors = {place: self.errors[wanted[place]] for place in failed.tolist()}
+        errors = {place: codes[place] for place in failed.tolist()}
         is_late = [code is ErrorCode.TIMEOUT for code in errors.values()]
         answers = [
             Answer(hits, outcomes, ages_ms, found),
@@ -177,23 +209,16 @@ class FakeDimension:
     def _has_lists(self) -> bool:
         return self.has_all_rows or self.versions is not None
 
-    def _rows_by_key(self) -> dict[Key, list[int]]:
-        found: dict[Key, list[int]] = {}
-        for row, key in enumerate(_keys(self.table.select(list(self.key)))):
-            found.setdefault(key, []).append(row)
-        if self.versions is not None:
-            begins = self.table.column(self.versions.valid_from).to_pylist()
-            for rows in found.values():
-                rows.sort(key=lambda row: () if begins[row] is None else (begins[row],))
-        return found
-
     def _rows(self, rows: list[list[int]], columns: tuple[str, ...]) -> pa.RecordBatch:
+        chosen = rows if self._has_lists else [versions[-1:] for versions in rows]
+        ends = np.cumsum([0, *map(len, chosen)])
+        flat = pa.array([row for versions in chosen for row in versions], pa.int64())
         arrays = []
         for each in self.schema(columns):
-            column = self.table.column(each.name).to_pylist()
-            lists = [[column[row] for row in versions] for versions in rows]
-            values = lists if self._has_lists else [versions[-1] for versions in lists]
-            arrays.append(pa.array(values, each.type))
+            values = self.table.column(each.name).take(flat).combine_chunks()
+            if self._has_lists:
+                values = pa.ListArray.from_arrays(pa.array(ends, pa.int32()), values)
+            arrays.append(values.cast(each.type))
         return pa.record_batch(arrays, schema=self.schema(columns))
 
 
@@ -225,6 +250,7 @@ class _Channel:
     opened: frames.Open
     dimension: FakeDimension
     columns: tuple[str, ...]
+    casts: KeyCasts | None  # None: the channel only describes
     records_left: int
     bytes_left: int
     sequence: int = 0
@@ -301,10 +327,12 @@ class FakePeer:
             if dimension.versions is None:
                 return _failure(opened, ErrorCode.BAD_REQUEST, "it has no versions")
             columns += tuple(name for name in dimension.versions.names if name not in columns)
-        if len(opened.key) not in {0, len(dimension.key)}:
-            return _failure(opened, ErrorCode.KEY_TYPE, f"the key is {dimension.key}")
+        try:
+            casts = dimension.casts(opened.key)
+        except InvalidRequest as refusal:
+            return _failure(opened, refusal.code, refusal.detail)
         credit = self._behaviour.credit_records, self._behaviour.credit_bytes
-        self._channels[opened.channel] = _Channel(opened, dimension, columns, *credit)
+        self._channels[opened.channel] = _Channel(opened, dimension, columns, casts, *credit)
         default = dimension.default_row(columns) if opened.wants_default else None
         return frames.Opened(
             *(opened.channel, *credit, dimension.schema(columns), dimension.key),
@@ -326,10 +354,9 @@ class FakePeer:
             raise ProtocolViolation(ErrorCode.SEQUENCE_GAP, f"not {channel.sequence}")
         if channel.records_left < 0 or channel.bytes_left < 0:
             raise ProtocolViolation(ErrorCode.CREDIT_VIOLATION, "more than the credit")
-        names = channel.dimension.key
-        if set(channel.opened.key.names) == set(names):
-            keys = keys.select(list(names))  # by name, otherwise by position
-        answers = channel.dimension.answers(keys, channel.columns)
+        if channel.casts is None:
+            raise bad_frame("LOOKUP on a channel without a key")
+        answers = channel.dimension.answers(channel.casts.typed_keys(keys), channel.columns)
         parts = [part for answer in answers for part in self._split(answer)]
         self._waiting.append(_Waiting(lookup, keys.num_rows, parts))
 

@@ -6,14 +6,16 @@ job is the real one.
 
 import shutil
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
 import pyarrow as pa
 
 from lookup_core.dimension_schema import VersionColumns
-from lookup_core.errors import ErrorCode
+from lookup_core.error_texts import ErrorScope
+from lookup_core.errors import ErrorCode, ProtocolViolation
+from lookup_core.protocol.arrow_payload import decode_schema, encode_schema
 from spark_client import fake_sidecar as memory
 from spark_client.fake_server import MemoryServer
 from spark_client.sidecar import Sidecar
@@ -38,8 +40,8 @@ class FakeDimension:
         """Take the rows of a dimension.
 
         Args:
-            rows: an Arrow table, or dicts with equal names; `pyarrow.Table.from_pandas` makes a
-                table of a pandas DataFrame. Integers of dicts are `bigint`.
+            rows: an Arrow table, or dicts; `pyarrow.Table.from_pandas` makes a table of a pandas
+                DataFrame. Integers of dicts are `bigint`, and absent values NULL.
             key: the column of the key, or several in the order of the dimension's key.
             match: `"all"` as in the configuration: a key has a list of rows. By default, the last
                 row of a key counts.
@@ -50,27 +52,32 @@ class FakeDimension:
                 columns is a tuple. The code `"timeout"` gives the outcome `timeout`.
 
         Raises:
-            ValueError: a column of the key or of versions is not in the rows, another `match`, or
-                an unknown error code.
+            ValueError: no rows, a column without a type or with one that cannot be looked up, an
+                unknown or repeated column, an option that does not fit the rows, or an error code
+                that no key has.
 
         """
-        table = rows if isinstance(rows, pa.Table) else pa.Table.from_pylist(list(rows))
         names = (key,) if isinstance(key, str) else tuple(key)
-        used = [*names, *(name for name in (valid_from, valid_to) if name is not None)]
-        if missing := sorted(set(used) - set(table.column_names)):
-            listed = ", ".join(table.column_names)
-            raise ValueError(f"no column {', '.join(missing)} in the rows; they have: {listed}")
+        table = rows if isinstance(rows, pa.Table) else _table(rows)
+        used = [*names, *(default or {}), *(name for name in (valid_from, valid_to) if name)]
+        _check_columns(table, names, used)
         if match not in {None, "all"}:
             raise ValueError(f"match={match!r}: it is None or 'all'")
+        if (valid_to or match) and (valid_from is None) != (match is not None):
+            raise ValueError("valid_to needs valid_from, and match excludes both")
         self.served = memory.FakeDimension(
             table,
             names,
-            errors={_as_tuple(failed): ErrorCode(code) for failed, code in (errors or {}).items()},
+            errors=_errors(errors or {}, parts=len(names)),
             versions=None if valid_from is None else VersionColumns(valid_from, valid_to),
             has_all_rows=match == "all",
             default=default,
             fills_missing=True,
         )
+        try:
+            self.served.default_row(self.served.columns)
+        except (pa.ArrowException, TypeError) as error:
+            raise ValueError(f"default does not fit the columns of the rows: {error}") from error
 
 
 class FakeSidecar:
@@ -85,20 +92,52 @@ class FakeSidecar:
     def __init__(self, dimensions: Mapping[str, FakeDimension]) -> None:
         """Take the dimensions by name."""
         self._dimensions = dict(dimensions)
-        self._open = ExitStack()
+        self._open: list[ExitStack] = []  # of the blocks, which may be nested
 
     def __enter__(self) -> Sidecar:
         """Start the server, and return its address with all lookups."""
         served = {name: each.served for name, each in self._dimensions.items()}
         server = MemoryServer(memory.MemorySidecar(served))
         folder = tempfile.mkdtemp(prefix="sidelook-fake-")
-        self._open.callback(shutil.rmtree, folder, ignore_errors=True)
-        return Sidecar(self._open.enter_context(server.at(Path(folder) / "sidelook.sock")))
+        with ExitStack() as stack:
+            stack.callback(shutil.rmtree, folder, ignore_errors=True)
+            dims = Sidecar(stack.enter_context(server.at(Path(folder) / "sidelook.sock")))
+            self._open.append(stack.pop_all())
+        return dims
 
     def __exit__(self, *_: object) -> None:
-        """Stop the server."""
-        self._open.close()
+        """Stop the server of the innermost block."""
+        self._open.pop().close()
 
 
-def _as_tuple(key: object) -> tuple[object, ...]:
-    return key if isinstance(key, tuple) else (key,)
+def _table(rows: Sequence[Row]) -> pa.Table:
+    if not rows:
+        raise ValueError("no rows: give an Arrow table, which has the types of the columns")
+    names = dict.fromkeys(name for row in rows for name in row)
+    return pa.table({name: [row.get(name) for row in rows] for name in names})
+
+
+def _check_columns(table: pa.Table, key: Sequence[str], used: Iterable[str]) -> None:
+    listed = ", ".join(table.column_names)
+    if missing := sorted(set(used) - set(table.column_names)):
+        raise ValueError(f"no column {', '.join(missing)} in the rows; they have: {listed}")
+    if not key or len({*key}) < len(key) or len({*table.column_names}) < table.num_columns:
+        raise ValueError(f"a column is repeated, or the key has none: {key!r} of {listed}")
+    for column in table.schema:
+        try:
+            decode_schema(encode_schema(pa.schema([column])), may_be_nested=True)
+        except ProtocolViolation as error:
+            remedy = "give an Arrow table with another type for it"
+            raise ValueError(f"{column.name!r} has type {column.type}: {remedy}") from error
+
+
+def _errors(errors: Mapping[object, str], *, parts: int) -> dict[tuple[object, ...], ErrorCode]:
+    found = {}
+    for key, text in errors.items():
+        code = ErrorCode(text)
+        if code.scope not in {ErrorScope.KEY, ErrorScope.BACKEND}:
+            raise ValueError(f"{text!r} is not the error of a key")
+        found[key if isinstance(key, tuple) else (key,)] = code
+        if any(len(each) != parts for each in found):
+            raise ValueError(f"errors has the key {key!r}; a key has {parts} values")
+    return found
