@@ -62,7 +62,11 @@ ERROR_TEXTS = {  # {value of ErrorCode: texts}, in the order of its members
         "raise limits.row_bytes (default 8 MiB, at most an eighth of limits.memory), or remove"
         " large columns from the dimension's columns",
     ),
-    "ambiguous": ErrorText(_KEY, "a key has several rows", "set match: first or all, or versions"),
+    "ambiguous": ErrorText(
+        _KEY,
+        "a key has several rows",
+        "remove duplicates and add a unique index, or set match: first or all, or versions",
+    ),
     "timeout": ErrorText(
         _BACKEND,
         "no answer before the deadline",
@@ -94,7 +98,8 @@ ERROR_TEXTS = {  # {value of ErrorCode: texts}, in the order of its members
     "schema_changed": ErrorText(
         _BACKEND,
         "the schema of the table changed during the lookup",
-        "restart the job, or send a new request; the sidecar reads the new schema",
+        "restart the job if a column was removed, renamed or retyped, or send a new request; an"
+        " added column needs nothing",
     ),
     "forbidden": ErrorText(
         _BACKEND,

@@ -99,7 +99,8 @@ def test_each_code_has_meaning_and_remedy() -> None:
     assert [text for text in clauses if not text or text.endswith(".") or "\n" in text] == []
     assert ErrorCode.TIMEOUT.meaning == "no answer before the deadline"
     assert ErrorCode.AMBIGUOUS.explanation == (
-        "a key has several rows; set match: first or all, or versions"
+        "a key has several rows; "
+        "remove duplicates and add a unique index, or set match: first or all, or versions"
     )
 
 

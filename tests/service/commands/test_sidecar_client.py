@@ -269,7 +269,7 @@ def test_errors_are_explained_once() -> None:
 
     assert outcomes(answer) == ["hit", *(f"error: {code}" for code in codes)]
     assert sorted(error_lines(answer, key)) == [
-        "ambiguous: a key has several rows; set match: first or all, or versions",
+        f"ambiguous: {ErrorCode.AMBIGUOUS.explanation}",
         f"type: {ErrorCode.TYPE.meaning}; its key is faa string, hour int64",
     ]
     assert error_lines({}, key) == []
