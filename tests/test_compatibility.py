@@ -52,8 +52,7 @@ def test_readme_claims_tested_versions() -> None:
 def test_metadata_requires_oldest_tested_versions() -> None:
     """The lower bounds of the wheel, and its classifiers, are those of the tested pairs."""
     listed = [*PROJECT["dependencies"], *PROJECT["optional-dependencies"]["spark"]]
-    texts = [*listed, f"python{PROJECT['requires-python']}"]
-    bounds = dict(text.partition(",")[0].split(">=") for text in texts)
+    bounds = dict(text.split(">=") for text in [*listed, f"python{PROJECT['requires-python']}"])
     classifier = "Programming Language :: Python :: 3."
     pythons = [text for text in PROJECT["classifiers"] if text.startswith(classifier)]
 
