@@ -79,7 +79,7 @@ class ChannelLookups:
         """Abandon a lookup and return its credit; a no-op after its last answer."""
         lookup = self._lookups.pop(sequence, None)
         if lookup is not None:
-            lookup.cancel(self.queue.now())
+            lookup.count_late(self.queue.now())
             self._leave(lookup)
             self._put_credit(self.admitted.state.on_ended(sequence))
 

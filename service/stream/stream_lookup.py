@@ -142,13 +142,12 @@ class StreamLookup:
         answer = rowless_answer(positions, Outcome.TIMEOUT, error=ErrorCode.TIMEOUT)
         self._deliver_held(answer, answer.total_bytes)
 
-    def cancel(self, now: float) -> None:
-        """Leave; at the deadline, unanswered records count as timed out."""
+    def count_late(self, now: float) -> None:
+        """At the deadline, count unanswered records as timed out; for CANCEL, before `leave`."""
         # The client's deadline is earlier, by the time that its LOOKUP was on the way.
         longest_way_s = min(LONGEST_WAY_S, self._timeout_s / 10)
         if self.deadline_s - now <= longest_way_s:
             self._context.dimension.count_timed_out(self._unanswered)
-        self.leave()
 
     def leave(self) -> None:
         """Abandon the lookup and release its bytes; a no-op after its last answer."""

@@ -252,7 +252,8 @@ async def test_cancel_at_the_deadline_counts_as_timeout(
     lookup = looking.lookup(7, 8, deadline_s=deadline_s)
     lookup.carry_out(range(2), 0.0)
 
-    lookup.cancel(now)
+    lookup.count_late(now)
+    lookup.leave()
 
     assert looking.dimension.statistics().outcomes[Outcome.TIMEOUT] == timed_out
     assert looking.used_bytes == 0
