@@ -12,28 +12,27 @@ import socket
 import struct
 import subprocess
 import sys
-import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-import psycopg
-
 from demo.embedded_postgres import installed_programs, temporary_server
 from tools.pages.blocks import ROOT
-from tools.processes.postgres_server import PostgresServer
+from tools.processes.postgres_server import Database, PostgresServer
+from tools.processes.until import until
 
 HOSTS = ("db.example", "sidelook.example", "kafka-1", "kafka-2")
 DSN = "postgresql://sidelook:PASSWORD@db.example:5432/shop"
 READY = "http://127.0.0.1:8816/readyz"
-READY_S = 60.0
 _SET_FLAGS, _IS_UP = 0x8914, 0x1  # SIOCSIFFLAGS and IFF_UP of linux/if.h
-_ROLE = """
-    CREATE ROLE sidelook LOGIN PASSWORD 'PASSWORD';
-    GRANT pg_read_all_data TO sidelook;
-"""
+_SETUP = (
+    "ALTER SYSTEM SET wal_level = logical",
+    "CREATE DATABASE shop",
+    "CREATE ROLE sidelook LOGIN PASSWORD 'PASSWORD'",
+    "GRANT pg_read_all_data TO sidelook",
+)
 
 
 def make_private(folder: Path) -> None:
@@ -98,26 +97,23 @@ def running_database() -> Iterator[None]:
     """PostgreSQL at db.example:5432 with the database `shop` and the role `sidelook`."""
     with temporary_server() as embedded:
         server = PostgresServer(embedded)
-        address = f"postgresql://postgres@/postgres?host={Path(server.socket_path).parent}"
-        with psycopg.connect(address, autocommit=True) as session:
-            session.execute("ALTER SYSTEM SET wal_level = logical")
-            session.execute("CREATE DATABASE shop")
-            session.execute(_ROLE)
+        sockets = str(Path(server.socket_path).parent)
+        Database(sockets, "postgres").execute(*_SETUP)
         rules = embedded.pgdata / "pg_hba.conf"
         rules.write_text("host all sidelook all scram-sha-256\n" + rules.read_text())
-        options = f"-h 127.0.0.1 -k {Path(server.socket_path).parent}"
+        options = f"-h 127.0.0.1 -k {sockets}"
         server.run("pg_ctl", ("-w", "-D", str(embedded.pgdata), "-o", options, "restart"))
         yield
 
 
 def wait_until_ready() -> None:
-    """Wait until the sidecar of the page is ready; raises TimeoutError after a minute."""
-    end = time.monotonic() + READY_S
-    while time.monotonic() < end:
-        try:
-            with urllib.request.urlopen(READY, timeout=5):
-                return
-        except (urllib.error.URLError, ConnectionError, TimeoutError):
-            time.sleep(0.1)
-    msg = f"no sidecar is ready at {READY} after {READY_S:g} s"
-    raise TimeoutError(msg)
+    """Wait until the sidecar of the page is ready; raises NotSo after a minute."""
+    until(_is_ready)
+
+
+def _is_ready() -> bool:
+    try:
+        with urllib.request.urlopen(READY, timeout=5):
+            return True
+    except (urllib.error.URLError, ConnectionError, TimeoutError):
+        return False

@@ -17,15 +17,14 @@ def main() -> int:
         for path in take_screenshots(arguments.folder, seconds=arguments.seconds):
             print(f"{path}: {path.stat().st_size:,} bytes")
         return 0
+    current = {arguments.folder / name: svg for name, svg in drawings().items()}
     outdated = [
-        arguments.folder / name
-        for name, svg in drawings().items()
-        if not (arguments.folder / name).exists() or (arguments.folder / name).read_text() != svg
+        path for path, svg in current.items() if not path.exists() or path.read_text() != svg
     ]
     for path in outdated:
         print(f"{path}: {'is not current' if arguments.check else 'written'}")
         if not arguments.check:
-            path.write_text(drawings()[path.name])
+            path.write_text(current[path])
     return 1 if arguments.check and outdated else 0
 
 
