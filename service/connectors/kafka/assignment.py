@@ -26,6 +26,7 @@ class KafkaTopic:
 
     begins: Mapping[str, int] | None = None  # {split id: first offset to read}; None: unknown
     id: bytes | None = None  # of the topic whose changes were reported last
+    _servers: set[str] = field(default_factory=set)  # with events of the table
     _logs: dict[str, ReplayFilter] = field(default_factory=dict)  # {split id: its filter}
 
     def begin(self, split_id: str) -> int:
@@ -35,7 +36,7 @@ class KafkaTopic:
     def log(self, split_id: str) -> ReplayFilter:
         """The replay filter of a partition; a new partition may get any key of the others."""
         if split_id not in self._logs:
-            self._logs[split_id] = ReplayFilter()
+            self._logs[split_id] = ReplayFilter(self._servers)
             level(self._logs.values())
         return self._logs[split_id]
 

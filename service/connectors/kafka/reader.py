@@ -10,7 +10,7 @@ import structlog
 from aiokafka import ConsumerRecord, TopicPartition
 from aiokafka.errors import OffsetOutOfRangeError
 
-from lookup_core.changelog.change_decoder import Change, ChangeDecoder, Decoded, TableChange
+from lookup_core.changelog.change_decoder import Change, ChangeDecoder, TableChange
 from lookup_core.errors import BackendError, ErrorCode
 from lookup_core.operator.watermark_valve import NO_WATERMARK_MS
 from lookup_core.rate_limits import EventRateLimit
@@ -122,7 +122,8 @@ class KafkaReader:
         progress = self._assignment.progress[address]
         split_id = partition_id(address)
         decoded = self._decoder.decode(messages, self._topic.log(split_id))
-        self._log_faults(messages, decoded, at=at)
+        self._log_reasons("changelog.not_understood", messages, decoded.faults, at=at)
+        self._log_reasons("changelog.not_used", messages, decoded.hints, at=at)
         self._note_time(progress, decoded.source_time_ms)
         return SplitPiece(
             split_id=split_id,
@@ -146,6 +147,7 @@ class KafkaReader:
         reason = self._assignment.restarted.pop(address, None)
         if reason is None:
             return ()
+        self._topic.log(partition_id(address)).deleted_key = None
         log.warning("changelog.restarted", partition=partition_id(address), reason=reason)
         return (TableChange(reason),)
 
@@ -165,16 +167,21 @@ class KafkaReader:
         for progress in self._assignment.progress.values() if times_ms else ():
             progress.add_heartbeat(max(times_ms), at=at)
 
-    def _log_faults(
-        self, messages: Sequence[ConsumerRecord], decoded: Decoded, *, at: Clocks
+    def _log_reasons(
+        self,
+        event: str,
+        messages: Sequence[ConsumerRecord],
+        reasons: Mapping[int, str],
+        *,
+        at: Clocks,
     ) -> None:
-        counts = Counter(decoded.faults.values())
-        for index, reason in decoded.faults.items():
+        counts = Counter(reasons.values())
+        for index, reason in reasons.items():
             count = counts.pop(reason, 0)  # one warning per reason
             if count and self._warnings.is_due(reason, at.monotonic_s):
                 first = messages[index]  # logged without its content, which may be secret
                 log.warning(
-                    "changelog.not_understood",
+                    event,
                     topic=first.topic,
                     partition=first.partition,
                     offset=first.offset,
