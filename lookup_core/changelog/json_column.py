@@ -112,7 +112,7 @@ def _floats(values: Sequence[object], kind: pa.DataType) -> JsonColumn:
     is_null = np.array([number is None for number in numbers], np.bool_)
     doubles = np.array([0.0 if number is None else number for number in numbers], np.float64)
     is_wrong = is_null & np.array([value is not None for value in values], np.bool_)
-    for at in np.flatnonzero(_is_halfway(doubles, kind.to_pandas_dtype())):
+    for at in np.flatnonzero(_is_halfway(doubles, kind.to_pandas_dtype())).tolist():
         if isinstance(value := values[at], int | Decimal):
             doubles[at] = _towards(value, doubles.item(at))
         else:

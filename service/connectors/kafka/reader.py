@@ -8,7 +8,7 @@ from typing import Self
 
 import structlog
 from aiokafka import ConsumerRecord, TopicPartition
-from aiokafka.errors import OffsetOutOfRangeError
+from aiokafka.errors import KafkaError, OffsetOutOfRangeError
 
 from lookup_core.changelog.change_decoder import Change, ChangeDecoder, TableChange
 from lookup_core.errors import BackendError, ErrorCode
@@ -33,6 +33,7 @@ _MAX_MESSAGES = 1000  # per read
 _FIRST_MESSAGES = 100  # per read, while their size is unknown
 _READ_BYTES = 384 * 2**10  # about 5 ms of decoding
 _WAIT_MS = 500
+_VERIFY_TIMEOUT_S = 1.0
 _SHORT_WAIT_MS = 50  # while a partition is behind
 
 Records = Mapping[TopicPartition, Sequence[ConsumerRecord]]
@@ -59,7 +60,7 @@ class KafkaReader:
 
     async def __aenter__(self) -> Self:
         """Connect; raises BackendError."""
-        self._consumer = await KafkaConsumer.opened(self._settings)
+        self._consumer = await KafkaConsumer.opened(self._settings, self._topic.epochs)
         self._assignment = KafkaAssignment(self._consumer, self._settings, topic=self._topic)
         return self
 
@@ -89,9 +90,27 @@ class KafkaReader:
                 await self._consumer.client.refresh()  # the topic may have been created again
                 await self._assignment.update(at=_now())
                 records = {}
+            records, is_verified = await self._verified(records)
         if sizes_bytes := _sizes_bytes(records):
             self._max_messages = messages_per_read(sizes_bytes)
-        return await self._pieces(records, at=_now())
+        return await self._pieces(records, at=_now(), is_verified=is_verified)
+
+    async def _verified(self, records: Records) -> tuple[Records, bool]:
+        """The records of logs without lost messages, and whether the leaders were reached.
+
+        A partition whose log lost messages is restarted, and its records are dropped.
+        """
+        try:
+            async with asyncio.timeout(_VERIFY_TIMEOUT_S):
+                shortened = await self._consumer.shortened_logs()
+        except (KafkaError, TimeoutError):
+            if records:
+                raise
+            return records, False  # no broker responds: the silence counts
+        if shortened:
+            self._assignment.restart_shortened(shortened)
+            await self._assignment.update(at=_now())
+        return {each: found for each, found in records.items() if each not in shortened}, True
 
     def pause(self, split_ids: Collection[str]) -> None:
         """Pause these partitions, and resume all others."""
@@ -103,8 +122,9 @@ class KafkaReader:
         is_idle = all(each.is_caught_up for each in progress) and not self._assignment.restarted
         return _WAIT_MS if is_idle else _SHORT_WAIT_MS
 
-    async def _pieces(self, records: Records, *, at: Clocks) -> list[SplitPiece]:
-        await self._assignment.look(at=at)
+    async def _pieces(self, records: Records, *, at: Clocks, is_verified: bool) -> list[SplitPiece]:
+        if is_verified:
+            await self._assignment.look(at=at)
         self._check_silence(at)
         pieces = [
             self._piece(address, records.get(address, ()), at=at)
