@@ -159,7 +159,7 @@ def _towards(number: int | Decimal, nearest: float) -> float:
     return math.nextafter(nearest, math.inf if number > nearest else -math.inf)
 
 
-def exact_json(text: str) -> object:
+def exact_json(text: str | bytes) -> object:
     """Parse a document with all digits of its numbers; raises ValueError.
 
     Numbers with a fraction or an exponent are decimals. Those beyond all decimals are UNUSABLE.
@@ -170,7 +170,7 @@ def exact_json(text: str) -> object:
         raise ValueError("too many levels") from error
 
 
-def _parsed(text: str) -> object:
+def _parsed(text: str | bytes) -> object:
     try:
         return json.loads(text, parse_float=Decimal)
     except (ValueError, ArithmeticError):  # maybe an integer of more digits than Python converts
