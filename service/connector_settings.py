@@ -4,8 +4,9 @@ import shlex
 from collections.abc import Callable
 from pathlib import Path
 
+from lookup_core.changelog.event_origin import EventOrigins
 from lookup_core.changelog.format import ChangelogFormat
-from lookup_core.dimension_schema import VersionColumns
+from lookup_core.dimension_schema import TableOrigin, VersionColumns
 from lookup_core.row_bytes import ROW_BYTES
 from lookup_core.settings import CacheMode, Match
 from service.config.dimension import DimensionConfig
@@ -19,6 +20,8 @@ from service.connectors.postgres.settings import (
     RotatedDsn,
 )
 from service.version import program_name
+
+_HEARTBEATS = "__debezium-heartbeat."
 
 
 def postgres_settings(
@@ -93,6 +96,25 @@ def kafka_settings(changelog: Changelog) -> KafkaSettings:
         ca_file=security.ca_file,
         certificate_file=security.certificate_file,
     )
+
+
+def event_origins(changelog: Changelog, origin: TableOrigin) -> EventOrigins:
+    """Which events of the topic are of the table."""
+    return EventOrigins(
+        origin.name,
+        database=changelog.database or origin.database,
+        server=changelog.server or _server_of_topics(changelog, origin.name),
+        is_server_configured=changelog.server is not None,
+    )
+
+
+def _server_of_topics(changelog: Changelog, table: str) -> str | None:
+    """The connector's `topic.prefix`, if a topic has the name that Debezium gives it."""
+    heartbeats = changelog.heartbeat_topic or ""
+    if heartbeats.startswith(_HEARTBEATS):
+        return heartbeats.removeprefix(_HEARTBEATS)
+    topic, ending = changelog.topic, f".{table}"
+    return topic.removesuffix(ending) if topic.endswith(ending) else None
 
 
 def _dsn_now(source: PostgresSource) -> Callable[[], str] | None:

@@ -22,6 +22,7 @@ from service.config.refresh import Changelog
 from service.config.settings import Settings
 from service.config.source import DatabaseAddress, ParquetSource, PostgresSource
 from service.connector_settings import (
+    event_origins,
     kafka_settings,
     notifications_settings,
     postgres_settings,
@@ -151,7 +152,7 @@ def _changelog(
         origin = schema.origin
         assert origin is not None  # set for every table of PostgreSQL
         settings = DecoderSettings(
-            origin.name,
+            event_origins(changelog, origin),
             with_rows=config.cache.mode is CacheMode.FULL and origin.reports_rows,
             has_full_identity=origin.has_full_identity,
             row_bytes=row_bytes,

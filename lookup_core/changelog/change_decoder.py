@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from lookup_core.changelog.event_origin import EventOrigins
 from lookup_core.operator.watermark_valve import NO_WATERMARK_MS
 from lookup_core.row_bytes import ROW_BYTES
 
@@ -51,7 +52,11 @@ class ReplayFilter:
     Compares log positions, which are None throughout for a database without positions.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, servers: set[str] | None = None) -> None:
+        # The servers with events of the table, in any partition.
+        self.servers = set[str]() if servers is None else servers
+        # The message key of the deletion just before; its tombstone may be in the next batch.
+        self.deleted_key: bytes | None = None
         self._newest: LogPosition | None = None
         self._latest_ms = 0  # the time of the newest change
         self._is_in_snapshot = False  # the last report was a row of a snapshot
@@ -152,6 +157,8 @@ class Decoded:
     source_time_ms: int = NO_WATERMARK_MS  # the latest one in the messages
     ignored: int = 0  # messages without changes of the table
     faults: Mapping[int, str] = field(default_factory=dict)  # {position of a message: reason}
+    # {position of a message: why it was not used as it is, and the remedy}
+    hints: Mapping[int, str] = field(default_factory=dict)
     nbytes: int = 0  # memory of the changes
 
 
@@ -170,11 +177,10 @@ class ChangeDecoder(Protocol):
 class DecoderSettings:
     """What a decoder needs besides the schema."""
 
-    table: str  # "schema.table" in Debezium's events; unused for upserts
+    origins: EventOrigins  # of Debezium's events; unused for upserts
     # Whether rows and deletions are reported, or keys only. Rows require that each row has its own
     # key, and that messages hold the columns exactly.
     with_rows: bool
-    database: str | None = None  # its name in Debezium's events; None: there is only one
     has_full_identity: bool = False  # the table has REPLICA IDENTITY FULL
     max_message_bytes: int = 8 * 2**20  # of key or value; a larger one is undecodable
     row_bytes: int = ROW_BYTES  # a larger row is reported as changed, without its values

@@ -15,6 +15,7 @@ from lookup_core.changelog.change_decoder import (
     snapshot_position,
 )
 from lookup_core.changelog.debezium_values import plain_json
+from lookup_core.changelog.event_origin import Belonging
 from lookup_core.changelog.gathered_changes import (
     ChangeKind,
     Forms,
@@ -31,6 +32,7 @@ _UNKNOWN_KEY = (
 )
 _OTHER_LOG = "the events are from another log, as after a restore of the database"
 _NEW_SNAPSHOT = "the connector reads all rows again, and does not report deleted ones"
+_SEVERAL_SERVERS = "the topic has events of several servers: earlier rows may be of another one"
 _INCREMENTAL = "incremental"
 _FIRST_OF_SNAPSHOT = {"first", "first_in_data_collection"}
 _DELETE, _TRUNCATE, _SNAPSHOT_READ = "d", "t", "r"
@@ -118,29 +120,27 @@ class _EventReader:
     documents: JsonDocuments
     gathered: GatheredChanges
     log: ReplayFilter
-    deleted: bytes | None = None  # the key of the deletion just before, if there is one
 
     def read(self, message: ChangeMessage) -> None:
         """Read one message; raises ValueError if it is undecodable."""
-        if message.value is None and message.key in (None, self.deleted):
+        deleted, self.log.deleted_key = self.log.deleted_key, None
+        if message.value is None and message.key in (None, deleted):
             self.gathered.ignored += 1  # a tombstone with the same key follows each deletion
             return
-        self.deleted = None
         event = debezium_document(self.documents.read(message.value))
         if event is None:
-            self.gathered.is_new = self.log.is_new(None)
             self._read_tombstone(message)
         elif isinstance(operation := event.payload.get("op"), str):
+            self.log.deleted_key = message.key if operation == _DELETE else None
             self._read_event(message, event, operation)
-            self.deleted = message.key if operation == _DELETE else None
         else:
             self._read_other(event.payload)
 
     def _read_tombstone(self, message: ChangeMessage) -> None:
-        # Its deletion was in the batch before, or compaction has removed it.
+        # Compaction has removed its deletion, which may have been of another database.
         key = debezium_document(self.documents.read(message.key))
         if key is not None and self.gathered.has_key(key.payload):
-            self.gathered.add(key.payload, ChangeKind.DELETE, forms=key.forms())
+            self.gathered.add(key.payload, ChangeKind.UNKNOWN, forms=key.forms())
         else:
             self.gathered.ignored += 1
 
@@ -155,13 +155,19 @@ class _EventReader:
         source = event.within("source")
         if source is None:
             raise ValueError("the event has no source")
-        self.gathered.note_time(source.payload.get("ts_ms"))
-        given = source.payload.get("txId")
-        transaction_id = given if type(given) is int else UNKNOWN_TRANSACTION
-        if not self._is_of_table(source.payload):
+        belonging = self._belonging(source.payload)
+        if belonging is not Belonging.FOREIGN:
+            self.gathered.note_time(source.payload.get("ts_ms"))
+        if belonging in {Belonging.FOREIGN, Belonging.OTHER_TABLE}:
             self.gathered.ignored += 1
             return
-        self._note_position(operation, source.payload)
+        transaction_id = UNKNOWN_TRANSACTION
+        if belonging is Belonging.OURS:
+            given = source.payload.get("txId")
+            transaction_id = given if type(given) is int else UNKNOWN_TRANSACTION
+            self._note_position(operation, source.payload)
+        else:
+            self.gathered.is_new = False
         if operation == _TRUNCATE:
             self.gathered.add_table("the table was truncated", transaction_id)
         elif operation in _OPERATIONS:
@@ -169,11 +175,15 @@ class _EventReader:
         else:
             raise ValueError("the operation is unknown")
 
-    def _is_of_table(self, source: Mapping[str, Any]) -> bool:
-        is_of_database = self.settings.database in (None, source.get("db"))
-        return is_of_database and self.settings.table == (
-            f"{source.get('schema')}.{source.get('table')}"
-        )
+    def _belonging(self, source: Mapping[str, Any]) -> Belonging:
+        origins, servers = self.settings.origins, self.log.servers
+        were_mixed = origins.are_mixed(servers)
+        belonging = origins.belonging(source, servers)
+        if origins.are_mixed(servers) and not were_mixed:
+            self.gathered.add_table(_SEVERAL_SERVERS)
+        if belonging in {Belonging.FOREIGN, Belonging.DOUBTFUL}:
+            self.gathered.add_hint(origins.hint(source))
+        return belonging
 
     def _note_position(self, operation: str, source: Mapping[str, Any]) -> None:
         """Decide whether the event's row is new, and record the event."""

@@ -73,6 +73,7 @@ class GatheredChanges:
         self._messages: list[int] = []  # the position of each row change's message
         self._table_changes: list[_TableChange] = []
         self._faults: dict[int, str] = {}
+        self._hints: dict[int, str] = {}
         self._position = 0  # of the current message
 
     def has_key(self, values: Values) -> bool:
@@ -112,6 +113,10 @@ class GatheredChanges:
         change = TableChange(reason, transaction_id & _LOW_HALF)
         self._table_changes.append((len(self._values), change))
 
+    def add_hint(self, reason: str) -> None:
+        """Note why the current message is not used as it is, for the log."""
+        self._hints[self._position] = reason
+
     def decode(self, messages: Iterable[Message], read: Callable[[Message], None]) -> Decoded:
         """Read all messages; one for which `read` raises ValueError is a change of the table."""
         for self._position, message in enumerate(messages):
@@ -127,6 +132,7 @@ class GatheredChanges:
             self.source_time_ms,
             ignored=self.ignored,
             faults=dict(sorted(self._faults.items())),
+            hints=self._hints,
             nbytes=sum(
                 change.keys.nbytes + change.rows.nbytes + change.transaction_ids.nbytes
                 for change in changes

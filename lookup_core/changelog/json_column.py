@@ -1,5 +1,7 @@
 """JSON to Arrow conversion: the documents of messages, and the values of one column."""
 
+import json
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal
@@ -24,7 +26,7 @@ UNUSABLE: Final = object()  # marks a missing or ambiguous value
 _NO_POSITIONS = np.zeros(0, np.intp)
 _NO_COLUMNS = pa.schema([])
 _NOT_FINITE = {text: float(text) for text in ("NaN", "Infinity", "-Infinity")}
-_WHOLE_FLOATS = 2**53  # up to here doubles hold all whole numbers
+_INTEGER_DIGITS = 19  # of 64 bits
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +50,8 @@ def json_column(values: Sequence[object], field: pa.Field) -> JsonColumn:
             pass  # at least one value is out of range: convert them one by one
     if types.is_floating(field.type):
         return _floats(values, field.type)
+    if types.is_integer(field.type):
+        values = [_whole(value) for value in values]
     try:
         typed = typed_keys_from_json(values, DimensionSchema(pa.schema([field]), _NO_COLUMNS))
     except InvalidRequest:  # JSON cannot state values of the type
@@ -96,35 +100,88 @@ def _plain_type(kind: pa.DataType) -> type:
     return bool if types.is_boolean(kind) else NoneType
 
 
+def _whole(value: object) -> object:
+    """An integer that is written as a decimal, such as `1e2` or `100.0`, as an integer."""
+    if not isinstance(value, Decimal) or value.adjusted() >= _INTEGER_DIGITS:
+        return value
+    return int(value) if value == value.to_integral_value() else value
+
+
 def _floats(values: Sequence[object], kind: pa.DataType) -> JsonColumn:
     numbers = [_float(value) for value in values]
     is_null = np.array([number is None for number in numbers], np.bool_)
     doubles = np.array([0.0 if number is None else number for number in numbers], np.float64)
-    with np.errstate(over="ignore"):
-        exact = doubles.astype(kind.to_pandas_dtype())
-        is_wrong = _is_inexact(doubles, exact)
-    is_wrong |= is_null & np.array([value is not None for value in values], np.bool_)
-    return JsonColumn(pa.array(exact, mask=is_null | is_wrong), np.flatnonzero(is_wrong))
+    is_wrong = is_null & np.array([value is not None for value in values], np.bool_)
+    for at in np.flatnonzero(_is_halfway(doubles, kind.to_pandas_dtype())).tolist():
+        if isinstance(value := values[at], int | Decimal):
+            doubles[at] = _towards(value, doubles.item(at))
+        else:
+            is_wrong[at] = True  # the digits that decide were lost by the parser
+    with np.errstate(over="ignore", under="ignore"):
+        nearest = doubles.astype(kind.to_pandas_dtype())
+    is_wrong |= np.isfinite(doubles) & ~np.isfinite(nearest)
+    is_wrong |= (doubles != 0) & (nearest == 0)
+    return JsonColumn(pa.array(nearest, mask=is_null | is_wrong), np.flatnonzero(is_wrong))
 
 
 def _float(value: object) -> float | None:
-    if isinstance(value, float | Decimal):
-        return float(value)
-    if type(value) is int and abs(value) <= _WHOLE_FLOATS:
-        return float(value)
+    if isinstance(value, float):
+        return value
+    if isinstance(value, Decimal) or type(value) is int:
+        return _nearest(value)
     return _NOT_FINITE.get(value) if isinstance(value, str) else None
 
 
-def _is_inexact(doubles: Floats, exact: Floats) -> npt.NDArray[np.bool_]:
-    """Where the shorter float may not be the nearest one to the original text.
+def _nearest(number: int | Decimal) -> float | None:
+    """The nearest double as of PostgreSQL's cast, which refuses overflow and underflow to zero."""
+    try:
+        nearest = float(number)
+    except OverflowError:
+        return None
+    return None if math.isinf(nearest) or (number != 0 and nearest == 0) else nearest
 
-    The text of a double halfway between two shorter floats may lie on either side.
+
+def _is_halfway(doubles: Floats, kind: type[np.floating]) -> npt.NDArray[np.bool_]:
+    """Where a double lies halfway between two shorter floats: its text may lie on either side."""
+    with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+        shorter = doubles.astype(kind)
+        back = shorter.astype(np.float64)
+        outwards = np.where(doubles > back, np.inf, -np.inf).astype(kind)
+        other = np.nextafter(shorter, outwards).astype(np.float64)
+        is_halfway: npt.NDArray[np.bool_] = (doubles != back) & ((back + other) / 2 == doubles)
+    return is_halfway
+
+
+def _towards(number: int | Decimal, nearest: float) -> float:
+    """The next double on the number's side; the nearest one if it is the number."""
+    if number == nearest:
+        return nearest
+    return math.nextafter(nearest, math.inf if number > nearest else -math.inf)
+
+
+def exact_json(text: str | bytes) -> object:
+    """Parse a document with all digits of its numbers; raises ValueError.
+
+    Numbers with a fraction or an exponent are decimals. Those beyond all decimals are UNUSABLE.
     """
-    back = exact.astype(np.float64)
-    outwards = np.where(doubles > back, np.inf, -np.inf).astype(exact.dtype)
-    other = np.nextafter(exact, outwards).astype(np.float64)
-    is_halfway = (doubles != back) & ((back + other) / 2 == doubles)
-    return is_halfway | (np.isfinite(doubles) & ~np.isfinite(exact))
+    try:
+        return _parsed(text)
+    except RecursionError as error:
+        raise ValueError("too many levels") from error
+
+
+def _parsed(text: str | bytes) -> object:
+    try:
+        return json.loads(text, parse_float=Decimal)
+    except (ValueError, ArithmeticError):  # maybe an integer of more digits than Python converts
+        return json.loads(text, parse_float=_decimal, parse_int=_decimal)
+
+
+def _decimal(digits: str) -> object:
+    try:
+        return Decimal(digits)
+    except ArithmeticError:
+        return UNUSABLE
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,13 +27,13 @@ from lookup_core.changelog.gathered_changes import (
     Values,
     refuse_unnameable,
 )
-from lookup_core.changelog.json_column import UNUSABLE, JsonDocuments
+from lookup_core.changelog.json_column import UNUSABLE, JsonDocuments, exact_json
 from lookup_core.dimension_schema import DimensionSchema
 
 _VERSION = 1
 _DIGITS = re.compile(r"[0-9]{1,20}")
 _MAX_BYTES = 8_000  # of a payload, as in PostgreSQL
-_EXACT_DIGITS = 15  # that a double preserves: JSON numbers are parsed as doubles
+_NO_DECIMALS = ("NaN", "Infinity", "-Infinity")  # of numeric; never looked up
 
 
 class NotificationDecoder:
@@ -45,7 +45,9 @@ class NotificationDecoder:
     def __init__(self, schema: DimensionSchema, *, loads: JsonLoads) -> None:
         refuse_unnameable(schema)
         self._schema = schema
-        self._documents = JsonDocuments(loads, _MAX_BYTES)
+        # Of a domain over numeric, keys are numbers; the other parser would round them.
+        has_decimals = any(types.is_decimal(field.type) for field in schema.key)
+        self._documents = JsonDocuments(exact_json if has_decimals else loads, _MAX_BYTES)
 
     def decode(self, payloads: Sequence[str]) -> Decoded:
         """Decode payloads in their order; never raises.
@@ -89,16 +91,10 @@ def _plain_json(
     values: Sequence[object], _forms: Sequence[Forms], field: pa.Field
 ) -> Sequence[object]:
     if types.is_decimal(field.type):
-        return [_decimal(value, field.type.precision) for value in values]
+        return [None if value in _NO_DECIMALS else value for value in values]
     if types.is_binary(field.type):
         return [_bytes(value) for value in values]
     return values
-
-
-def _decimal(value: object, precision: int) -> object:
-    if not isinstance(value, float):
-        return value
-    return repr(value) if precision <= _EXACT_DIGITS else UNUSABLE
 
 
 def _bytes(value: object) -> object:

@@ -158,6 +158,18 @@ class Changelog(Section):
         default=None,
         description="Topic of Debezium's heartbeats. Without it, the staleness is unknown.",
     )
+    database: str | None = Field(
+        default=None,
+        min_length=1,
+        description="Database of the table in the events of Debezium; those of others are ignored."
+        " `null`: its name on the server.",
+    )
+    server: str | None = Field(
+        default=None,
+        min_length=1,
+        description="`topic.prefix` of the table's connector; events of others are ignored."
+        " `null`: as the topics are named; rows of other events are queried.",
+    )
     max_staleness_s: Annotated[float, duration("5s", "1d")] = written(
         f"{_STALENESS_S:.0f}s",
         alias="max_staleness",

@@ -9,6 +9,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from structlog.testing import capture_logs
 
 from lookup_core.changelog.change_decoder import ChangeDecoder
+from lookup_core.changelog.event_origin import EventOrigins
 from lookup_core.dimension_schema import TableOrigin, VersionColumns
 from lookup_core.statistics import InvalidationOrigin
 from service.config.dimension import DimensionConfig
@@ -16,6 +17,7 @@ from service.config.refresh import Changelog, Notifications
 from service.config.settings import Settings
 from service.config.source import PostgresSource
 from service.connector_settings import (
+    event_origins,
     kafka_settings,
     notifications_settings,
     postgres_settings,
@@ -269,6 +271,29 @@ def test_rows_are_applied_if_certain(mode: str, origin: TableOrigin, expected: o
     decoded = decoder_of(mode, origin).decode(events)
 
     assert (listed([*decoded.changes]), decoded.ignored) == ([((1,), expected, 7)], 1)
+
+
+@pytest.mark.parametrize(
+    ("changed", "expected"),
+    [
+        ({}, (ORIGIN.name, "shop_db", None, False)),
+        ({"topic": "a.b.shop.Customers"}, (ORIGIN.name, "shop_db", "a.b", False)),
+        (
+            {"topic": "a.shop.Customers", "heartbeat_topic": "__debezium-heartbeat.c"},
+            (ORIGIN.name, "shop_db", "c", False),
+        ),
+        ({"database": "d", "server": "e"}, (ORIGIN.name, "d", "e", True)),
+    ],
+)
+def test_server_of_events_is_known(
+    changed: dict[str, str], expected: tuple[str, str, str | None, bool]
+) -> None:
+    """The server is the configured one, or that of the names of the topics."""
+    changelog = Changelog.model_validate(CHANGELOG | changed)
+
+    origins = event_origins(changelog, replace(ORIGIN, database="shop_db"))
+
+    assert origins == EventOrigins(*expected)
 
 
 def test_full_identity_reaches_the_decoder() -> None:

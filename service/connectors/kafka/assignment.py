@@ -1,7 +1,7 @@
 """Partition assignment: which partitions of a topic one consumer reads, from which offsets.
 
-Independent of the messages' content. A partition whose next offset is gone is `restarted`: it is
-read from its first offset, and the changes in between are lost.
+Independent of the messages' content. A partition whose next offset is gone, or whose log is another
+one now, is `restarted`: it is read from the lookback on, and the changes in between are lost.
 """
 
 from collections.abc import Collection, Mapping
@@ -12,11 +12,13 @@ from aiokafka import TopicPartition
 from lookup_core.changelog.change_decoder import ReplayFilter, level
 from lookup_core.sources.splits import Split
 from service.connectors.kafka.consumer import KafkaConsumer
+from service.connectors.kafka.leader_epochs import LogEpochs
 from service.connectors.kafka.progress import Clocks, KafkaProgress, Poll
 from service.connectors.kafka.settings import KafkaSettings
 
-_FIRST = -1  # the first offset of the partition
+_RECENT = -1  # the offset of the lookback
 _CUT_OFF = "the next offset is no longer in the topic"
+_SHORTENED = "the log lost messages that were read, as after an unclean election of a leader"
 _OTHER_TOPIC = "the topic was deleted and created again"
 
 
@@ -26,6 +28,8 @@ class KafkaTopic:
 
     begins: Mapping[str, int] | None = None  # {split id: first offset to read}; None: unknown
     id: bytes | None = None  # of the topic whose changes were reported last
+    epochs: LogEpochs = field(default_factory=LogEpochs)  # of the batches that were read
+    _servers: set[str] = field(default_factory=set)  # with events of the table
     _logs: dict[str, ReplayFilter] = field(default_factory=dict)  # {split id: its filter}
 
     def begin(self, split_id: str) -> int:
@@ -35,7 +39,7 @@ class KafkaTopic:
     def log(self, split_id: str) -> ReplayFilter:
         """The replay filter of a partition; a new partition may get any key of the others."""
         if split_id not in self._logs:
-            self._logs[split_id] = ReplayFilter()
+            self._logs[split_id] = ReplayFilter(self._servers)
             level(self._logs.values())
         return self._logs[split_id]
 
@@ -73,16 +77,19 @@ class KafkaAssignment:
     async def add(self, address: TopicPartition, *, position: int) -> None:
         """Read one more partition from the next `update` on; raises what `mapped_errors` maps."""
         self.waiting[address] = position
+        self._topic.epochs.suspect(address)  # the log may have changed since the last reader
         if address not in self._consumer.changelog_partitions():
             await self._consumer.client.refresh()
 
     def lose(self, addresses: Collection[TopicPartition]) -> None:
-        """Restart partitions from their first offset, or heartbeats from their end."""
+        """Restart partitions whose next offset is gone, or heartbeats from their end."""
         self._is_outdated = True
         self._heartbeats = self._heartbeats.difference(addresses)
-        for address in addresses:
-            if self.progress.pop(address, None) is not None:
-                self._restart(address, _CUT_OFF)
+        self._restart([each for each in addresses if each in self.progress], _CUT_OFF)
+
+    def restart_shortened(self, addresses: Collection[TopicPartition]) -> None:
+        """Restart partitions whose log lacks messages that were read."""
+        self._restart(addresses, _SHORTENED)
 
     async def update(self, *, at: Clocks) -> None:
         """Apply changes of partitions to the consumer; raises what `mapped_errors` maps.
@@ -134,27 +141,29 @@ class KafkaAssignment:
 
     def _follow_topic(self, topic_id: bytes) -> None:
         if self._topic_id not in (None, topic_id):
-            for address in [*self.progress, *self.waiting]:
-                self._restart(address, _OTHER_TOPIC)
-            self.progress.clear()
+            self._restart([*self.progress, *self.waiting], _OTHER_TOPIC)
         self._topic_id = topic_id
 
     async def _begin(self, due: Mapping[TopicPartition, int], *, at: Clocks) -> None:
         firsts = await self._consumer.beginning_offsets(list(due))
         ends = await self._consumer.end_offsets(list(due))
+        lost = [each for each, at in due.items() if not firsts[each] <= at <= ends[each]]
+        recent = await self._consumer.recent_offsets(lost) if lost else {}
         self._is_outdated = True
         for address, wanted in due.items():
-            position = wanted
-            if not firsts[address] <= wanted <= ends[address]:
-                position = firsts[address]
-                if wanted != _FIRST:
-                    self.restarted[address] = _CUT_OFF
+            position = recent.get(address, wanted)
+            if address in recent:
+                self.restarted.setdefault(address, _CUT_OFF)
+                self._topic.epochs.forget(address)
             self.progress[address] = KafkaProgress(position, end=ends[address], at=at)
             del self.waiting[address]
 
-    def _restart(self, address: TopicPartition, reason: str) -> None:
-        self.waiting[address] = _FIRST
-        self.restarted[address] = reason
+    def _restart(self, addresses: Collection[TopicPartition], reason: str) -> None:
+        for address in addresses:
+            self.progress.pop(address, None)
+            self._topic.epochs.forget(address)
+            self.waiting[address] = _RECENT
+            self.restarted[address] = reason
 
     def _follow_heartbeats(self) -> None:
         topic = self._settings.heartbeat_topic

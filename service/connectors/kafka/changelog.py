@@ -1,10 +1,7 @@
 """Changelog source: a Kafka topic, with its partitions as splits."""
 
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Self
-
-from aiokafka import TopicPartition
 
 from lookup_core.changelog.change_decoder import ChangeDecoder
 from lookup_core.dimension_schema import DimensionSchema
@@ -38,23 +35,10 @@ class KafkaEnumerator:
             await self._consumer.client.refresh()
             addresses = self._consumer.changelog_partitions()
             if self._topic.begins is None:
-                self._topic.begins = await self._recent(addresses)
+                recent = await self._consumer.recent_offsets(addresses)
+                self._topic.begins = {partition_id(each): at for each, at in recent.items()}
         named = {partition_id(each): each for each in addresses}
         return [KafkaPartition(id_, each, self._topic.begin(id_)) for id_, each in named.items()]
-
-    async def _recent(self, addresses: Sequence[TopicPartition]) -> Mapping[str, int]:
-        since_ms = int((time.time() - self._settings.lookback_s) * 1000)
-        # The ends first, so that a message between the requests lies behind them.
-        ends = await self._consumer.end_offsets(addresses)
-        found = await self._consumer.offsets_for_times(dict.fromkeys(addresses, since_ms))
-        firsts = await self._consumer.beginning_offsets(addresses)
-        return {
-            partition_id(address): max(
-                (first.offset if first else ends[address]) - self._settings.lookback_messages,
-                firsts[address],
-            )
-            for address, first in found.items()
-        }
 
 
 class KafkaChangelog:

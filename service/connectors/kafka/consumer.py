@@ -2,23 +2,29 @@
 
 import asyncio
 import random
-from collections.abc import Awaitable
+import time
+from collections.abc import Awaitable, Collection, Sequence
 from contextlib import AsyncExitStack
-from typing import Self
+from typing import Any, Self
 
 import structlog
 from aiokafka import AIOKafkaConsumer, TopicPartition
-from aiokafka.client import AIOKafkaClient
+from aiokafka.client import AIOKafkaClient, ConnectionGroup
 from aiokafka.cluster import ClusterMetadata
 from aiokafka.conn import create_conn
 from aiokafka.errors import (
+    IncompatibleBrokerVersion,
     KafkaConnectionError,
     KafkaError,
+    LeaderNotAvailableError,
     TopicAuthorizationFailedError,
     UnknownTopicOrPartitionError,
+    for_code,
 )
+from aiokafka.protocol.fetch import FetchRequest
 
 from service.connectors.kafka.errors import mapped_errors
+from service.connectors.kafka.leader_epochs import EpochEnd, EpochEndRequest, LogEpochs
 from service.connectors.kafka.metadata import TopicMetadata, TopicMetadataRequest
 from service.connectors.kafka.settings import RETRY_BACKOFF_MS, KafkaSettings
 
@@ -31,7 +37,7 @@ _CLOSE_TIMEOUT_S = 1.0
 class KafkaClient(AIOKafkaClient):  # type: ignore[misc]  # aiokafka has no types
     """The cluster connections of one consumer, with metadata by topic id."""
 
-    def __init__(self, settings: KafkaSettings) -> None:
+    def __init__(self, settings: KafkaSettings, epochs: LogEpochs | None = None) -> None:
         super().__init__(
             bootstrap_servers=list(settings.brokers),
             metadata_max_age_ms=round(settings.discovery_interval_s * 1000),
@@ -39,7 +45,9 @@ class KafkaClient(AIOKafkaClient):  # type: ignore[misc]  # aiokafka has no type
             **settings.connection_options(),
         )
         self.topic_ids: dict[str, bytes] = {}  # of the existing topics, at the last refresh
+        self.epochs = epochs or LogEpochs()  # of the changelog's partitions
         self._own_topics = settings.topics
+        self._topic = settings.topic
         self._settings = settings
 
     async def bootstrap(self) -> None:
@@ -64,9 +72,51 @@ class KafkaClient(AIOKafkaClient):  # type: ignore[misc]  # aiokafka has no type
             else:
                 metadata = TopicMetadata.read(response)
                 self.topic_ids = dict(metadata.topic_ids)
+                for number, epoch in metadata.leader_epochs(self._topic).items():
+                    address = TopicPartition(self._topic, number)
+                    self.epochs.note_leader(address, epoch)
                 self.cluster.update_metadata(metadata.of_cluster)
                 return
         raise failure
+
+    async def send(
+        self, node_id: int, request: object, *, group: int = ConnectionGroup.DEFAULT
+    ) -> Any:  # noqa: ANN401  # a response, of a library without types
+        """Send a request; notes the leader epochs of fetched batches."""
+        is_fetch = isinstance(request, FetchRequest)
+        try:
+            response = await super().send(node_id, request, group=group)
+        except KafkaError:
+            if is_fetch:
+                self.epochs.suspect()  # the broker may have restarted
+            raise
+        if is_fetch:
+            self._note_batches(response)
+        return response
+
+    def _note_batches(self, response: Any) -> None:  # noqa: ANN401  # as above
+        for topic, partitions in response.topics:
+            for number, error_code, *_, batches in partitions if topic == self._topic else ():
+                address = TopicPartition(topic, number)
+                if error_code:
+                    self.epochs.suspect(address)
+                else:
+                    self.epochs.add_batches(address, batches or b"")
+
+    async def epoch_end(self, address: TopicPartition, epoch: int) -> int:
+        """The end of an epoch in the log of the partition's leader, negative if it has none.
+
+        Raises KafkaError, or NotImplementedError for a broker that cannot answer.
+        """
+        leader = self.cluster.leader_for_partition(address)
+        if leader is None or leader < 0:
+            raise LeaderNotAvailableError(address)
+        response = await self.send(leader, EpochEndRequest(address, epoch))
+        ((_, ((error_code, _, _, end),)),) = response.topics
+        if error_code:
+            self.force_metadata_update()
+            raise for_code(error_code)(address)
+        return int(end)
 
     async def _fail_with_cause(self) -> None:
         # `bootstrap` of aiokafka only logs why a broker refuses the connection.
@@ -90,8 +140,8 @@ class KafkaClient(AIOKafkaClient):  # type: ignore[misc]  # aiokafka has no type
 class KafkaConsumer(AIOKafkaConsumer):  # type: ignore[misc]  # aiokafka has no types
     """A consumer of committed messages, opened with `start` and closed with `close`."""
 
-    def __init__(self, settings: KafkaSettings) -> None:
-        client = KafkaClient(settings)  # first: if it fails, nothing needs closing
+    def __init__(self, settings: KafkaSettings, epochs: LogEpochs | None = None) -> None:
+        client = KafkaClient(settings, epochs)  # first: if it fails, nothing needs closing
         super().__init__(
             group_id=None,
             auto_offset_reset="none",
@@ -104,14 +154,14 @@ class KafkaConsumer(AIOKafkaConsumer):  # type: ignore[misc]  # aiokafka has no 
         )
         # Replaces aiokafka's client, not connected yet, which would create missing topics.
         self.client = self._client = client
-        self._topic = settings.topic
+        self._topic, self._settings = settings.topic, settings
 
     @classmethod
-    async def opened(cls, settings: KafkaSettings) -> Self:
+    async def opened(cls, settings: KafkaSettings, epochs: LogEpochs | None = None) -> Self:
         """A connected consumer; raises BackendError."""
         with mapped_errors(settings):
             async with AsyncExitStack() as stack:
-                consumer = cls(settings)
+                consumer = cls(settings, epochs)
                 stack.push_async_callback(consumer.close)
                 await consumer.start()
                 stack.pop_all()
@@ -130,6 +180,45 @@ class KafkaConsumer(AIOKafkaConsumer):  # type: ignore[misc]  # aiokafka has no 
             raise UnknownTopicOrPartitionError(self._topic)
         numbers = self.partitions_for_topic(self._topic)
         return [TopicPartition(self._topic, number) for number in sorted(numbers)]
+
+    async def recent_offsets(
+        self, addresses: Sequence[TopicPartition]
+    ) -> dict[TopicPartition, int]:
+        """The offsets of the lookback; raises what `mapped_errors` maps."""
+        since_ms = int((time.time() - self._settings.lookback_s) * 1000)
+        # The ends first, so that a message between the requests lies behind them.
+        ends = await self.end_offsets(addresses)
+        found = await self.offsets_for_times(dict.fromkeys(addresses, since_ms))
+        firsts = await self.beginning_offsets(addresses)
+        return {
+            address: max(
+                (first.offset if first else ends[address]) - self._settings.lookback_messages,
+                firsts[address],
+            )
+            for address, first in found.items()
+        }
+
+    async def shortened_logs(self) -> Collection[TopicPartition]:
+        """The partitions whose leader lacks batches that were read; raises KafkaError.
+
+        Sends requests only if the leader may have changed.
+        """
+        epochs, found = self.client.epochs, []
+        for address, ends in epochs.unverified().items():
+            for each in ends:
+                if await self._is_shortened(address, each):
+                    found.append(address)
+                    break
+            else:
+                epochs.note_verified(address, ends)
+        return found
+
+    async def _is_shortened(self, address: TopicPartition, read: EpochEnd) -> bool:
+        try:
+            return await self.client.epoch_end(address, read.epoch) < read.end
+        except (NotImplementedError, IncompatibleBrokerVersion) as error:
+            log.warning("kafka.log_not_verified", topic=address.topic, error=repr(error))
+            return False
 
     async def close(self) -> None:
         """Disconnect within a second; never raises."""

@@ -116,6 +116,11 @@ class TopicMetadata:
 
     of_cluster: MetadataResponse_v1
     topic_ids: Mapping[str, bytes]
+    _leader_epochs: Mapping[str, Mapping[int, int]]
+
+    def leader_epochs(self, topic: str) -> Mapping[int, int]:
+        """The epoch of each partition's leader."""
+        return self._leader_epochs.get(topic, {})
 
     @classmethod
     def read(cls, response: TopicMetadataResponse) -> "TopicMetadata":
@@ -126,7 +131,11 @@ class TopicMetadata:
             for error, name, _, is_internal, partitions, *_ in response.topics
         ]
         ids = {name: topic_id for error, name, topic_id, *_ in response.topics if not error}
-        return cls(MetadataResponse_v1(brokers, response.controller_id, topics), ids)
+        epochs = {
+            name: {number: epoch for error, number, _, epoch, *_ in partitions if not error}
+            for error, name, _, _, partitions, *_ in response.topics
+        }
+        return cls(MetadataResponse_v1(brokers, response.controller_id, topics), ids, epochs)
 
 
 def _of_version_1(partition: Sequence[object]) -> tuple[object, ...]:

@@ -8,9 +8,9 @@ from typing import Self
 
 import structlog
 from aiokafka import ConsumerRecord, TopicPartition
-from aiokafka.errors import OffsetOutOfRangeError
+from aiokafka.errors import KafkaError, OffsetOutOfRangeError
 
-from lookup_core.changelog.change_decoder import Change, ChangeDecoder, Decoded, TableChange
+from lookup_core.changelog.change_decoder import Change, ChangeDecoder, TableChange
 from lookup_core.errors import BackendError, ErrorCode
 from lookup_core.operator.watermark_valve import NO_WATERMARK_MS
 from lookup_core.rate_limits import EventRateLimit
@@ -33,6 +33,7 @@ _MAX_MESSAGES = 1000  # per read
 _FIRST_MESSAGES = 100  # per read, while their size is unknown
 _READ_BYTES = 384 * 2**10  # about 5 ms of decoding
 _WAIT_MS = 500
+_VERIFY_TIMEOUT_S = 1.0
 _SHORT_WAIT_MS = 50  # while a partition is behind
 
 Records = Mapping[TopicPartition, Sequence[ConsumerRecord]]
@@ -59,7 +60,7 @@ class KafkaReader:
 
     async def __aenter__(self) -> Self:
         """Connect; raises BackendError."""
-        self._consumer = await KafkaConsumer.opened(self._settings)
+        self._consumer = await KafkaConsumer.opened(self._settings, self._topic.epochs)
         self._assignment = KafkaAssignment(self._consumer, self._settings, topic=self._topic)
         return self
 
@@ -89,9 +90,27 @@ class KafkaReader:
                 await self._consumer.client.refresh()  # the topic may have been created again
                 await self._assignment.update(at=_now())
                 records = {}
+            records, is_verified = await self._verified(records)
         if sizes_bytes := _sizes_bytes(records):
             self._max_messages = messages_per_read(sizes_bytes)
-        return await self._pieces(records, at=_now())
+        return await self._pieces(records, at=_now(), is_verified=is_verified)
+
+    async def _verified(self, records: Records) -> tuple[Records, bool]:
+        """The records of logs without lost messages, and whether the leaders were reached.
+
+        A partition whose log lost messages is restarted, and its records are dropped.
+        """
+        try:
+            async with asyncio.timeout(_VERIFY_TIMEOUT_S):
+                shortened = await self._consumer.shortened_logs()
+        except (KafkaError, TimeoutError):
+            if records:
+                raise
+            return records, False  # no broker responds: the silence counts
+        if shortened:
+            self._assignment.restart_shortened(shortened)
+            await self._assignment.update(at=_now())
+        return {each: found for each, found in records.items() if each not in shortened}, True
 
     def pause(self, split_ids: Collection[str]) -> None:
         """Pause these partitions, and resume all others."""
@@ -103,8 +122,9 @@ class KafkaReader:
         is_idle = all(each.is_caught_up for each in progress) and not self._assignment.restarted
         return _WAIT_MS if is_idle else _SHORT_WAIT_MS
 
-    async def _pieces(self, records: Records, *, at: Clocks) -> list[SplitPiece]:
-        await self._assignment.look(at=at)
+    async def _pieces(self, records: Records, *, at: Clocks, is_verified: bool) -> list[SplitPiece]:
+        if is_verified:
+            await self._assignment.look(at=at)
         self._check_silence(at)
         pieces = [
             self._piece(address, records.get(address, ()), at=at)
@@ -122,7 +142,8 @@ class KafkaReader:
         progress = self._assignment.progress[address]
         split_id = partition_id(address)
         decoded = self._decoder.decode(messages, self._topic.log(split_id))
-        self._log_faults(messages, decoded, at=at)
+        self._log_reasons("changelog.not_understood", messages, decoded.faults, at=at)
+        self._log_reasons("changelog.not_used", messages, decoded.hints, at=at)
         self._note_time(progress, decoded.source_time_ms)
         return SplitPiece(
             split_id=split_id,
@@ -146,6 +167,7 @@ class KafkaReader:
         reason = self._assignment.restarted.pop(address, None)
         if reason is None:
             return ()
+        self._topic.log(partition_id(address)).deleted_key = None
         log.warning("changelog.restarted", partition=partition_id(address), reason=reason)
         return (TableChange(reason),)
 
@@ -165,16 +187,21 @@ class KafkaReader:
         for progress in self._assignment.progress.values() if times_ms else ():
             progress.add_heartbeat(max(times_ms), at=at)
 
-    def _log_faults(
-        self, messages: Sequence[ConsumerRecord], decoded: Decoded, *, at: Clocks
+    def _log_reasons(
+        self,
+        event: str,
+        messages: Sequence[ConsumerRecord],
+        reasons: Mapping[int, str],
+        *,
+        at: Clocks,
     ) -> None:
-        counts = Counter(decoded.faults.values())
-        for index, reason in decoded.faults.items():
+        counts = Counter(reasons.values())
+        for index, reason in reasons.items():
             count = counts.pop(reason, 0)  # one warning per reason
             if count and self._warnings.is_due(reason, at.monotonic_s):
                 first = messages[index]  # logged without its content, which may be secret
                 log.warning(
-                    "changelog.not_understood",
+                    event,
                     topic=first.topic,
                     partition=first.partition,
                     offset=first.offset,

@@ -32,7 +32,8 @@ from service.connectors.postgres.table import (
 
 # Names are qualified: a schema in the search path could shadow them. $1 alone uses the path.
 _TABLE = """
-SELECT c.oid, c.relkind::text AS kind, n.nspname AS schema_name, c.relname AS table_name,
+SELECT c.oid, pg_catalog.current_database() AS database,
+       c.relkind::text AS kind, n.nspname AS schema_name, c.relname AS table_name,
        pg_catalog.row_security_active(c.oid) AS has_row_security,
        c.relreplident = 'f' AS has_full_identity, c.relispopulated AS is_populated,
        c.relispartition AS is_partition,
@@ -200,6 +201,7 @@ async def read_table(run: RunQuery, settings: PostgresSettings) -> PostgresTable
         may_write=settings.pgbouncer,
         row_bytes=settings.row_bytes,
         has_several_rows=settings.has_several_rows,
+        database=entry["database"],
     )
     if settings.where is not None:
         await check_filter(run, settings, table)
@@ -208,6 +210,7 @@ async def read_table(run: RunQuery, settings: PostgresSettings) -> PostgresTable
 
 _QUERY_ENTRY: Any = {  # a CatalogRow
     "oid": 0,
+    "database": None,
     "kind": RelationKind.QUERY.value,
     "schema_name": "",
     "table_name": None,

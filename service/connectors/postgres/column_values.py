@@ -1,10 +1,8 @@
 """Values that arrive in another form than their Arrow type: arrays, JSON documents, decimals."""
 
-import json
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from decimal import Decimal
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -13,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types
 
-from lookup_core.changelog.json_column import UNUSABLE, json_column
+from lookup_core.changelog.json_column import UNUSABLE, exact_json, json_column
 from lookup_core.errors import BackendError, ErrorCode
 
 Positions: TypeAlias = npt.NDArray[np.intp]
@@ -65,8 +63,8 @@ def parsed_json(
 
 def _document(text: str) -> object:
     try:
-        return json.loads(text, parse_float=Decimal)
-    except (ValueError, RecursionError):  # more levels or digits than Python reads
+        return exact_json(text)
+    except ValueError:  # more levels than Python reads
         return UNUSABLE
 
 

@@ -37,6 +37,13 @@ class TableMessages:
         event["source"]["sequence"] = f'["{place}","{place + 1}"]'
         return Message(message.key, json.dumps(event).encode())
 
+    @staticmethod
+    def foreign(message: Message, **source: object) -> Message:
+        """The message with these fields of its source."""
+        event = json.loads(message.value or b"")
+        event["source"].update(source)
+        return Message(message.key, json.dumps(event).encode())
+
     def deletion(self, key: int, *, transaction_id: int | None) -> Message:
         """A deleted row."""
         return self._event("d", key, after=None, transaction_id=transaction_id)

@@ -7,6 +7,8 @@ import asyncio
 import contextlib
 import json
 import shutil
+import signal
+import subprocess
 import tempfile
 import threading
 from collections import deque
@@ -91,6 +93,7 @@ class FollowedTable:
 
     table: SourceTable
     sidecar: SidecarProcess
+    process: "subprocess.Popen[bytes]"
 
     @property
     def name(self) -> str:
@@ -114,6 +117,15 @@ class FollowedTable:
     def outcomes(self, *keys: int) -> set[str]:
         """The outcomes of the keys."""
         return {outcome for outcome, _ in self.look_up(*keys)}
+
+    @contextmanager
+    def stopped(self) -> Iterator[None]:
+        """The process of the sidecar is stopped until the end of the block."""
+        self.process.send_signal(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            self.process.send_signal(signal.SIGCONT)
 
     def keep(self, *keys: int) -> None:
         """Wait until the keys are answered from the cache."""
@@ -169,8 +181,8 @@ def following(
     chosen = dimensions or {table.name: table.dimension() for table in tables}
     config.write_text(json.dumps({"dimensions": chosen}))
     sidecar = SidecarProcess(folder, (*SERVE, "--config", str(config)))
-    with sidecar.running(until=ready):
-        yield [FollowedTable(table, sidecar) for table in tables]
+    with sidecar.running(until=ready) as process:
+        yield [FollowedTable(table, sidecar, process) for table in tables]
     shutil.rmtree(folder)
 
 

@@ -12,6 +12,7 @@ import pytest
 from demo.embedded_kafka.kafka_broker import KafkaBroker, kafka_broker
 from demo.embedded_kafka.kafka_topics import create_topic
 from tests.integration.conftest import GUEST_PASSWORD
+from tests.integration.feeds.debezium_messages import heartbeat
 from tests.integration.feeds.followed_table import (
     NAMES,
     Answer,
@@ -21,6 +22,7 @@ from tests.integration.feeds.followed_table import (
     following,
 )
 from tests.integration.feeds.kafka_rights import allow_reading, forbid_reading
+from tests.integration.feeds.shortened_log import shorten_log
 from tools.processes.postgres_server import Database, PostgresServer
 from tools.processes.until import until
 
@@ -202,3 +204,28 @@ def outage(broker: KafkaBroker, fault: str) -> Iterator[None]:
         yield
     finally:
         (broker.thaw if fault == "freeze" else broker.start)()
+
+
+@pytest.mark.parametrize("written", [0, 1])
+def test_shortened_log_empties_the_cache(
+    broker: KafkaBroker, database_of_all: Database, *, written: int
+) -> None:
+    """If the log loses messages that were read, and grows again, no earlier row is a hit."""
+    table = SourceTable(f"shortened{written}", database_of_all, broker.address)
+    table.create()
+    renewed = [("hit", f"new {name}") for name in NAMES.values()]
+    with following([table]) as (planes,):
+        for _ in range(20):
+            planes.publish(heartbeat())
+        planes.keep(*NAMES)
+        with planes.stopped():
+            broker.kill()
+            shorten_log(broker, table.name, end=20 - len(NAMES))
+            broker.start()
+            changes = [table.rename(key, f"new {name}") for key, name in NAMES.items()]
+            table.send(*changes, *[heartbeat()] * written)
+        answers = [planes.look_up(*NAMES)]
+        until(lambda: answers[-1] == renewed or answers.append(planes.look_up(*NAMES)))
+
+    first = next(at for at, each in enumerate(answers) if each[0][1] == "new one")
+    assert {name for (_, name), *_ in answers[first:]} == {"new one"}

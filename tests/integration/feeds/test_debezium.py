@@ -19,6 +19,7 @@ from demo.embedded_kafka.kafka_broker import KafkaBroker
 from demo.embedded_kafka.kafka_topics import create_topic
 from demo.live.changelog import unix_relay
 from lookup_core.changelog.change_decoder import UNKNOWN_TRANSACTION, DecoderSettings, RowChanges
+from lookup_core.changelog.event_origin import EventOrigins
 from lookup_core.changelog.format import DECODERS, ChangelogFormat
 from lookup_core.table.reload import same_rows
 from service.connectors.kafka.changelog import KafkaChangelog
@@ -130,7 +131,7 @@ async def capturing(
             decoder = DECODERS[ChangelogFormat.DEBEZIUM_JSON](
                 schema,
                 settings=DecoderSettings(
-                    captured.table,
+                    EventOrigins(captured.table, database=database.name, server=folder.name),
                     with_rows=origin.reports_rows,
                     has_full_identity=origin.has_full_identity,
                 ),

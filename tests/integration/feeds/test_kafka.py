@@ -17,14 +17,19 @@ from service.connectors.kafka.settings import KafkaSettings
 from tests.integration.conftest import GUEST_PASSWORD
 from tests.integration.feeds.kafka_reading import (
     PATIENCE_S,
+    Reading,
     changelog,
     eventually,
     producing,
     reading,
     send_keys,
 )
+from tests.integration.feeds.shortened_log import shorten_log
 from tests.service.connectors.kafka.keys_decoder import SCHEMA
 from tests.service.connectors.source_contract import RepeatableSourceContract, SourceCase
+
+CUT_OFF = "the next offset is no longer in the topic"
+SHORTENED = "the log lost messages that were read, as after an unclean election of a leader"
 
 
 class TestKafkaChangelog(RepeatableSourceContract):
@@ -191,3 +196,42 @@ async def test_long_silence_ends_the_reader(broker: KafkaBroker, topic: str, fau
 
     assert caught.value.code == ErrorCode.BACKEND_UNAVAILABLE
     await eventually(lambda: asyncio.all_tasks() <= others)
+
+
+@pytest.mark.parametrize("written", [4, 10, 11, 25])
+async def test_shortened_log_flushes(broker: KafkaBroker, topic: str, written: int) -> None:
+    """If the log loses messages that were read, any row may have changed, also if it grew again."""
+    await create_topic(broker.address, topic)
+    for key in range(50):
+        await send_keys(broker.address, topic, [key])
+    async with reading(KafkaSettings((broker.address,), topic)) as read:
+        await read.until(lambda: read.is_caught_up and read.keys)
+        before = [*read.changes]
+        broker.kill()
+        shorten_log(broker, topic, end=40)
+        broker.start()
+        await send_keys(broker.address, topic, range(100, 100 + written))
+        await read.until(lambda: read.flushes)
+        await read.until(lambda: read.is_caught_up)
+        await read.until(lambda: read.counts[99 + written])
+
+    assert read.flushes in ([SHORTENED], [CUT_OFF])
+    after = Reading(read.reader, read.changes[len(before) :])
+    assert isinstance(after.changes[0], TableChange)
+    assert after.keys == [*range(40), *range(100, 100 + written)]
+
+
+async def test_longer_log_is_followed(broker: KafkaBroker, topic: str) -> None:
+    """If a restarted broker has all messages that were read, reading goes on."""
+    await create_topic(broker.address, topic)
+    await send_keys(broker.address, topic, range(5))
+    async with reading(KafkaSettings((broker.address,), topic)) as read:
+        await read.until(lambda: read.is_caught_up and read.keys)
+        broker.kill()
+        broker.start()
+        await send_keys(broker.address, topic, range(5, 9))
+        await read.until(lambda: read.counts[8])
+        await send_keys(broker.address, topic, [9])
+        await read.until(lambda: read.counts[9])
+
+    assert (read.keys, read.flushes) == ([*range(10)], [])

@@ -26,10 +26,11 @@ async def origin(
 
 
 def without_id(origin: TableOrigin | None) -> TableOrigin | None:
-    """The origin without the table id, which differs for each table."""
+    """The origin without table id and database, which differ for each table."""
     assert origin is not None
     assert origin.table_id > 0
-    return replace(origin, table_id=0)
+    assert origin.database is not None
+    return replace(origin, table_id=0, database=None)
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psycopg
 import pyarrow as pa
 import pytest
 
@@ -100,6 +101,36 @@ async def test_page_lists_all_types(database: Database) -> None:
             else:
                 await backend.describe(timeout_s=PATIENCE_S)
         assert case.is_key is (page[case.name] != "no")
+
+
+NUMBERS = ("1e400", "-1e400", "1e-400", "1e20", "9007199254740994", "9007199254740993", "1.5e300")
+NUMBERS += ("0.1", "16777217", "7.038531e-26", "1e-50", "3e-324", "1e2", "100.0", "-0.5")
+
+
+@pytest.mark.parametrize("sql_type", ["json", "jsonb"])
+@pytest.mark.parametrize(("wanted", "cast"), [("double", "float8"), ("float", "float4")])
+async def test_document_numbers_are_casts(
+    database: Database, sql_type: str, wanted: str, cast: str
+) -> None:
+    """A number of a document is PostgreSQL's cast of it; one that the cast refuses does not fit."""
+    expected: list[float | None] = []
+    database.execute(f"CREATE TABLE things (id int4 PRIMARY KEY, c {sql_type})")
+    for id_, number in enumerate(NUMBERS, 1):
+        database.execute(f"INSERT INTO things VALUES ({id_}, '{{\"x\": {number}}}')")
+        try:
+            expected += [database.query(f"SELECT '{number}'::{cast}::float8")[0][0]]
+        except psycopg.errors.NumericValueOutOfRange:
+            expected.append(None)
+    settings = things(database, types={"c": parsed_type(f"struct<x {wanted}>")})
+    keys = pa.record_batch({"id": pa.array(range(1, len(NUMBERS) + 1), pa.int32())})
+
+    async with PostgresBackend(settings) as backend:
+        await backend.describe(timeout_s=PATIENCE_S)
+        found = await backend.fetch(keys, timeout_s=PATIENCE_S)
+
+    rows = dict(zip(found.ordinals.tolist(), found.rows["c"].to_pylist(), strict=True))
+    assert [at in rows for at in range(len(NUMBERS))] == [each is not None for each in expected]
+    assert [rows[at]["x"] for at in sorted(rows)] == [each for each in expected if each is not None]
 
 
 @pytest.mark.parametrize(

@@ -54,7 +54,17 @@ KEY_VALUES = [  # a value of each key type
     ("date", "'0001-01-01'"),
     ("timestamp", "'2026-02-28 12:00:00.123456'"),
     ("timestamptz", "'9999-12-31 23:59:59.999999+00'"),
+    ("amount", "12345678901234568.89"),
+    ("fee", "-99999999999999999999999.99"),
+    *((f"own_{name}", value) for name, value in (("int8", "7"), ("bytea", "'\\x00ff'"))),
+    ("own_timestamptz", "'2026-02-28 12:00+00'"),
 ]
+DOMAINS = (
+    "CREATE DOMAIN amount AS numeric(20, 2)",
+    "CREATE DOMAIN any_fee AS numeric(25, 2)",
+    "CREATE DOMAIN fee AS any_fee CHECK (VALUE < 0)",
+    *(f"CREATE DOMAIN own_{name} AS {name}" for name in ("int8", "bytea", "timestamptz")),
+)
 NOW_MS = "SELECT (extract(epoch FROM clock_timestamp()) * 1000)::int8"
 IS_WAITING_FOR_STANDBY = "EXISTS (SELECT FROM pg_stat_activity WHERE wait_event = 'SyncRep')"
 
@@ -140,7 +150,7 @@ async def test_heartbeats_are_private(
 async def test_keys_of_all_types_are_found(database: Database) -> None:
     """A lookup by a notified key finds the row, whatever the settings of its writer's session."""
     columns = ", ".join(f"k{at} {sql_type}" for at, (sql_type, _) in enumerate(KEY_VALUES))
-    database.execute(f"CREATE TABLE t ({columns}, note text)")
+    database.execute(*DOMAINS, f"CREATE TABLE t ({columns}, note text)")
     names = tuple(f"k{at}" for at in range(len(KEY_VALUES)))
     make_triggers(database, "t", names)
     settings = PostgresNotificationsSettings(

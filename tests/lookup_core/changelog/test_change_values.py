@@ -3,6 +3,7 @@
 import json
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Any
@@ -18,13 +19,23 @@ from lookup_core.changelog.json_column import UNUSABLE, json_column
 from lookup_core.changelog.notification import NotificationDecoder
 from lookup_core.dimension_schema import DimensionSchema
 from lookup_core.keys.key_casts import UUID_FIELD
-from tests.lookup_core.changelog.change_messages import listed
+from tests.lookup_core.changelog.change_messages import listed, schema_of
 
 DECIMAL, WHOLE = pa.decimal128(10, 2), pa.decimal128(10, 0)
 TIMESTAMP, ZONED = pa.timestamp("us"), pa.timestamp("us", "UTC")
 UUID = pa.field("id", pa.binary(16), metadata=UUID_FIELD)
 MOMENT = datetime(2020, 2, 29, 12, 34, 56, 123456)  # noqa: DTZ001
 NOON = datetime(2020, 2, 29, 12, 34, 56, 100_000)  # noqa: DTZ001
+
+
+@dataclass(frozen=True, slots=True)
+class JsonNumber:
+    """A number with all of its digits."""
+
+    text: str
+
+
+EXACT = JsonNumber("123456789012345678.89")
 HALFWAY = 1 + 2**-24  # between two floats of 32 bits
 UNKNOWN = "not usable"
 
@@ -47,7 +58,8 @@ def debezium_value(value: object, kind: pa.DataType, form: dict[str, Any] | None
 def notified_value(value: object, field: pa.Field) -> object:
     """A key of a notification, in the type of this field."""
     schema = DimensionSchema(pa.schema([field]), pa.schema({"name": pa.utf8()}))
-    payload = json.dumps({"v": 1, "x": "5", "k": [[value]]})
+    number = value.text if isinstance(value, JsonNumber) else json.dumps(value)
+    payload = f'{{"v": 1, "x": "5", "k": [[{number}]]}}'
     ((key, *_),) = listed(NotificationDecoder(schema, loads=orjson.loads).decode([payload]).changes)
     return UNKNOWN if key == "table" else key[0]
 
@@ -63,8 +75,8 @@ def named(name: str) -> dict[str, Any]:
         *((pa.int16(), 1, wrong) for wrong in (1.0, True, "1", 2**15, 2**70, UNUSABLE, {})),
         *((pa.bool_(), True, wrong) for wrong in (1, "true", UNUSABLE)),
         *((pa.utf8(), "a", wrong) for wrong in (1, True, "\ud800", UNUSABLE, ["a"])),
-        *((pa.float64(), 0.5, wrong) for wrong in (True, "1", "nan", 2**53 + 1, UNUSABLE)),
-        *((pa.float32(), 0.5, wrong) for wrong in (3.5e38, -1e300, HALFWAY)),
+        *((pa.float64(), 0.5, wrong) for wrong in (True, "1", "nan", 10**400, UNUSABLE)),
+        *((pa.float32(), 0.5, wrong) for wrong in (3.5e38, -1e300, HALFWAY, 1e-50)),
     ],
 )
 def test_wrong_value_spoils_no_other(kind: pa.DataType, right: object, wrong: object) -> None:
@@ -217,6 +229,17 @@ def test_schema_selects_the_reading(
     assert debezium_value(value, kind, form) == expected
 
 
+@pytest.mark.parametrize("value", ["NaN", "Infinity", "-Infinity", None])
+def test_keys_without_lookups_change_nothing(value: str | None) -> None:
+    """A key that no lookup can have is no change."""
+    schema = schema_of({"id": DECIMAL}, {"name": pa.utf8()})
+    payload = json.dumps({"v": 1, "x": "5", "k": [[value]]})
+
+    found = NotificationDecoder(schema, loads=orjson.loads).decode([payload])
+
+    assert (listed(found.changes), found.faults) == ([], {})
+
+
 @pytest.mark.parametrize(
     ("field", "value", "expected"),
     [
@@ -232,7 +255,10 @@ def test_schema_selects_the_reading(
         (pa.field("id", DECIMAL), 12, Decimal("12.00")),
         (pa.field("id", pa.decimal128(15, 2)), 12.5, Decimal("12.50")),
         (pa.field("id", pa.decimal128(20, 2)), "12.50", Decimal("12.50")),
-        (pa.field("id", pa.decimal128(16, 2)), 12.5, UNKNOWN),  # a double is not exact
+        # Of a domain over numeric, with more digits than a double has.
+        (pa.field("id", pa.decimal128(20, 2)), EXACT, Decimal(EXACT.text)),
+        (pa.field("id", pa.decimal128(20, 0)), 10**19 + 1, Decimal(10**19 + 1)),
+        (pa.field("id", DECIMAL), 12.505, UNKNOWN),
         (pa.field("id", pa.binary()), "3q2+7w==", UNKNOWN),
         (pa.field("id", pa.binary()), "\\xabc", UNKNOWN),
         (pa.field("id", pa.binary()), 7, UNKNOWN),

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from lookup_core.changelog.change_decoder import Decoded, DecoderSettings, ReplayFilter, TableChange
 from lookup_core.changelog.debezium_json import DebeziumDecoder, debezium_document
+from lookup_core.changelog.event_origin import EventOrigins
 from lookup_core.dimension_schema import DimensionSchema
 from lookup_core.keys.key_casts import UUID_FIELD
 from lookup_core.operator.watermark_valve import NO_WATERMARK_MS
@@ -46,7 +47,12 @@ ROW = {name: value for name, (_, value) in FIRST.items()}
 TIMES = {"ts": pa.timestamp("us"), "d": pa.date32()}
 MOMENT = datetime(2020, 2, 29, 12, 34, 56, 123456)  # noqa: DTZ001
 UUID = bytes.fromhex("0f9e4d1c3a524b1e8d9a1c2b3a4d5e6f")
-SETTINGS = DecoderSettings("public.t", with_rows=True)
+SETTINGS = DecoderSettings(EventOrigins("public.t"), with_rows=True)
+NO_NAMES: Mapping[str, object] = {}
+OURS = replace(
+    SETTINGS,
+    origins=EventOrigins("public.t", database="postgres", server="a", is_server_configured=True),
+)
 KEYS = replace(SETTINGS, with_rows=False)
 FULL = replace(SETTINGS, has_full_identity=True)
 ANY_JSON = st.recursive(
@@ -80,11 +86,16 @@ def by_id(**columns: pa.DataType) -> DimensionSchema:
 
 
 def event(
-    operation: object, key: object = None, *, transaction_id: object = 7, **parts: object
+    operation: object,
+    key: object = None,
+    *,
+    transaction_id: object = 7,
+    source: Mapping[str, object] = NO_NAMES,
+    **parts: object,
 ) -> Message:
     """An event of the table."""
-    source = {"schema": "public", "table": "t", "db": "postgres", "txId": transaction_id}
-    return message(key, {"op": operation, "source": {**source, "ts_ms": 5}, **parts})
+    known = {"schema": "public", "table": "t", "db": "postgres", "txId": transaction_id, "ts_ms": 5}
+    return message(key, {"op": operation, "source": {**known, **source}, **parts})
 
 
 def at(sequence: str | None, operation: str = "u", **source: object) -> Message:
@@ -157,7 +168,7 @@ def test_composite_keys_are_typed(topic: str, count: int) -> None:
     key = [pa.field("id", pa.binary(16), metadata=UUID_FIELD), pa.field("k", pa.decimal128(6, 0))]
     schema = DimensionSchema(pa.schema(key), pa.schema({"v": pa.utf8()}))
 
-    found = changes(captured(topic), schema, replace(SETTINGS, table="public.alt"))
+    found = changes(captured(topic), schema, replace(SETTINGS, origins=EventOrigins("public.alt")))
 
     seven, eight = (UUID, Decimal(7)), (UUID, Decimal(8))
     moved = [(seven, {"v": "y"}, 773), (seven, "gone", 774), (eight, {"v": "y"}, 774)]
@@ -168,7 +179,9 @@ def test_full_identity_has_old_keys() -> None:
     """With REPLICA IDENTITY FULL the old key is in `before`; keys with NULL are left out."""
     schema = schema_of({"a": pa.int32()}, {"v": pa.utf8()})
 
-    found = changes(captured("plain nopk"), schema, replace(FULL, table="public.nopk"))
+    found = changes(
+        captured("plain nopk"), schema, replace(FULL, origins=EventOrigins("public.nopk"))
+    )
 
     assert found == [((1,), {"v": "p"}, 776), ((1,), {"v": "z"}, 777), ((1,), "gone", 778)]
 
@@ -210,15 +223,28 @@ def test_old_key_must_be_known(
     assert changes([found], BY_CODE, settings) == expected
 
 
-def test_lone_tombstones_delete_rows() -> None:
-    """A tombstone without its deletion is a deletion without transaction."""
+def test_lone_tombstones_drop_keys() -> None:
+    """A tombstone without its deletion may be of another database: its key has changed."""
     key = {"id": 1}
     broken = Message(message(key).key, b"{")
 
     found = decoded([message(key), broken, message(key), message(None), message({"other": 1})])
 
-    assert listed(found.changes) == [((1,), "gone", 0), ("table", 0), ((1,), "gone", 0)]
+    assert listed(found.changes) == [((1,), "changed", 0), ("table", 0), ((1,), "changed", 0)]
     assert found.ignored == 2
+
+
+@pytest.mark.parametrize(("source", "word"), [({}, ["gone"]), ({"db": "tenant2"}, [])])
+def test_tombstone_follows_its_deletion(source: dict[str, str], word: list[str]) -> None:
+    """A tombstone after its deletion is ignored, also in a batch of its own; another one counts."""
+    log, key = ReplayFilter(), {"id": 1}
+    deletion = event("d", key, source=source)
+
+    batches = [[deletion], [message(key)], [message(key)], [deletion, message({"id": 2})]]
+    found = [decoded(batch, settings=OURS, log=log) for batch in batches]
+
+    assert [words(each) for each in found] == [word, [], ["changed"], [*word, "changed"]]
+    assert [each.ignored for each in found] == [1 - len(word), 1, 0, 1 - len(word)]
 
 
 @pytest.mark.parametrize(
@@ -249,12 +275,66 @@ def test_source_time_is_the_latest(times: list[object], expected: int) -> None:
     assert decoded([message(None, {"ts_ms": each}) for each in times]).source_time_ms == expected
 
 
-@pytest.mark.parametrize(("database", "count"), [(None, 1), ("postgres", 1), ("other", 0)])
-def test_other_databases_are_ignored(database: str | None, count: int) -> None:
-    """If the settings name a database, events of others are ignored."""
-    found = decoded([event("c", after={"id": 1})], settings=replace(SETTINGS, database=database))
+@pytest.mark.parametrize("operation", ["c", "u", "d", "t", "r"])
+@pytest.mark.parametrize(
+    "source",
+    [{"db": "tenant2"}, {"connector": "mysql"}, {"name": "b"}, {"name": "b", "schema": "other"}],
+    ids=str,
+)
+def test_foreign_events_are_ignored(operation: str, source: dict[str, str]) -> None:
+    """Events of another database, server or kind change nothing, not even the time of the source.
 
-    assert (len(found.changes), found.ignored) == (count, 1 - count)
+    The log names the setting.
+    """
+    log, ours = ReplayFilter(), event("c", source={"name": "a"}, after={"id": 1})
+    foreign = event(operation, {"id": 1}, source=source, after={"id": 1}, sequence='["8","9"]')
+
+    found = [decoded(each, settings=OURS, log=log) for each in ([foreign], [ours])]
+
+    hints, source_time_ms = found[0].hints, found[0].source_time_ms
+    assert found[0] == Decoded([], NO_WATERMARK_MS, ignored=1, hints=hints)
+    assert (len(hints), source_time_ms) == (1, NO_WATERMARK_MS)
+    assert (listed(found[1].changes), found[1].hints) == ([((1,), "changed", 7)], {})
+
+
+def test_unknown_names_are_ours() -> None:
+    """An event that names no database, server or kind is of the table."""
+    absent = event("d", {"id": 1}, source={"db": None, "name": None, "connector": None})
+
+    found = decoded([absent], settings=OURS)
+
+    assert (listed(found.changes), found.hints) == ([((1,), "gone", 7)], {})
+
+
+def test_rows_of_doubtful_servers_are_not_used() -> None:
+    """If only the topics suggest a server, events of another one report keys without transaction.
+
+    Their positions are not compared with those of the table.
+    """
+    suggested = replace(SETTINGS, origins=EventOrigins("public.t", server="a"))
+    first = at('["90","95"]', name="b")
+    second = at('["20","25"]', name="a")
+
+    found = decoded([first, second, event("t", source={"name": "b"})], settings=suggested)
+
+    assert [(each[1], each[-1]) for each in listed(found.changes)] == [
+        ("changed", 0),
+        ({"code": "A", "n2": 1}, 7),
+        (0, 0),
+    ]
+    assert sorted(found.hints) == [0, 2]
+    assert "changelog.server" in found.hints[0]
+
+
+def test_second_server_ends_trust_in_rows() -> None:
+    """Without a known server, a second one changes the table once, and ends the use of rows."""
+    log = ReplayFilter()
+    messages = [at(f'["{place}","{place}"]', name=name) for place, name in enumerate("aabba", 1)]
+
+    found = [decoded(batch, log=log) for batch in (messages[:2], messages[2:])]
+
+    assert [words(each) for each in found] == [["row", "row"], ["0", *["changed"] * 3]]
+    assert [sorted(each.hints) for each in found] == [[], [0, 1, 2]]
 
 
 @pytest.mark.parametrize(

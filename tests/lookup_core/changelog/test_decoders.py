@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lookup_core.changelog.change_decoder import Decoded, DecoderSettings, RowChanges, TableChange
+from lookup_core.changelog.event_origin import EventOrigins
 from lookup_core.changelog.format import DECODERS, ChangelogFormat
 from lookup_core.changelog.notification import NotificationDecoder
 from lookup_core.dimension_schema import DimensionSchema
@@ -32,14 +33,14 @@ def upserts(
     messages: Sequence[Message], schema: DimensionSchema = SCHEMA, *, with_rows: bool = True
 ) -> Decoded:
     """The changes in these upserts."""
-    given = DecoderSettings("", with_rows=with_rows, max_message_bytes=90)
+    given = DecoderSettings(EventOrigins(""), with_rows=with_rows, max_message_bytes=90)
     form = ChangelogFormat("upsert_json")
     return DECODERS[form](schema, settings=given, loads=orjson.loads).decode(messages)
 
 
 def events(messages: Sequence[Message], schema: DimensionSchema = SCHEMA) -> Decoded:
     """The keys that changed in these events of Debezium."""
-    given = DecoderSettings("public.t", with_rows=False, max_message_bytes=400)
+    given = DecoderSettings(EventOrigins("public.t"), with_rows=False, max_message_bytes=400)
     form = ChangelogFormat("debezium_json")
     return DECODERS[form](schema, settings=given, loads=orjson.loads).decode(messages)
 
@@ -64,7 +65,7 @@ def notification(**words: object) -> Message:
 @pytest.mark.parametrize("form", ChangelogFormat)
 def test_large_rows_have_no_values(form: ChangelogFormat) -> None:
     """A row beyond the limit of bytes is reported as changed; the others have their values."""
-    given = DecoderSettings("public.t", with_rows=True, row_bytes=20)
+    given = DecoderSettings(EventOrigins("public.t"), with_rows=True, row_bytes=20)
     rows = [{"id": at, "name": "x" * length, "tier": 1} for at, length in ((1, 19), (2, 20))]
     messages = [message(row["id"], row) for row in rows]
     if form is ChangelogFormat.DEBEZIUM_JSON:

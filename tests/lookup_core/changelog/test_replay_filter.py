@@ -15,6 +15,7 @@ from lookup_core.changelog.change_decoder import (
     snapshot_position,
 )
 from lookup_core.changelog.debezium_json import DebeziumDecoder
+from lookup_core.changelog.event_origin import EventOrigins
 from tests.lookup_core.changelog.change_messages import Message, listed, schema_of
 from tests.lookup_core.changelog.logged_table import MINUTE_MS, LogConnector, LoggedTable
 from tests.lookup_core.hypothesis_runs import QUICK_AND_FULL, run_model
@@ -23,7 +24,9 @@ FIRST_MS = 100_000
 LATER_MS = FIRST_MS + 60_001
 KEYS = range(4)
 SCHEMA = schema_of({"id": pa.int64()}, {"version": pa.int64()})
-DECODER = DebeziumDecoder(SCHEMA, DecoderSettings("public.t", with_rows=True), loads=orjson.loads)
+DECODER = DebeziumDecoder(
+    SCHEMA, DecoderSettings(EventOrigins("public.t"), with_rows=True), loads=orjson.loads
+)
 
 
 def log_of(*positions: LogPosition | None) -> ReplayFilter:

@@ -50,6 +50,10 @@ class FakeConsumer:
         """The offsets behind the last message."""
         return {each: self.ranges.get(each, (0, 0))[1] for each in addresses}
 
+    async def recent_offsets(self, addresses: Sequence[TopicPartition]) -> dict[object, int]:
+        """All messages are recent."""
+        return await self.beginning_offsets(addresses)
+
     def assign(self, addresses: Sequence[TopicPartition]) -> None:
         """Replace the assignment; pauses are lost."""
         self.assigned_total += 1

@@ -39,6 +39,7 @@ ENTRY: dict[str, Any] = {
     "parent": None,
     "has_unchecked_columns": False,
     "has_exact_texts": True,
+    "database": "shop",
     "is_populated": True,
     "is_published": False,
     "is_partition": False,
@@ -239,7 +240,12 @@ async def test_origin_is_that_of_the_catalog() -> None:
     origins = [(await read(catalog, each)).schema.origin for each in (SETTINGS, BY_NAME)]
 
     expected = TableOrigin(
-        "public", "Customers", table_id=1, reports_rows=True, has_full_identity=True
+        "public",
+        "Customers",
+        table_id=1,
+        reports_rows=True,
+        has_full_identity=True,
+        database="shop",
     )
     assert origins == [expected, expected.without_rows()]
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from datetime import date
 from decimal import Decimal
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -124,12 +125,53 @@ def test_other_decimals_do_not_fit(text: str) -> None:
 
 def test_documents_fit_wholly() -> None:
     """A document with another type in any place does not fit, nor does one of too many levels."""
-    texts = ['{"a": 1}', None, "null", '{"a": 1.0}', "[1]", "[" * 100_000, "{}"]
+    texts = ['{"a": 1}', None, "null", '{"a": 1.5}', "[1]", "[" * 100_000, "{}"]
 
     column = parsed_json(pa.array(texts), parsed_type("struct<a int>"))
 
     assert column.values.to_pylist() == [{"a": 1}, None, None, None, None, None, {"a": None}]
     assert column.unfit.tolist() == [3, 4, 5]
+
+
+NUMBERS = ["1e400", "-1e400", "1e-400", "1e20", "100000000000000000000", "9007199254740994"]
+NUMBERS += ["9007199254740993", f"15{'0' * 299}", "0.1", "2e-324", "3e-324", "1e99999999999999999"]
+DOUBLES = [None, None, None, 1e20, 1e20, 2.0**53 + 2, 2.0**53, 1.5e300, 0.1, None, 5e-324, None]
+REALS = ["16777217", "16777217.00000000000000000000001", "7.038531e-26", "1e-50", "3.5e38", "1e20"]
+FLOATS = [
+    2.0**24,
+    2.0**24 + 2,
+    7.038530691851209e-26,
+    None,
+    None,
+    float(np.float32(1e20)),
+]
+INTEGERS = ["1e2", "100.0", "100.5", "1e18", "1e19", "1e999999999", "-0", "1e-2"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "numbers", "expected"),
+    [
+        ("double", NUMBERS, DOUBLES),
+        ("float", REALS, FLOATS),
+        ("bigint", INTEGERS, [100, 100, None, 10**18, None, None, 0, None]),
+        ("decimal(22,1)", ["1e20", "0.25", "1e400", "1e-400"], [Decimal(10**20), None, None, None]),
+    ],
+)
+def test_numbers_fit_in_any_notation(
+    kind: str, numbers: list[str], expected: list[float | None]
+) -> None:
+    """A number is the nearest float, in range, or the exact integer or decimal; others do not fit.
+
+    Numbers of other members never matter.
+    """
+    texts = [
+        f'{{"x": {number}, "y": [1e999999999999999999999, {"9" * 5000}]}}' for number in numbers
+    ]
+
+    column = parsed_json(pa.array(texts), parsed_type(f"struct<x {kind}>"))
+
+    assert [each and each["x"] for each in column.values.to_pylist()] == expected
+    assert column.unfit.tolist() == [at for at, each in enumerate(expected) if each is None]
 
 
 @pytest.mark.parametrize(

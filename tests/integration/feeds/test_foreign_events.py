@@ -1,0 +1,78 @@
+"""A sidecar whose topic also has events of other databases and servers: its rows stay its own."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from demo.embedded_kafka.kafka_broker import KafkaBroker
+from tests.integration.feeds.debezium_messages import Message
+from tests.integration.feeds.followed_table import (
+    NAMES,
+    FollowedTable,
+    SourceTable,
+    following,
+)
+from tools.processes.postgres_server import PostgresServer
+from tools.processes.until import until
+
+HITS = [("hit", name) for name in NAMES.values()]
+OTHER = {"id": 1, "name": "other", "note": None}
+SEQUENCE = '["90000000000","90000000008"]'
+HINT = "changelog.not_used"
+
+
+@pytest.fixture
+def planes(postgres_server: PostgresServer, kafka: KafkaBroker) -> Iterator[FollowedTable]:
+    """A table of which all rows are loaded."""
+    database = postgres_server.new_database()
+    table = SourceTable(database.name, database, kafka.address)
+    table.create()
+    full = {table.name: table.dimension(cache={"mode": "full"}, server="shop")}
+    with following([table], full) as (planes,):
+        until(lambda: planes.look_up(*NAMES) == HITS)
+        planes.wait_until_live()
+        yield planes
+
+
+def foreign_messages(planes: FollowedTable, **source: object) -> list[Message]:
+    """A changed row, a deletion with its tombstone, and a truncation, of this source."""
+    table, xid = planes.table.messages, planes.table.commit("SELECT 1")
+    events = [
+        table.upsert(OTHER, transaction_id=xid),
+        table.deletion(2, transaction_id=xid),
+        table.truncation(transaction_id=xid),
+    ]
+    changed, deleted, truncated = (
+        table.foreign(each, sequence=SEQUENCE, **source) for each in events
+    )
+    return [changed, deleted, table.tombstone(2), truncated]
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        {"db": "tenant2", "name": "shop", "connector": "postgresql"},
+        {"name": "staging"},
+        {"connector": "sqlserver", "name": "shop"},
+    ],
+    ids=["database", "server", "kind"],
+)
+def test_foreign_events_change_no_row(planes: FollowedTable, source: dict[str, object]) -> None:
+    """Events of another database, server or connector change no row; the log names them once."""
+    planes.publish(*foreign_messages(planes, **source))
+    after_foreign = planes.look_up(*NAMES)
+    own = planes.table.messages.foreign(
+        planes.table.rename(3, "tre"), db=planes.table.database.name, name="shop"
+    )
+    planes.publish(own)
+
+    assert after_foreign == HITS
+    assert planes.look_up(*NAMES) == [*HITS[:2], ("hit", "tre")]
+    assert planes.log.count(HINT) == 1
+
+
+def test_tombstone_deletes_no_foreign_row(planes: FollowedTable) -> None:
+    """A tombstone whose deletion is not known may be foreign: its key is queried."""
+    planes.publish(planes.table.messages.tombstone(2))
+
+    assert planes.look_up(*NAMES) == [HITS[0], ("fetched", "two"), HITS[2]]
