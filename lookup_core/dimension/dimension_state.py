@@ -34,7 +34,7 @@ from lookup_core.dimension.watermark_wait import WatermarkWait
 from lookup_core.dimension_schema import DimensionSchema
 from lookup_core.errors import ErrorCode
 from lookup_core.freshness.change_fence import RecentChanges
-from lookup_core.freshness.table_snapshot import TableSnapshot
+from lookup_core.freshness.table_snapshot import IdRelation, TableSnapshot
 from lookup_core.keys.canonical_keys import KeyId
 from lookup_core.keys.key_index import Slots
 from lookup_core.keys.typed_keys import TypedKeys
@@ -270,6 +270,13 @@ class DimensionState:
             else:
                 removed += self._on_row_changes(change, origin, now)
         return removed
+
+    def on_ids(self, relation: IdRelation) -> None:
+        """Set whether ids of changes and of reads may be compared; UNKNOWN until the first call.
+
+        If they may not, a changed key is cached again by reads sent 5 s after the report.
+        """
+        self._fence.relate(relation)
 
     def trust(self, *, is_trusted: bool) -> None:
         """Set whether all changes are reported; true until the first call.
