@@ -24,6 +24,7 @@ from lookup_core.dimension.explanation import Explanation
 from lookup_core.dimension.flight_table import BatchId, LookupId
 from lookup_core.dimension_schema import DimensionSchema
 from lookup_core.errors import ErrorCode
+from lookup_core.freshness.server_identity import UNKNOWN_SERVER
 from lookup_core.freshness.table_snapshot import IdRelation, TableSnapshot
 from lookup_core.keys.typed_keys import TypedKeys
 from lookup_core.lookup_options import LookupOptions
@@ -189,6 +190,7 @@ class Scenario:
         self.now = 0.0
         self.state = DimensionState(chosen or settings(), SCHEMA)
         self.state.on_ids(IdRelation.COMPARABLE)
+        self.server = UNKNOWN_SERVER  # that returns rows
         self.ages: dict[tuple[int, int], float] = {}  # {(lookup, position): seconds}
         self._keys: dict[int, list[int]] = {}  # {batch: its keys}
 
@@ -283,6 +285,7 @@ class Scenario:
         fetched = FetchedRows(
             np.array([ordinal for ordinal, _ in found], np.int32),
             pa.record_batch([pa.array([n for _, n in found], pa.utf8())], SCHEMA.columns),
+            server=self.server,
             snapshot=snapshot,
             read_at=read_at,
             unfit=[
