@@ -10,12 +10,17 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from lookup_core.changelog.change_decoder import TableChange
 from lookup_core.errors import BackendError
 from lookup_core.freshness.server_identity import ServerIdentity
+from lookup_core.sources.splits import Split
 from lookup_core.statistics import InvalidationOrigin
+from service.connectors.memory.source import FakeSource
+from service.connectors.ports.source import SplitPiece
 from service.connectors.postgres import connections
 from service.connectors.postgres.backend import PostgresBackend
 from service.connectors.postgres.settings import PostgresSettings
+from service.connectors.postgres.watched_table import WatchedTable
 from service.engine.dimension import Dimension
 from tests.integration.lookups.tables import (
     PATIENCE_S,
@@ -264,3 +269,30 @@ async def test_failover_behind_a_pooler_is_found(primary: PostgresServer, tmp_pa
                 assert await names_after_switch(dimension) == ["fetched one", "hit one"]
     except ToolUnavailable as error:
         pytest.skip(str(error))
+
+
+async def test_watched_table_finds_another_server(primary: PostgresServer) -> None:
+    """Without lookups, the comparison of a followed table finds another server."""
+    database, settings = table_of(primary)
+    addresses = [database.dsn()]
+    moving = replace(settings, dsn_now=lambda: addresses[-1])
+    changes = FakeSource(is_bounded=False)
+    changes.add("0", *(SplitPiece("0", position) for position in range(1, 20_000)))
+    watched = WatchedTable(changes, moving, interval_s=0.0)
+    with copied_server(primary, is_standby=False) as clone:
+        async with described(settings) as backend:
+            schema = await backend.describe(timeout_s=PATIENCE_S)
+        async with watched.reader(schema) as reader:
+            await reader.assign(Split("0"), position=None)
+            (before,) = await reader.read()
+            primary.crash()
+            clone.start()
+            addresses.append(clone.database(database.name).dsn())
+            found = before.changes
+            while not found:
+                (piece,) = await reader.read()
+                found = piece.changes
+
+    (change,) = found
+    assert isinstance(change, TableChange)
+    assert "another server responded" in change.reason

@@ -109,6 +109,19 @@ async def test_failover_empties_the_cache() -> None:
     ]
 
 
+async def test_description_finds_another_server() -> None:
+    """A description by another server drops all cached rows, without a fetch."""
+    backend = customers()
+    backend.server = server(1)
+    async with running(backend) as dimension:
+        await lookup(dimension, 7)
+        backend.server = server(2)
+        backend.fail_next(2, BackendError(ErrorCode.SCHEMA_CHANGED, "refused"))
+        await lookup(dimension, 8)
+
+        assert await lookup(dimension, 7) == {0: "fetched Ada"}
+
+
 async def test_late_reply_is_not_cached() -> None:
     """A reply of a former server answers its caller, is not cached, and is no switch back."""
     backend = customers()
