@@ -1,11 +1,12 @@
 """Schema of a dimension: exact Arrow types of key and columns, version columns, origin table."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 
 from lookup_core.errors import ErrorCode, InvalidRequest, nearest_name
+from lookup_core.freshness.server_identity import UNKNOWN_SERVER, ServerEpoch
 
 # Field metadata inside the service; OPENED has the names instead.
 _VALID_FROM = {b"sidelook.versions": b"valid_from"}
@@ -77,6 +78,7 @@ class DimensionSchema:
     key: pa.Schema
     columns: pa.Schema
     origin: TableOrigin | None = None  # None: no changelog
+    server: ServerEpoch = field(default=UNKNOWN_SERVER, compare=False)  # that described it
 
     @property
     def key_text(self) -> str:

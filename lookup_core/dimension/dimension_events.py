@@ -12,6 +12,7 @@ from lookup_core.answer import Answer, Outcome, rowless_answer
 from lookup_core.dimension.batcher import ChannelId
 from lookup_core.dimension.flight_table import BatchId, LookupId
 from lookup_core.errors import ErrorCode
+from lookup_core.freshness.server_identity import UNKNOWN_SERVER, ServerEpoch
 from lookup_core.freshness.table_snapshot import TableSnapshot
 from lookup_core.keys.typed_keys import TypedKeys
 from lookup_core.lookup_options import LookupOptions
@@ -97,7 +98,7 @@ class FetchedRows:
 
     ordinals: npt.NDArray[np.int32]  # [m] which key of the batch each row belongs to
     rows: pa.RecordBatch  # [m] all columns of the dimension
-    server: str = ""  # which server responded, if known: another may hold other rows
+    server: ServerEpoch = UNKNOWN_SERVER  # another may hold other rows
     snapshot: TableSnapshot | None = None  # the transactions that the read saw, if known
     read_at: float | None = None  # monotonic seconds; None: after the request
     unfit: Sequence[UnfitRows] = ()  # with different codes

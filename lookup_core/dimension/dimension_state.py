@@ -34,7 +34,7 @@ from lookup_core.dimension.watermark_wait import WatermarkWait
 from lookup_core.dimension_schema import DimensionSchema
 from lookup_core.errors import ErrorCode
 from lookup_core.freshness.change_fence import RecentChanges
-from lookup_core.freshness.table_snapshot import TableSnapshot
+from lookup_core.freshness.table_snapshot import IdRelation
 from lookup_core.keys.canonical_keys import KeyId
 from lookup_core.keys.key_index import Slots
 from lookup_core.keys.typed_keys import TypedKeys
@@ -83,6 +83,7 @@ class DimensionState:
             on_missing=self._on_missing,
         )
         self._fence = RecentChanges(age_s=max(_MIN_FENCE_S, 2 * settings.timeout_s))
+        self._epoch = schema.server.number
         self._refresh_ids = map(LookupId, count(-1, -1))  # callers have positive ids
         self._held_until: float | None = None  # the first load, at the latest; None: no wait
         self.wait = WatermarkWait(self._resolver, settings.wait_for_dimension_s)
@@ -173,7 +174,7 @@ class DimensionState:
                 result, *places, lookup=self._waiting.get(lookup_id)
             )
         ]
-        may_keep = self._may_keep(query, fetched.snapshot, now)
+        may_keep = self._may_keep(query, fetched, now)
         is_last_try = self._queries.is_last_try(query)
         self._resolver.keep(query, result, may_keep=may_keep, is_last_try=is_last_try, now=now)
         self._guard.on_success(
@@ -270,6 +271,26 @@ class DimensionState:
             else:
                 removed += self._on_row_changes(change, origin, now)
         return removed
+
+    def on_epoch(self, epoch: int, now: float) -> int | None:
+        """A server of this epoch has answered: remove all rows if it is later than all before.
+
+        Returns the number of cached entries removed, None without a switch. Reads under way are
+        not cached; ids of former changes are void, and the relation of ids is UNKNOWN again.
+        """
+        if epoch <= self._epoch:
+            return None
+        self._epoch = epoch
+        self._fence.forget_ids(now)
+        self._fence.relate(IdRelation.UNKNOWN)
+        return self.invalidate(None, InvalidationOrigin.FAILOVER)
+
+    def on_ids(self, relation: IdRelation) -> None:
+        """Set whether ids of changes and of reads may be compared; UNKNOWN until the first call.
+
+        If they may not, a changed key is cached again by reads sent 5 s after the report.
+        """
+        self._fence.relate(relation)
 
     def trust(self, *, is_trusted: bool) -> None:
         """Set whether all changes are reported; true until the first call.
@@ -409,14 +430,12 @@ class DimensionState:
         )
         self._fetch(own, KeyGroup(outdated.positions[idle], outdated.keys.take(idle)), now)
 
-    def _may_keep(
-        self, query: Query, snapshot: TableSnapshot | None, now: float
-    ) -> npt.NDArray[np.bool_]:
+    def _may_keep(self, query: Query, fetched: FetchedRows, now: float) -> npt.NDArray[np.bool_]:
         may_keep = self._flights.may_keep(query.flights)
-        if not self._resolver.is_trusted:
+        if not self._resolver.is_trusted or fetched.server.number < self._epoch:
             return np.zeros_like(may_keep)
         hashes = self._flights.hashes(query.flights)
-        is_admitted = self._fence.admits(hashes, snapshot, sent_at=query.sent_at, now=now)
+        is_admitted = self._fence.admits(hashes, fetched.snapshot, sent_at=query.sent_at, now=now)
         self._fenced_keys += int((may_keep & ~is_admitted).sum())
         return may_keep & is_admitted
 

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lookup_core.changelog.change_decoder import UNKNOWN_TRANSACTION
-from lookup_core.freshness.table_snapshot import TableSnapshot, TransactionIds
+from lookup_core.freshness.table_snapshot import IdRelation, TableSnapshot, TransactionIds
 from lookup_core.keys.canonical_keys import Hashes, is_among
 
 Mask = npt.NDArray[np.bool_]
@@ -31,8 +31,9 @@ class RecentChanges:
     """Changes of keys by hash, the oldest first; `now` is monotonic seconds.
 
     A change is kept until a read has seen it, and `age_s` longer, for reads under way and lagging
-    standbys. Without a snapshot it counts as visible to reads sent `hold_off_s` after its report.
-    Beyond `capacity` changes the oldest count as changes of any row.
+    standbys. Without a snapshot, or with one of a FOREIGN system, it counts as visible to reads
+    sent `hold_off_s` after its report. While the relation of ids is UNKNOWN, the snapshot must show
+    it as well, for `age_s`. Beyond `capacity` changes the oldest count as changes of any row.
     """
 
     def __init__(
@@ -46,6 +47,7 @@ class RecentChanges:
         }
         self._count = 0
         self._table = TableFence(age_s=age_s, hold_off_s=hold_off_s)
+        self._relation = IdRelation.UNKNOWN
         self._pruned_at = -np.inf
 
     def __len__(self) -> int:
@@ -56,6 +58,17 @@ class RecentChanges:
     def bytes(self) -> int:
         """Memory in bytes."""
         return sum(column.nbytes for column in self._columns.values())
+
+    def relate(self, relation: IdRelation) -> None:
+        """Set whether the ids of changes and of snapshots are of one system."""
+        self._relation = self._table.relation = relation
+
+    def forget_ids(self, now: float) -> None:
+        """Count all changes as reported now, without a transaction: reads have another history."""
+        self._column("transaction_id")[:] = UNKNOWN_TRANSACTION
+        self._column("noted_at")[:] = now
+        self._column("seen_at")[:] = np.inf
+        self._table.forget_ids(now)
 
     def note(self, hashes: Hashes, transaction_ids: TransactionIds, now: float) -> None:
         """Record changes of keys by these transactions, or by UNKNOWN_TRANSACTION."""
@@ -110,11 +123,15 @@ class RecentChanges:
     def _is_visible(
         self, places: npt.NDArray[np.intp], snapshot: TableSnapshot | None, sent_at: float
     ) -> Mask:
-        is_settled = self._column("noted_at")[places] + self._hold_off_s <= sent_at
-        if snapshot is None:
+        noted_at = self._column("noted_at")[places]
+        is_settled = noted_at + self._hold_off_s <= sent_at
+        if snapshot is None or self._relation is IdRelation.FOREIGN:
             return np.asarray(is_settled)
         ids = self._column("transaction_id")[places]
-        return np.where(ids == UNKNOWN_TRANSACTION, is_settled, snapshot.sees(ids))
+        is_seen = snapshot.sees(ids)
+        if self._relation is IdRelation.UNKNOWN:
+            is_seen = is_settled & (is_seen | (noted_at + self._age_s <= sent_at))
+        return np.where(ids == UNKNOWN_TRANSACTION, is_settled, is_seen)
 
     def _prune(self, snapshot: TableSnapshot | None, *, sent_at: float, now: float) -> None:
         self._pruned_at = now
@@ -150,17 +167,25 @@ class TableFence:
 
     The latest transactions are listed; older ones are folded into a horizon, which a snapshot must
     lie beyond. Changes without a transaction count as visible to reads sent `hold_off_s` after
-    their report. List and horizon are dropped `age_s` after the end of a read that saw them all.
+    their report; so do all, or in addition, by the relation of ids, as in `RecentChanges`. List and
+    horizon are dropped `age_s` after the end of a read that saw them all.
     """
 
     def __init__(self, *, age_s: float, hold_off_s: float) -> None:
         self._age_s = age_s
         self._hold_off_s = hold_off_s
+        self.relation = IdRelation.UNKNOWN
         self._latest_id: int | None = None  # the horizon
         self._listed: TransactionIds = np.zeros(0, np.uint32)  # the oldest first
         self._latest_at = _NEVER
         self._latest_unknown_at = _NEVER
         self._passed_at = np.inf
+
+    def forget_ids(self, now: float) -> None:
+        """Count all changes as reported now, without a transaction."""
+        if self._latest_at != _NEVER:
+            self._latest_id, self._listed = None, self._listed[:0]
+            self.note(UNKNOWN_TRANSACTION, now)
 
     def note(self, transaction_id: int, noted_at: float) -> None:
         """Record a transaction, or UNKNOWN_TRANSACTION, that may have changed any row."""
@@ -194,14 +219,20 @@ class TableFence:
         return True
 
     def settled_from(self, now: float) -> float:
-        """From when on a read sees all of them; `now` if none is without a transaction."""
-        return max(now, self._latest_unknown_at + self._hold_off_s)
+        """From when on a read may see all of them; `now` if all are proved by their ids."""
+        is_proof = self.relation is IdRelation.COMPARABLE
+        return max(
+            now, (self._latest_unknown_at if is_proof else self._latest_at) + self._hold_off_s
+        )
 
     def _is_behind(self, snapshot: TableSnapshot | None, sent_at: float) -> bool:
-        if snapshot is None:
-            return self._latest_at + self._hold_off_s <= sent_at
+        is_settled = self._latest_at + self._hold_off_s <= sent_at
+        if snapshot is None or self.relation is IdRelation.FOREIGN:
+            return is_settled
         is_beyond = self._latest_id is None or snapshot.is_beyond(self._latest_id)
         is_beyond = is_beyond and bool(snapshot.sees(self._listed).all())
+        if self.relation is IdRelation.UNKNOWN:
+            return is_settled and (is_beyond or self._latest_at + self._age_s <= sent_at)
         return is_beyond and self._latest_unknown_at + self._hold_off_s <= sent_at
 
     def _begin(self, noted_at: float) -> None:

@@ -4,11 +4,20 @@ Ids are compared in 32 bits, as in PostgreSQL: correct within 2**31 transactions
 """
 
 from dataclasses import dataclass
+from enum import Enum
 
 import numpy as np
 import numpy.typing as npt
 
 TransactionIds = npt.NDArray[np.uint32]
+
+
+class IdRelation(Enum):
+    """Whether ids of reported changes and ids of snapshots are of one system."""
+
+    COMPARABLE = "comparable"
+    UNKNOWN = "unknown"
+    FOREIGN = "foreign"  # equal ids are different transactions
 
 
 @dataclass(frozen=True, slots=True)

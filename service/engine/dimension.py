@@ -317,6 +317,7 @@ class Dimension:
         """Start with this schema, unless it is the present one."""
         former, former_lookups = self._runner, self._lookups
         if former is not None and former.schema.is_same(schema):
+            former.on_server(schema.server)
             return
         runner = StateRunner(schema, self._parts)
         runner.state.limit_cache(self._cache_share)

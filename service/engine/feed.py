@@ -112,6 +112,8 @@ class Feed:
     def _on_piece(self, piece: SplitPiece) -> None:
         assert self._coordinator is not None  # it calls this
         now = self._runner.clock()
+        if piece.server is not None:
+            self._runner.on_feed_server(piece.server)
         if piece.changes:
             self._take(piece.changes)
         self._unused_messages[UnusedMessage.IGNORED] += piece.ignored

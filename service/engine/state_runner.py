@@ -20,6 +20,7 @@ from lookup_core.dimension.dimension_state import DimensionState
 from lookup_core.dimension.flight_table import BatchId, LookupId
 from lookup_core.dimension_schema import DimensionSchema
 from lookup_core.errors import BackendError, ErrorCode
+from lookup_core.freshness.server_identity import ServerEpoch, ServerIdentity
 from lookup_core.protection.connection_shares import Ticket
 from lookup_core.rate_limits import EventRateLimit
 from lookup_core.settings import CacheMode, CacheSettings, CacheShare, DimensionSettings
@@ -91,8 +92,8 @@ class StateRunner:
         self._connections = parts.backend.connections
         self._queries: dict[BatchId, _RunningQuery] = {}
         self._spans = QuerySpans(self.name, parts.tracer, self._traced_callers)
-        self._server = ""  # of the last answer
-        self._former_servers: set[str] = set()
+        self._server = schema.server  # of the latest epoch that has answered
+        self._feed_server: ServerIdentity | None = None
         self._logs = EventRateLimit()
         self._refreshes_stale_rows = parts.settings.cache.stale_while_revalidate_s > 0
 
@@ -147,6 +148,26 @@ class StateRunner:
         """Apply changes of rows."""
         self.state.on_changes(changes, origin, self.clock())
         self.wake()  # missing keys may be queried again
+
+    def on_server(self, server: ServerEpoch) -> None:
+        """A server has answered; one of a later epoch may lack changes of the former one."""
+        removed = self.state.on_epoch(server.number, self.clock())
+        if removed is not None and self._logs.is_due("failover", self.clock()):
+            log.warning(
+                "dimension.failover",
+                dimension=self.name,
+                before=str(self._server.identity),
+                now=str(server.identity),
+                forgotten=removed,
+            )
+        if server.number >= self._server.number:
+            self._server = server
+        self._relate_ids()
+
+    def on_feed_server(self, server: ServerIdentity) -> None:
+        """The server whose transaction ids the feed reports."""
+        self._feed_server = server
+        self._relate_ids()
 
     def end_load(self) -> None:
         """A load has ended, well or not: lookups that waited for it may go on."""
@@ -271,7 +292,7 @@ class StateRunner:
         return effects
 
     def _on_rows(self, order: QueryOrder, fetched: FetchedRows) -> Effects:
-        self._on_server(fetched.server)
+        self.on_server(fetched.server)
         for unfit in fetched.unfit:
             self._on_unfit(BackendError(unfit.code, unfit.detail))
         try:
@@ -286,25 +307,9 @@ class StateRunner:
         if self._logs.is_due(error.code, self.clock()):
             log.warning("query.failed", dimension=self.name, code=error.code, detail=error.detail)
 
-    def _on_server(self, server: str) -> None:
-        """Remove all rows after a failover: the new server may lack changes of the former one.
-
-        Not if a former server answers again: a session may outlive the failover.
-        """
-        if not server or server in self._former_servers:
-            return
-        if self._server not in {"", server}:
-            self._former_servers.add(self._server)
-            removed = self.state.invalidate(None, InvalidationOrigin.FAILOVER)
-            if self._logs.is_due("failover", self.clock()):
-                log.warning(
-                    "dimension.failover",
-                    dimension=self.name,
-                    before=self._server,
-                    now=server,
-                    forgotten=removed,
-                )
-        self._server = server
+    def _relate_ids(self) -> None:
+        if self._feed_server is not None:
+            self.state.on_ids(self._feed_server.ids_in(self._server.identity))
 
     async def _probe(self) -> None:
         error: ErrorCode | None = None

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from itertools import count
 
 from lookup_core.errors import BackendError, ErrorCode
+from lookup_core.freshness.server_identity import ServerEpoch
 
 _EQUAL = 1e-9  # seconds of work that count as none
 
@@ -145,7 +146,7 @@ class Database:
         self.model = model
         self.log = DatabaseLog()
         self.is_down = False
-        self.server = "1"  # another one after a failover
+        self.server = ServerEpoch()  # another one after a failover
         self.open = 0
         self._epoch = 0
         self._up_since = float("-inf")  # of the server after a failover
@@ -181,7 +182,7 @@ class Database:
             self._count(-1)
         connection.is_open = False
 
-    async def query(self, connection: Connection, keys: int) -> str:
+    async def query(self, connection: Connection, keys: int) -> ServerEpoch:
         """Answer a query for this many keys; returns the server.
 
         Raises `connection_lost` if an outage broke the connection.
@@ -196,7 +197,7 @@ class Database:
             await self._processors.work(model.query_cpu_s + keys * self._key_cpu_s())
         now = asyncio.get_running_loop().time()
         self.log.latencies_s.append((now, now - began_at))
-        return "" if self._is_pooled else self.server
+        return self.server
 
     async def scan(self, connection: Connection, rows: int) -> None:
         """Read a part of the table; raises as `query`."""
@@ -215,7 +216,7 @@ class Database:
     def come_back(self) -> None:
         """Take connections again, as another server with cold buffers."""
         self.is_down = False
-        self.server = str(int(self.server) + 1)
+        self.server = ServerEpoch(self.server.number + 1)
         self._up_since = asyncio.get_running_loop().time()
 
     @property

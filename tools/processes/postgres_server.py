@@ -133,22 +133,61 @@ def running_postgres() -> Iterator[PostgresServer]:
         yield PostgresServer(server)
 
 
+@dataclass(frozen=True, slots=True)
+class ServerCopy:
+    """A server with a copy of the files of another one, in a folder of its own."""
+
+    origin: PostgresServer  # whose user runs it
+    folder: Path  # of its socket, unless it is started elsewhere
+
+    @property
+    def rows(self) -> Path:
+        """Its data folder."""
+        return self.folder / "rows"
+
+    def start(self, socket_folder: Path | None = None, *settings: str) -> None:
+        """Start it with settings such as `port=5433`; returns when it accepts sessions."""
+        folder = socket_folder or self.folder
+        options = " ".join(['-h ""', f"-k {folder}", *(f"-c {each}" for each in settings)])
+        self._control("-o", options, "-l", str(self.folder / "log"), "start")
+
+    def stop(self, mode: str = "immediate") -> None:
+        """Stop it; `immediate` is a crash."""
+        self._control("-m", mode, "stop")
+
+    def promote(self) -> None:
+        """Make a standby a primary; returns when it is one."""
+        self._control("promote")
+
+    def database(self, name: str) -> Database:
+        """A database at its own socket."""
+        return Database(str(self.folder), name)
+
+    def _control(self, *arguments: str) -> None:
+        self.origin.run("pg_ctl", ("-w", "-D", str(self.rows), *arguments))
+
+
+@contextmanager
+def copied_server(origin: PostgresServer, *, is_standby: bool = True) -> Iterator[ServerCopy]:
+    """A copy of the files, not started, which follows the origin as a standby, or does not."""
+    folder = Path(tempfile.mkdtemp(prefix="sidelook-standby-"))  # short, as above
+    if origin.system_user is not None:
+        shutil.chown(folder, origin.system_user)
+    copy = ServerCopy(origin, folder)
+    source = ("-h", str(Path(origin.socket_path).parent), "-U", "postgres", "-c", "fast")
+    try:
+        follow = ("-R",) if is_standby else ()
+        origin.run("pg_basebackup", (*source, "-D", str(copy.rows), *follow))
+        yield copy
+        if (copy.rows / "postmaster.pid").exists():
+            copy.stop()
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
 @contextmanager
 def running_standby(primary: PostgresServer) -> Iterator[str]:
     """A hot standby with all rows that the primary has now; yields the folder of its socket."""
-    folder = Path(tempfile.mkdtemp(prefix="sidelook-standby-"))  # short, as above
-    if primary.system_user is not None:
-        shutil.chown(folder, primary.system_user)
-    rows = folder / "rows"
-    source = ("-h", str(Path(primary.socket_path).parent), "-U", "postgres")
-    try:
-        primary.run("pg_basebackup", (*source, "-D", str(rows), "-R", "-c", "fast"))
-        options = f'-h "" -k {folder}'
-        log = str(folder / "log")
-        primary.run("pg_ctl", ("-w", "-D", str(rows), "-o", options, "-l", log, "start"))
-        try:
-            yield str(folder)
-        finally:
-            primary.run("pg_ctl", ("-w", "-D", str(rows), "-m", "immediate", "stop"))
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+    with copied_server(primary) as standby:
+        standby.start()
+        yield str(standby.folder)

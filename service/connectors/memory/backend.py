@@ -5,6 +5,7 @@ To serve data from files, see `parquet`.
 
 import asyncio
 from collections import deque
+from dataclasses import replace
 from typing import Self
 
 import pyarrow as pa
@@ -12,8 +13,11 @@ import pyarrow as pa
 from lookup_core.dimension.dimension_events import FetchedRows, UnfitRows
 from lookup_core.dimension_schema import DimensionSchema
 from lookup_core.errors import BackendError, ErrorCode
+from lookup_core.freshness.server_identity import ServerEpoch, ServerIdentity
 from lookup_core.freshness.table_snapshot import TableSnapshot
 from service.connectors.ports.row_index import RowIndex
+
+FAKE_SERVER = ServerIdentity(system="fake")  # also that of a fake feed
 
 
 class FakeBackend:
@@ -28,7 +32,7 @@ class FakeBackend:
         self.describe_error: BackendError | None = None  # raised by `describe` while set
         self.probe_error: BackendError | None = None  # raised by `probe` while set
         self.probes_total = 0
-        self.server = ""  # the reported origin of its rows
+        self.server = ServerEpoch(0, FAKE_SERVER)  # reported with its rows and description
         self.snapshot: TableSnapshot | None = None  # reported with its rows
         self.next_unfit: UnfitRows | None = None  # reported with the rows of the next fetch
         self.descriptions_total = 0  # failed ones included
@@ -53,7 +57,7 @@ class FakeBackend:
         if self.describe_error is not None:
             raise self.describe_error
         self._described = self._schema
-        return self._schema
+        return replace(self._schema, server=self.server)
 
     async def probe(self, *, timeout_s: float) -> None:
         """Succeed at once; raises `probe_error`."""

@@ -12,7 +12,9 @@ from typing import Self
 
 from lookup_core.dimension_schema import DimensionSchema
 from lookup_core.errors import BackendError
+from lookup_core.freshness.server_identity import ServerIdentity
 from lookup_core.sources.splits import ReadingMode, Split
+from service.connectors.memory.backend import FAKE_SERVER
 from service.connectors.ports.source import SplitPiece
 
 
@@ -37,6 +39,7 @@ class FakeSource:
         self.discovery_interval_s = discovery_interval_s
         self.patience_s = patience_s  # how long a read waits for a piece
         self.silent_s = 0.0  # reported in each piece
+        self.server: ServerIdentity | None = FAKE_SERVER  # reported in pieces of `append`
         self.calls: list[str] = []
         self.splits: dict[str, list[SplitPiece]] = {}
         self.ended: set[str] = set()  # splits that have all their pieces
@@ -67,7 +70,8 @@ class FakeSource:
         """Append pieces to a split; sets their split and position."""
         known = self.splits[split_id]
         for piece in pieces:
-            known.append(replace(piece, split_id=split_id, position=len(known) + 1))
+            at = len(known) + 1
+            known.append(replace(piece, split_id=split_id, position=at, server=self.server))
 
     def fail_next(self, what: str, *errors: BackendError | None) -> None:
         """Let the next calls of this kind raise these errors, one each; None: none."""

@@ -98,7 +98,7 @@ def list_columns(columns: pa.Schema) -> pa.Schema:
 
 
 def _with(schema: DimensionSchema, columns: pa.Schema) -> DimensionSchema:
-    return DimensionSchema(schema.key, columns, schema.origin and schema.origin.without_rows())
+    return replace(schema, columns=columns, origin=schema.origin and schema.origin.without_rows())
 
 
 def _as_lists(fetched: FetchedRows, order: npt.NDArray[np.intp]) -> FetchedRows:

@@ -7,6 +7,7 @@ from typing import Protocol
 
 from lookup_core.changelog.change_decoder import Change
 from lookup_core.dimension_schema import DimensionSchema
+from lookup_core.freshness.server_identity import ServerIdentity
 from lookup_core.freshness.table_snapshot import TableSnapshot
 from lookup_core.operator.watermark_valve import NO_WATERMARK_MS
 from lookup_core.sources.splits import ReadingMode, Split
@@ -29,6 +30,7 @@ class SplitPiece:
     is_finished: bool = False  # no piece follows; bounded sources only
     total: int | None = None  # the final `position`, roughly, if known
     snapshot: TableSnapshot | None = None  # the snapshot that the rows belong to, if any
+    server: ServerIdentity | None = None  # whose transaction ids the changes have, if known
     ignored: int = 0  # messages without changes of the table
     undecodable: int = 0  # messages that count as changes of the whole table
 

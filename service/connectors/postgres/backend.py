@@ -107,7 +107,7 @@ class PostgresBackend:
         table = await read_table(run, self._settings)
         left_s = deadline_s - asyncio.get_running_loop().time()
         self._lookup = await self._planned(table, timeout_s=left_s)
-        return table.schema
+        return replace(table.schema, server=self._connections.server)
 
     async def probe(self, *, timeout_s: float) -> None:
         """Run a query without a table; raises BackendError within `timeout_s`."""
@@ -159,7 +159,7 @@ class PostgresBackend:
             self._row_bytes = math.inf  # shares would leave most of an answer empty
         elif fetched.rows.num_rows:
             self._row_bytes = fetched.rows.nbytes / fetched.rows.num_rows
-        return replace(fetched, server=reply.server_id)
+        return replace(fetched, server=reply.server)
 
     async def _check_row(self, arguments: Sequence[Any], deadline_s: float) -> None:
         """Raise `value_rejected` if the server reads the key, so that it refused the row.

@@ -9,11 +9,14 @@ from typing import Any, Self, TypeAlias, cast
 import asyncpg
 
 from lookup_core.errors import BackendError, ErrorCode
+from lookup_core.freshness.server_identity import ServerEpoch, ServerEpochs, ServerIdentity
 from service.connectors.postgres.errors import explained, mapped_errors, mapped_parameters
+from service.connectors.postgres.identification import Fetch, Identification
 from service.connectors.postgres.plans import INDEXES, QueryPlan
 from service.connectors.postgres.settings import PostgresSettings
 
 _CLOSE_TIMEOUT_S = 0.9
+IDENTITY_S = 1.0  # a session may outlive the promotion of its server
 IDLE_S = 30.0  # then a connection is closed: a fleet would hold all that the server has
 _UNLIMITED = 2**62  # queries per connection: the pool would wait for the network to close it
 
@@ -22,20 +25,14 @@ _BROKEN = (
     ConnectionError,
 )
 
-# Session settings, and whether the identity may be read. Read-only is no startup parameter: the
-# session would count as a read-only server, and `target_session_attrs=read-write` in the DSN would
-# fail. A session whose client is gone ends soon, also during a query, and frees its slot.
-_SESSION = """
-SELECT pg_catalog.has_function_privilege('pg_catalog.pg_control_system()', 'EXECUTE')
-       AND pg_catalog.has_function_privilege('pg_catalog.pg_control_checkpoint()', 'EXECUTE'),
-       pg_catalog.set_config('default_transaction_read_only', 'on', false),
+# Read-only is no startup parameter: the session would count as a read-only server, and
+# `target_session_attrs=read-write` in the DSN would fail. A session whose client is gone ends soon,
+# also during a query, and frees its slot, if the server's platform can notice it.
+_READ_ONLY = "SELECT pg_catalog.set_config('default_transaction_read_only', 'on', false)"
+_SESSION = f"""
+{_READ_ONLY},
        CASE WHEN pg_catalog.current_setting('server_version_num')::int >= 140000
             THEN pg_catalog.set_config('client_connection_check_interval', '250ms', false) END
-"""
-# A query of its own: the server checks privileges before it evaluates any condition.
-_IDENTITY = """
-SELECT system.system_identifier || '/' || checkpoint.timeline_id
-FROM pg_catalog.pg_control_system() AS system, pg_catalog.pg_control_checkpoint() AS checkpoint
 """
 
 _PLANNING = (
@@ -51,14 +48,22 @@ Records: TypeAlias = list[asyncpg.Record]
 Connection: TypeAlias = "asyncpg.Connection[asyncpg.Record]"  # generic in the stubs only
 
 
+@dataclass(slots=True)
+class _LastIdentity:
+    """The last identification of a session, or of all sessions behind a pooler."""
+
+    server: ServerEpoch | None = None  # None before the first query
+    at_s: float = 0.0
+
+
 class PostgresSession(asyncpg.Connection):
     """A connection with the identity of its server, and its generation in the pool."""
 
-    __slots__ = ("generation", "server_id")
+    __slots__ = ("generation", "last")
 
     def __init__(self, *arguments: Any, **options: Any) -> None:  # noqa: ANN401  passed on
         super().__init__(*arguments, **options)
-        self.server_id: str | None = None  # None before the first query
+        self.last = _LastIdentity()
         self.generation: int | None = None  # None before the first use
 
     def is_of(self, generation: int) -> bool:
@@ -67,17 +72,13 @@ class PostgresSession(asyncpg.Connection):
             self.generation = generation
         return self.generation == generation
 
-    def set_server_id(self, server_id: str) -> None:
-        """Assign the identity: the pool's proxy forwards calls, but no assignments."""
-        self.server_id = server_id
-
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """The rows of a query, and the identity of its server (empty if it may not be read)."""
+    """The rows of a query, and its server."""
 
     records: Records
-    server_id: str
+    server: ServerEpoch
 
 
 class PostgresPool:
@@ -90,7 +91,9 @@ class PostgresPool:
         self.settings = settings
         self._pool: asyncpg.Pool[asyncpg.Record] | None = None
         self._generation = 0  # connections of earlier generations are not used again
-        self._server_id = ""  # of the newest connection
+        self._epochs = ServerEpochs()
+        self.identification = Identification()
+        self.last = _LastIdentity()  # of any session
 
     async def __aenter__(self) -> Self:
         """Create the pool, without a connection."""
@@ -138,11 +141,26 @@ class PostgresPool:
         assert self._pool is not None
         await self._pool.release(cast("Any", session))  # the proxy that `acquire` returned
 
-    def on_server(self, server_id: str) -> None:
-        """A new connection leads to this server; empty if it is not known."""
-        if server_id and self._server_id not in {"", server_id}:
+    @property
+    def epoch(self) -> int:
+        """The number of the present server epoch."""
+        return self._epochs.number
+
+    def on_identity(
+        self, found: ServerIdentity, before: ServerEpoch | None, *, epoch: int
+    ) -> ServerEpoch:
+        """A session has identified its server; `epoch` is that of the moment before.
+
+        Another server ends the use of older sessions. One that was found before the last switch
+        causes no switch back.
+        """
+        if epoch != self.epoch:
+            return ServerEpoch(epoch, found)
+        server = self._epochs.note(found, None if before is None else before.identity)
+        if server.number != epoch:
             self.expire()  # older sessions may belong to the previous server
-        self._server_id = server_id or self._server_id
+            self.identification = Identification()  # it may refuse other parts
+        return server
 
     async def _connect(self, *_first_dsn: Any, **options: Any) -> PostgresSession:  # noqa: ANN401  passed on
         # The pool would keep the first DSN, whose password may be rotated.
@@ -169,6 +187,11 @@ class PostgresConnections:
         if not self._is_shared:
             await self._pool.__aexit__()
 
+    @property
+    def server(self) -> ServerEpoch:
+        """The server that answered last."""
+        return self._pool.last.server or ServerEpoch()
+
     def expire(self) -> None:
         """Use no open connection of the pool again; running queries finish."""
         self._pool.expire()
@@ -183,10 +206,10 @@ class PostgresConnections:
         deadline_s = asyncio.get_running_loop().time() + timeout_s
         with mapped_errors(self._table):
             session = await self._acquire(deadline_s)
-            server_id = await self._identify(session, deadline_s)
+            server = await self._identify(session, deadline_s)
             records = await self._fetch(session, query, arguments, deadline_s=deadline_s)
             await self._pool.release(session)
-        return Reply(records, server_id)
+        return Reply(records, server)
 
     async def plan(
         self, query: str, arguments: Sequence[Any], *, timeout_s: float, trial: str | None = None
@@ -239,29 +262,55 @@ class PostgresConnections:
                 detail = "; ".join([f"{self._table}: {reason}{where}", *remedy])
                 raise BackendError(code, detail) from error
 
-    async def _identify(self, session: PostgresSession, deadline_s: float) -> str:
-        """The identity of the connection's server, queried once per session.
+    async def _identify(self, session: PostgresSession, deadline_s: float) -> ServerEpoch:
+        """The server of the connection, queried again if the last answer is a second old.
 
         Not in asyncpg's hook for new connections: on a dead network, the hook closes a connection
         politely, without a time limit.
         """
-        if self._pool.settings.pgbouncer:
-            return ""  # each query may reach another session
-        if session.server_id is not None:
-            return session.server_id
-        set_server_id = session.set_server_id  # of the connection: the proxy may be detached
-        records = await self._fetch(session, _SESSION, (), deadline_s=deadline_s)
-        server_id = ""
-        if records[0][0]:
-            records = await self._fetch(session, _IDENTITY, (), deadline_s=deadline_s)
-            server_id = str(records[0][0])
-        set_server_id(server_id)
-        self._pool.on_server(server_id)
-        return server_id
+        pool, now_s = self._pool, asyncio.get_running_loop().time()
+        # Behind a pooler, each query may reach another session.
+        last = pool.last if pool.settings.pgbouncer else session.last
+        before, epoch = last.server, pool.epoch
+        if before is not None and now_s < last.at_s + IDENTITY_S:
+            return before
+
+        async def fetch(statement: str) -> Records:
+            return await self._attempt(session, statement, (), deadline_s=deadline_s)
+
+        try:
+            if before is None and not pool.settings.pgbouncer:
+                await _set_up(fetch)
+            found = await pool.identification.read(fetch)
+        except asyncpg.PostgresError:  # neither the query nor its table is the cause
+            await self._release_failed(session)
+            raise
+        server = pool.on_identity(found, session.last.server, epoch=epoch)
+        if server.number == pool.epoch:
+            last.server, last.at_s = server, now_s
+            pool.last.server = server
+        return server
 
     async def _fetch(
         self, session: PostgresSession, query: str, arguments: Sequence[Any], *, deadline_s: float
     ) -> Records:
+        try:
+            return await self._attempt(session, query, arguments, deadline_s=deadline_s)
+        except asyncpg.PostgresError:
+            await self._release_failed(session)
+            raise
+
+    async def _release_failed(self, session: PostgresSession) -> None:
+        """Return a session of which only the query failed."""
+        if session.is_in_transaction():
+            session.terminate()
+        else:
+            await self._pool.release(session)
+
+    async def _attempt(
+        self, session: PostgresSession, query: str, arguments: Sequence[Any], *, deadline_s: float
+    ) -> Records:
+        """Run a statement; after PostgresError, and no other error, the session goes on."""
         try:
             async with asyncio.timeout_at(deadline_s):
                 records: Records = await session.fetch(query, *arguments)
@@ -272,10 +321,8 @@ class PostgresConnections:
         except (asyncpg.PostgresError, asyncpg.InterfaceError) as error:
             if _is_gone(session):
                 raise self._lost(error) from error
-            if isinstance(error, asyncpg.InterfaceError) or session.is_in_transaction():
+            if isinstance(error, asyncpg.InterfaceError):
                 session.terminate()
-            else:
-                await self._pool.release(session)  # only the query failed
             raise
         except TimeoutError as error:
             session.terminate()
@@ -298,6 +345,14 @@ def _is_gone(session: PostgresSession) -> bool:
         return session.is_closed()
     except asyncpg.InterfaceError:
         return True  # the pool has released it
+
+
+async def _set_up(fetch: Fetch) -> None:
+    """Set the parameters of a new session; not every platform has the second one."""
+    try:
+        await fetch(_SESSION)
+    except asyncpg.PostgresError:
+        await fetch(_READ_ONLY)
 
 
 async def _keep(connection: Connection) -> None:

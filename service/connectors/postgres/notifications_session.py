@@ -13,12 +13,14 @@ from asyncpg.connect_utils import SessionAttribute
 
 from lookup_core.dimension_schema import DimensionSchema
 from lookup_core.errors import BackendError, ErrorCode
+from lookup_core.freshness.server_identity import ServerIdentity
 from service.connectors.postgres.connections import Connection, DedicatedSession
 from service.connectors.postgres.errors import (
     PoolerParameterError,
     mapped_errors,
     mapped_parameters,
 )
+from service.connectors.postgres.identification import Identification
 from service.connectors.postgres.settings import CONNECT_TIMEOUT_S
 from service.connectors.postgres.table_version import TABLE_VERSION, TriggerCheck
 from service.connectors.postgres.triggers import trigger_names
@@ -98,6 +100,7 @@ class PostgresNotificationsSession(DedicatedSession):
             channel=settings.channel,
             is_partitioned=schema.origin.is_partitioned,
         )
+        self.server = ServerIdentity()
         self.last_transaction_id = 0  # of the server when listening began
         self._settings = settings
         self._triggers = TriggerCheck(schema.origin, names, script=settings.script)
@@ -169,6 +172,7 @@ class PostgresNotificationsSession(DedicatedSession):
         rows = await connection.fetch(TABLE_VERSION, *self._triggers.arguments)
         if (fault := self._triggers.fault(rows)) is not None:
             raise self.failure(ErrorCode.BACKEND_REJECTED, fault)
+        self.server = await Identification().read(connection.fetch)
         # Changes before LISTEN, also while triggers were disabled, are of this transaction or
         # earlier ones. A lookup on a lagging standby may still return older rows.
         self.last_transaction_id = rows[0]["last_transaction_id"]

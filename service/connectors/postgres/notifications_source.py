@@ -194,6 +194,7 @@ class PostgresNotificationsReader:
             watermark_ms=taken.heartbeat_ms,
             silent_s=asyncio.get_running_loop().time() - self._heard_at_s,
             is_caught_up=self._is_caught_up,
+            server=self._session.server,
             ignored=decoded.ignored,
             undecodable=len(decoded.faults),
         )

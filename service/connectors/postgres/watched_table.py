@@ -28,6 +28,7 @@ log = structlog.get_logger()
 _INTERVAL_S = 5.0
 _QUERY_TIMEOUT_S = 5.0  # after the time for a free connection
 _LOW_HALF = 0xFFFFFFFF
+_OTHER_SERVER = "another server responded, which may lack changes of the former one"
 _CHANGED = "ALTER TABLE ran, or partitions were attached, detached or truncated"
 
 
@@ -35,6 +36,7 @@ _CHANGED = "ALTER TABLE ran, or partitions were attached, detached or truncated"
 class _Version:
     text: str | None  # None: the table is gone, or not known
     last_transaction_id: int = 0
+    epoch: int = 0  # of its server
     is_known: bool = True
 
 
@@ -73,15 +75,19 @@ class WatchedTable:
         assert origin is not None  # every table of PostgreSQL has one
         return WatchingReader(reader, self, origin)
 
-    def is_changed(self, found: _Version) -> bool:
-        """Whether an earlier version of the table was another one; notes this version.
+    def change(self, found: _Version) -> str | None:
+        """Why rows may differ from those of the earlier version; notes this version.
 
         A first version that is not known differs from the next one: rows may be cached already.
         """
-        earlier, self._version = self._version, found
-        if earlier is not None and not found.is_known:
-            self._version = earlier
-        return earlier is not None and found.is_known and earlier.text != found.text
+        earlier = self._version
+        if earlier is None or found.is_known:
+            self._version = found
+        if earlier is None or not found.is_known:
+            return None
+        if earlier.text != found.text:
+            return _CHANGED
+        return _OTHER_SERVER if earlier.epoch < found.epoch else None
 
 
 class WatchingReader(SplitReader):
@@ -139,8 +145,9 @@ class WatchingReader(SplitReader):
 
     def _compare(self, found: _Version) -> None:
         self._due_at_s = asyncio.get_running_loop().time() + self._watch.interval_s
-        if self._watch.is_changed(found):
-            self._change = TableChange(_CHANGED, found.last_transaction_id & _LOW_HALF)
+        reason = self._watch.change(found)
+        if reason is not None:
+            self._change = TableChange(reason, found.last_transaction_id & _LOW_HALF)
 
     async def _version(self) -> _Version:
         settings, arguments = self._watch.settings, version_arguments(self._origin)
@@ -155,7 +162,8 @@ class WatchingReader(SplitReader):
                     "changelog.table_not_compared", table=settings.table, error=error.detail
                 )
             return _Version(None, is_known=False)
+        epoch = reply.server.number
         if not reply.records:
-            return _Version(None)
+            return _Version(None, epoch=epoch)
         (record,) = reply.records
-        return _Version(record["version"], record["last_transaction_id"])
+        return _Version(record["version"], record["last_transaction_id"], epoch)

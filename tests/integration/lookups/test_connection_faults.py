@@ -18,12 +18,11 @@ from service.connectors.postgres.connections import PostgresConnections
 from service.connectors.postgres.settings import PostgresSettings
 from tests.integration.fault_proxy import FaultProxy
 from tests.integration.lookups import tables
-from tests.integration.lookups.tables import PATIENCE_S, create_reader, names_of, put_table, serving
+from tests.integration.lookups.tables import PATIENCE_S, names_of, put_table, serving
 from tests.service.engine.running import lookup, start, until
 from tools.processes.postgres_server import IS_ALONE, IS_BLOCKED, Database, PostgresServer
 
 ROWS = pa.table({"id": pa.array([1, 2]), "name": ["one", "two"]})
-KEYS = pa.record_batch({"id": pa.array([2])})
 BLOCKED = "SELECT FROM pg_locks WHERE NOT granted"
 SESSIONS = """SELECT pid FROM pg_stat_activity
     WHERE application_name = 'sidelook' AND datname = current_database()"""
@@ -103,15 +102,24 @@ async def test_idle_connection_is_closed(
         assert await names_of(backend, 2) == ["two"]
 
 
-async def test_warm_fetch_is_one_round_trip(proxied: PostgresSettings, proxy: FaultProxy) -> None:
-    """On an open connection, a fetch sends one request and no reset, ping or SET."""
+@pytest.mark.parametrize(("identity_s", "requests"), [(60.0, 1), (0.0, 2)])
+async def test_warm_fetch_is_one_round_trip(
+    proxied: PostgresSettings,
+    proxy: FaultProxy,
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    identity_s: float,
+    requests: int,
+) -> None:
+    """On an open connection, a fetch sends one request, and one before it for an old identity."""
+    monkeypatch.setattr(connections, "IDENTITY_S", identity_s)
     async with warm(proxied) as backend:
         await names_of(backend, 2)  # prepares the query of small rows
         before = proxy.requests_total
 
         await names_of(backend, 2)
 
-        assert proxy.requests_total - before == 1
+        assert proxy.requests_total - before == requests
 
 
 @pytest.mark.parametrize("fault", ["cut", "terminate"])
@@ -223,21 +231,6 @@ async def test_server_needs_the_wanted_attributes(
             failure = error
 
     assert (failure and failure.code) == code
-
-
-async def test_rows_name_their_server(settings: PostgresSettings, database: Database) -> None:
-    """Rows carry the identity of their server, unless the role may not read it (D8)."""
-    limited = create_reader(database)
-    database.execute(
-        "REVOKE EXECUTE ON FUNCTION pg_control_system(), pg_control_checkpoint() FROM PUBLIC"
-    )
-    stores = []
-    for dsn in (settings.dsn, settings.dsn, limited):
-        async with warm(replace(settings, dsn=dsn)) as backend:
-            stores.append((await backend.fetch(KEYS, timeout_s=PATIENCE_S)).server)
-
-    ((identifier,),) = database.query("SELECT system_identifier::text FROM pg_control_system()")
-    assert stores == [f"{identifier}/1", f"{identifier}/1", ""]
 
 
 async def test_failed_probe_expires_connections(

@@ -24,7 +24,8 @@ from lookup_core.dimension.explanation import Explanation
 from lookup_core.dimension.flight_table import BatchId, LookupId
 from lookup_core.dimension_schema import DimensionSchema
 from lookup_core.errors import ErrorCode
-from lookup_core.freshness.table_snapshot import TableSnapshot
+from lookup_core.freshness.server_identity import UNKNOWN_SERVER
+from lookup_core.freshness.table_snapshot import IdRelation, TableSnapshot
 from lookup_core.keys.typed_keys import TypedKeys
 from lookup_core.lookup_options import LookupOptions
 from lookup_core.protection.circuit_breaker import BreakerState
@@ -183,11 +184,13 @@ def words_of(answers: Sequence[Answer]) -> Words:
 
 
 class Scenario:
-    """One dimension; the test moves `now`."""
+    """One dimension; the test moves `now`. Ids of changes and of reads may be compared."""
 
     def __init__(self, chosen: DimensionSettings | None = None) -> None:
         self.now = 0.0
         self.state = DimensionState(chosen or settings(), SCHEMA)
+        self.state.on_ids(IdRelation.COMPARABLE)
+        self.server = UNKNOWN_SERVER  # that returns rows
         self.ages: dict[tuple[int, int], float] = {}  # {(lookup, position): seconds}
         self._keys: dict[int, list[int]] = {}  # {batch: its keys}
 
@@ -282,6 +285,7 @@ class Scenario:
         fetched = FetchedRows(
             np.array([ordinal for ordinal, _ in found], np.int32),
             pa.record_batch([pa.array([n for _, n in found], pa.utf8())], SCHEMA.columns),
+            server=self.server,
             snapshot=snapshot,
             read_at=read_at,
             unfit=[

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from lookup_core.changelog.change_decoder import Change, TableChange
+from lookup_core.freshness.server_identity import ServerEpoch
 from lookup_core.freshness.table_snapshot import TableSnapshot
 from lookup_core.statistics import InvalidationOrigin
 from tests.lookup_core.dimension.scenario import (
@@ -252,3 +253,31 @@ def test_stalled_row_may_replace_an_error(if_error_s: float) -> None:
 
     error = "error backend_unavailable"
     assert result.answers == {2: {0: "stale Ada" if if_error_s else error, 1: error}}
+
+
+def test_failover_frees_changed_keys_early(scenario: Scenario) -> None:
+    """After a switch of servers, ids of the lost history hold off their keys for 5 s only."""
+    scenario.cache({7: "Ada"})
+    scenario.change(7, by=900)  # the new server has used fewer ids
+    scenario.server = ServerEpoch(1)
+    assert scenario.state.on_epoch(1, scenario.now) == 0
+
+    early = scenario.land(scenario.query(1, 7), {7: "Ada"}, snapshot=AFTER)
+    scenario.now += 5.0
+    late = scenario.land(scenario.query(2, 7), {7: "Ada"}, snapshot=AFTER)
+
+    assert (early.answers, late.answers) == ({1: {0: "fetched Ada"}}, {2: {0: "fetched Ada"}})
+    assert scenario.look_up(3, 7) == {0: "hit Ada"}
+
+
+def test_former_epoch_is_not_cached(scenario: Scenario) -> None:
+    """A switch drops all rows once; a row of a former server answers, and is not cached."""
+    scenario.cache({7: "Ada", 8: "Bert"})
+    batch = scenario.query(1, 9)
+
+    switches = [scenario.state.on_epoch(epoch, scenario.now) for epoch in (0, 2, 1, 2)]
+    answers = [scenario.land(each, {9: "Cleo"}).answers for each in (batch, scenario.query(2, 9))]
+
+    assert switches == [None, 2, None, None]
+    assert answers == [{1: {0: "fetched Cleo"}}, {2: {0: "fetched Cleo"}}]
+    assert scenario.statistics.cache.rows == 0

@@ -7,13 +7,20 @@ import pytest
 
 from lookup_core.changelog.change_decoder import UNKNOWN_TRANSACTION
 from lookup_core.freshness.change_fence import RecentChanges
-from lookup_core.freshness.table_snapshot import TableSnapshot
+from lookup_core.freshness.table_snapshot import IdRelation, TableSnapshot
 
 WRAP = 2**32  # transaction ids have 32 bits, and start again
 
 
 class Fence(RecentChanges):
-    """A fence in plain values: changes are remembered for 60 s, and hold off reads for 5 s."""
+    """A fence in plain values: changes are remembered for 60 s, and hold off reads for 5 s.
+
+    Its ids may be compared.
+    """
+
+    def __init__(self, *, capacity: int = 2**18) -> None:
+        super().__init__(capacity=capacity)
+        self.relate(IdRelation.COMPARABLE)
 
     def report(self, *keys: int, by: int | Sequence[int], at: float = 0.0) -> None:
         """Keys were changed by one transaction, or by one each."""
@@ -236,6 +243,57 @@ def test_memory_grows_to_its_bound() -> None:
         counts.append((len(fence), fence.bytes * 1024 // few))
 
     assert counts == [(1500, 2048), (5000, 5000), (4376, 5000), (5000, 5000)]
+
+
+@pytest.mark.parametrize("is_of_table", [True, False])
+@pytest.mark.parametrize(
+    ("relation", "snapshot", "let_in"),
+    [
+        (IdRelation.COMPARABLE, "103:105:103", [False, False, False, False]),
+        (IdRelation.COMPARABLE, "104:105:", [True, True, True, True]),
+        (IdRelation.UNKNOWN, "103:105:103", [False, False, False, True]),
+        (IdRelation.UNKNOWN, "104:105:", [False, True, True, True]),
+        (IdRelation.FOREIGN, "103:105:103", [False, True, True, True]),
+        (IdRelation.FOREIGN, "104:105:", [False, True, True, True]),
+    ],
+)
+def test_only_known_ids_are_proof(
+    fence: Fence,
+    relation: IdRelation,
+    snapshot: str,
+    let_in: Sequence[bool],
+    *,
+    is_of_table: bool,
+) -> None:
+    """Ids of one system decide alone; else the hold-off does, and unknown ids for 60 s, too."""
+    fence.note_table(103, 0.0) if is_of_table else fence.report(9, by=103)
+    fence.relate(relation)
+
+    admitted = [fence.lets_in(snapshot=snapshot, sent_at=at)[0] for at in (4.9, 5.0, 59.9, 60.0)]
+
+    assert admitted == let_in
+
+
+@pytest.mark.parametrize("capacity", [9, 0], ids=["keys", "table"])
+def test_other_history_makes_ids_void(capacity: int) -> None:
+    """After a switch of servers, former changes hold off reads for 5 s, whatever their ids."""
+    fence = Fence(capacity=capacity)
+    fence.report(9, by=900)
+    assert fence.lets_in(snapshot="901:901:", sent_at=1.0) == [True]
+
+    fence.forget_ids(10.0)
+
+    admitted = [fence.lets_in(snapshot=text, sent_at=14.9)[0] for text in ("800:800:", "901:901:")]
+    assert admitted == [False, False]
+    assert fence.settled_from(10.0) == (15.0 if capacity == 0 else 10.0)
+    assert fence.lets_in(snapshot="800:800:", sent_at=15.0) == [True]
+
+
+def test_empty_fence_has_no_hold_off(fence: Fence) -> None:
+    """Without former changes, a switch of servers holds off no read."""
+    fence.forget_ids(10.0)
+
+    assert fence.lets_in(snapshot="800:800:", sent_at=10.0) == [True]
 
 
 def test_unseen_keys_are_named(fence: Fence) -> None:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from lookup_core.freshness.change_fence import RecentChanges
-from lookup_core.freshness.table_snapshot import TableSnapshot
+from lookup_core.freshness.table_snapshot import IdRelation, TableSnapshot
 from lookup_core.settings import BatchSettings, CacheSettings, DimensionSettings
 from tests.lookup_core.dimension.scenario import Result, Scenario
 from tests.lookup_core.hypothesis_runs import example_counts, run_model
@@ -113,6 +113,7 @@ class FenceMachine(RuleBasedStateMachine):
         """The fence overflows, or does not; reads go to the primary or to a standby."""
         self.of_standby = of_standby
         self.scenario.state._fence = RecentChanges(age_s=AGE_S, capacity=capacity)
+        self.scenario.state.on_ids(IdRelation.COMPARABLE)
 
     @precondition(lambda self: self.table.free_keys())
     @rule(data=st.data())

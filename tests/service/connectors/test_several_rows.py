@@ -21,6 +21,7 @@ from lookup_core.dimension_schema import (
     version_columns,
 )
 from lookup_core.errors import BackendError, ErrorCode
+from lookup_core.freshness.server_identity import ServerEpoch
 from lookup_core.settings import Match
 from service.connectors.memory.backend import FakeBackend
 from service.connectors.ports import split_read as pending_read
@@ -64,7 +65,7 @@ class ShuffledBackend(FakeBackend):
         """All rows of the table."""
         del keys, timeout_s
         (rows,) = self._table.select(SCHEMA.columns.names).to_batches()
-        return FetchedRows(self._table["id"].to_numpy().astype("int32"), rows, "one")
+        return FetchedRows(self._table["id"].to_numpy().astype("int32"), rows, ServerEpoch(1))
 
 
 def keys_of(*ids: int) -> pa.RecordBatch:
@@ -126,7 +127,7 @@ async def test_wrapper_passes_other_calls(wrap: Callable[[Backend], Backend]) ->
 
     assert (await changing.describe(timeout_s=1.0)).origin == origin.without_rows()
     assert (failed, inner.probes_total, outer.uses_index) == ([DOWN, DOWN], 1, True)
-    assert (shuffled.server, shuffled.ordinals.tolist()) == ("one", [1, 2])
+    assert (shuffled.server.number, shuffled.ordinals.tolist()) == (1, [1, 2])
 
 
 @settings(max_examples=30)

@@ -11,8 +11,8 @@ from structlog.testing import capture_logs
 
 from lookup_core.answer import Answer, Outcome, rowless_answer
 from lookup_core.errors import BackendError, ErrorCode
+from lookup_core.freshness.server_identity import ServerEpoch, ServerIdentity
 from lookup_core.protection.circuit_breaker import BreakerState
-from lookup_core.statistics import InvalidationOrigin
 from service.connectors.memory.backend import FakeBackend
 from service.connectors.memory.source import FakeSource
 from service.engine.backend_call import backend_call
@@ -88,48 +88,55 @@ async def test_fault_in_closing_is_logged() -> None:
 # Failover
 
 
+def server(epoch: int, *, system: str = "7") -> ServerEpoch:
+    """A primary of this epoch; its number is its timeline, too."""
+    return ServerEpoch(epoch, ServerIdentity(system, 16384, is_standby=False, timeline=epoch))
+
+
 async def test_failover_empties_the_cache() -> None:
     """When another server answers, all cached rows are dropped, and the log names both."""
     backend = customers()
-    backend.server = "10.0.0.1:5432"
+    backend.server = server(1)
     async with running(backend) as dimension:
         await lookup(dimension, 7)
-        backend.server = "10.0.0.2:5432"
+        backend.server = server(2)
         with capture_logs() as logs:
             await lookup(dimension, 8)
 
         assert await lookup(dimension, 7) == {0: "fetched Ada"}
     assert [(line["before"], line["now"], line["forgotten"]) for line in logs] == [
-        ("10.0.0.1:5432", "10.0.0.2:5432", 1)
+        ("primary 7 1 16384 ?", "primary 7 2 16384 ?", 1)
     ]
 
 
-@pytest.mark.parametrize(
-    ("servers", "dropped"),
-    [(["a", "", "a"], 0), (["a", "", "b"], 2), (["", "a"], 0)],
-    ids=["unnamed between", "failover behind unnamed", "unnamed first"],
-)
-async def test_unnamed_server_is_no_failover(servers: list[str], dropped: int) -> None:
-    """An answer without a server name drops nothing, and does not hide a later failover."""
+async def test_description_finds_another_server() -> None:
+    """A description by another server drops all cached rows, without a fetch."""
     backend = customers()
+    backend.server = server(1)
     async with running(backend) as dimension:
-        for key, backend.server in enumerate(servers, 7):
-            await lookup(dimension, key)
+        await lookup(dimension, 7)
+        backend.server = server(2)
+        backend.fail_next(2, BackendError(ErrorCode.SCHEMA_CHANGED, "refused"))
+        await lookup(dimension, 8)
 
-        assert dimension.statistics().invalidations[InvalidationOrigin.FAILOVER] == dropped
+        assert await lookup(dimension, 7) == {0: "fetched Ada"}
 
 
-async def test_returning_server_drops_nothing() -> None:
-    """A server that answered before the failover may answer later: old sessions end by and by."""
+async def test_late_reply_is_not_cached() -> None:
+    """A reply of a former server answers its caller, is not cached, and is no switch back."""
     backend = customers()
+    backend.server = server(2)
     async with running(backend) as dimension:
-        for number, backend.server in enumerate(["primary/1", "primary/2"] * 2):
-            await lookup(dimension, 100 + number)
-            await lookup(dimension, 7)
-        statistics = dimension.statistics()
+        await lookup(dimension, 7)
+        backend.server = server(1)
+        late = [await lookup(dimension, 8) for _ in range(2)]
+        backend.server = server(2)
 
-    # What was cached, or came, when the second name was seen first is gone; all else stays.
-    assert (statistics.cache.rows, statistics.outcomes[Outcome.HIT]) == (3, 2)
+        assert [await lookup(dimension, 7, 8) for _ in range(2)] == [
+            {0: "hit Ada", 1: "fetched Bert"},
+            {0: "hit Ada", 1: "hit Bert"},
+        ]
+    assert late == [{0: "fetched Bert"}] * 2
 
 
 # Probes

@@ -10,6 +10,7 @@ from lookup_core.changelog.change_decoder import TableChange
 from lookup_core.dimension_schema import DimensionSchema
 from lookup_core.errors import BackendError, ErrorCode, InvalidRequest
 from lookup_core.freshness.feed_health import FeedState
+from lookup_core.freshness.server_identity import ServerEpoch
 from lookup_core.settings import FullSettings, ReloadSettings, WhileLoading
 from lookup_core.sources.splits import ReadingMode
 from lookup_core.statistics import (
@@ -198,7 +199,6 @@ async def test_table_is_reloaded_by_interval() -> None:
 async def test_forgotten_table_is_reloaded() -> None:
     """After an invalidation of all rows, or a failover, the table is loaded again."""
     backend, source = customers(), table(rows((7, "Adele")))
-    backend.server = "first"
     async with running(backend, FETCH, sources=loaded(source)) as dimension:
         await until_whole(dimension)
         dimension.invalidate(None, origin=InvalidationOrigin.ADMIN)
@@ -207,7 +207,7 @@ async def test_forgotten_table_is_reloaded() -> None:
 
         dimension.invalidate(typed(7, 8), origin=InvalidationOrigin.ADMIN)
         await lookup(dimension, 7)
-        backend.server = "second"
+        backend.server = ServerEpoch(1)
         await lookup(dimension, 8)
         await until(lambda: load_of(dimension).counts[LoadResult.OK] == 3)
 
@@ -224,7 +224,7 @@ async def test_load_with_other_columns_reads_the_schema() -> None:
         source.add("all", SplitPiece("", 0, changes=[change], snapshot=SEES_ALL))
         source.fail_next("open", BackendError(ErrorCode.SCHEMA_CHANGED, "other columns"))
         dimension.reload()
-        await until(lambda: dimension.schema is NAMES)
+        await until(lambda: dimension.schema == NAMES)
         await until_whole(dimension)
 
         assert await lookup(dimension, 1, 2) == {0: "missing", 1: "hit Yan"}
@@ -319,7 +319,7 @@ async def test_schema_change_restarts_feed_and_load() -> None:
         backend.replace(ROWS.select(["id", "name"]), NAMES)
         dimension.invalidate(None, origin=InvalidationOrigin.ADMIN)
         await lookup(dimension, 7)
-        await until(lambda: dimension.schema is NAMES)
+        await until(lambda: dimension.schema == NAMES)
         await until_feed_is(dimension, FeedState.LIVE)
 
         assert await lookup(dimension, 7) == {0: "fetched Ada"}

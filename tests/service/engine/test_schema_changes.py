@@ -80,7 +80,7 @@ async def test_next_lookup_has_the_new_columns() -> None:
             assert await lookup(dimension, unseen) == SCHEMA_CHANGED
             (answer,) = await dimension.lookup(typed(7), columns=None, timeout_s=None)
 
-            assert dimension.schema is schema
+            assert dimension.schema == schema
             assert answer.rows is not None
             assert answer.rows.schema == schema.columns
             assert in_words([answer]) == ADA
@@ -165,7 +165,7 @@ async def test_unfit_table_suspends_its_dimension(
         backend.describe_error = None
         await until(lambda: is_fit(dimension))
 
-        assert dimension.schema is schema
+        assert dimension.schema == schema
         assert await lookup(dimension, 7) == ADA
         assert dimension.statistics().invalidations[InvalidationOrigin.SCHEMA] == 1
 
@@ -260,7 +260,7 @@ async def test_change_after_a_shared_description_is_found() -> None:
         await lookup(dimension, 7)
         change(backend, BARE)
         assert await lookup(dimension, 8) == SCHEMA_CHANGED
-        await until(lambda: dimension.schema is BARE)
+        await until(lambda: dimension.schema == BARE)
 
         assert await lookup(dimension, 8) == {0: "fetched Bert"}
     assert backend.descriptions_total == 3

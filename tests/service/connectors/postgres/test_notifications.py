@@ -11,6 +11,7 @@ from structlog.testing import capture_logs
 from lookup_core.changelog.change_decoder import TableChange
 from lookup_core.dimension_schema import DimensionSchema, TableOrigin
 from lookup_core.errors import BackendError
+from lookup_core.freshness.server_identity import ServerIdentity
 from lookup_core.operator.watermark_valve import NO_WATERMARK_MS
 from lookup_core.sources.splits import ReadingMode, Split
 from service.connectors.ports.source import SplitPiece
@@ -108,7 +109,12 @@ async def test_reader_continues_its_position(reader: PostgresNotificationsReader
 
     assert before == ()
     assert piece == SplitPiece(
-        "notifications", 41, changes=(GAP,), nbytes=100, silent_s=piece.silent_s
+        "notifications",
+        41,
+        changes=(GAP,),
+        nbytes=100,
+        silent_s=piece.silent_s,
+        server=ServerIdentity(),
     )
 
 

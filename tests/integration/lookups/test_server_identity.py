@@ -1,0 +1,298 @@
+"""Servers that replace each other at one address, and servers that name no part of themselves."""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from itertools import cycle
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from lookup_core.changelog.change_decoder import TableChange
+from lookup_core.errors import BackendError
+from lookup_core.freshness.server_identity import ServerIdentity
+from lookup_core.sources.splits import Split
+from lookup_core.statistics import InvalidationOrigin
+from service.connectors.memory.source import FakeSource
+from service.connectors.ports.source import SplitPiece
+from service.connectors.postgres import connections
+from service.connectors.postgres.backend import PostgresBackend
+from service.connectors.postgres.settings import PostgresSettings
+from service.connectors.postgres.watched_table import WatchedTable
+from service.engine.dimension import Dimension
+from tests.integration.lookups.tables import (
+    PATIENCE_S,
+    create_reader,
+    described,
+    put_table,
+    serving,
+)
+from tests.service.engine.running import lookup, typed
+from tools.debian import ToolUnavailable
+from tools.processes.pgbouncer import pgbouncer
+from tools.processes.postgres_server import (
+    Database,
+    PostgresServer,
+    copied_server,
+    running_postgres,
+)
+
+ROWS = pa.table({"id": pa.array([1, 2]), "name": ["one", "two"]})
+KEY = pa.record_batch({"id": [1]})
+UPDATE = "UPDATE dimension SET name = '{}' WHERE id = 1"
+# As managed services do: the functions exist, and fail; or they do not exist.
+_FAIL = """
+ALTER FUNCTION pg_catalog.{name}() RENAME TO {name}_builtin; CREATE FUNCTION pg_catalog.{name}()
+RETURNS {result} LANGUAGE plpgsql AS
+$$BEGIN RAISE EXCEPTION 'wal_level must be set to logical' USING ERRCODE = '{state}';END$$"""
+_HIDE = "ALTER FUNCTION pg_catalog.{name}() RENAME TO {name}_builtin"
+_FORBID = "REVOKE EXECUTE ON FUNCTION pg_catalog.{name}() FROM PUBLIC"
+CONTROL_FILE = [
+    ("pg_control_system", "TABLE (system_identifier bigint)"),
+    ("pg_control_checkpoint", "TABLE (timeline_id integer)"),
+    ("pg_control_recovery", "TABLE (min_recovery_end_timeline integer)"),
+]
+ALL = [
+    *CONTROL_FILE,
+    ("pg_is_in_recovery", "boolean"),
+    ("pg_current_wal_lsn", "pg_lsn"),
+    ("pg_postmaster_start_time", "timestamptz"),
+]
+
+
+@pytest.fixture(autouse=True)
+def _identified_by_each_query(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each query identifies its server: no test waits for a second to pass."""
+    monkeypatch.setattr(connections, "IDENTITY_S", 0.0)
+
+
+@pytest.fixture
+def primary() -> Iterator[PostgresServer]:
+    """A server of this test, which may be stopped."""
+    with running_postgres() as server:
+        yield server
+
+
+def table_of(server: PostgresServer) -> tuple[Database, PostgresSettings]:
+    """A new database with the table."""
+    database = server.new_database()
+    return database, put_table(database, ROWS, key=["id"])
+
+
+def several(*folders: str, attributes: str, database: Database) -> str:
+    """The DSN of several servers."""
+    hosts = f"host={','.join(folders)}&port={','.join(['5432'] * len(folders))}"
+    return f"postgresql://postgres@/{database.name}?{hosts}&target_session_attrs={attributes}"
+
+
+@asynccontextmanager
+async def cached(settings: PostgresSettings) -> AsyncIterator[Dimension]:
+    """A dimension that has cached the row of key 1."""
+    async with serving(PostgresBackend(settings)) as dimension:
+        await lookup(dimension, 1, timeout_s=PATIENCE_S)
+        assert (await lookup(dimension, 1))[0].startswith("hit ")
+        yield dimension
+
+
+async def names_after_switch(dimension: Dimension) -> list[str]:
+    """The answers for key 1, after a query of another key has succeeded."""
+    while (await lookup(dimension, 2, timeout_s=PATIENCE_S))[0].startswith("error"):
+        pass  # a lost session; the server needs no time
+    return [(await lookup(dimension, 1, timeout_s=PATIENCE_S))[0] for _ in range(2)]
+
+
+def failovers(dimension: Dimension) -> int:
+    """How many cached entries another server has removed."""
+    return dimension.statistics().invalidations[InvalidationOrigin.FAILOVER]
+
+
+@pytest.mark.parametrize("functions", [CONTROL_FILE, ALL], ids=["control file", "all"])
+@pytest.mark.parametrize("state", ["55000", "0A000", "42501", "P0001", "hidden", "revoked"])
+async def test_silent_server_answers_lookups(
+    postgres_server: PostgresServer, state: str, functions: Sequence[tuple[str, str]]
+) -> None:
+    """A server that refuses parts of its identity works; refused statements are not repeated."""
+    database, settings = table_of(postgres_server)
+    reader = create_reader(database)
+    form = {"hidden": _HIDE, "revoked": _FORBID}.get(state, _FAIL)
+    for name, result in functions:
+        database.execute(*form.format(name=name, result=result, state=state).split("; "))
+    async with described(replace(settings, dsn=reader)) as backend:
+        first = await backend.fetch(KEY, timeout_s=PATIENCE_S)
+        errors = postgres_server.log.read_text().count("ERROR")
+        second = await backend.fetch(KEY, timeout_s=PATIENCE_S)
+
+    found = first.server.identity
+    assert (first.rows["name"].to_pylist(), second.server) == (["one"], first.server)
+    assert postgres_server.log.read_text().count("ERROR") == errors
+    if functions is ALL:
+        assert found == ServerIdentity(database_id=found.database_id)
+    else:
+        assert (found.system, found.is_standby, found.timeline) == (None, False, 1)
+
+
+async def test_failover_before_checkpoint_is_found(primary: PostgresServer) -> None:
+    """A promoted standby is another server before its first checkpoint; lost rows are dropped."""
+    database, settings = table_of(primary)
+    with copied_server(primary) as standby:
+        standby.start(None, "checkpoint_timeout=1h")
+        copy = standby.database(database.name)
+        copy.execute("ALTER SYSTEM SET primary_conninfo = ''", "SELECT pg_reload_conf()")
+        await copy.wait_for("NOT EXISTS (SELECT FROM pg_stat_wal_receiver)")
+        database.execute(UPDATE.format("lost"))
+        folders = (database.socket_folder, copy.socket_folder)
+        dsn = several(*folders, attributes="primary", database=database)
+        async with cached(replace(settings, dsn=dsn)) as dimension:
+            primary.crash()
+            standby.promote()
+
+            assert await names_after_switch(dimension) == ["fetched one", "hit one"]
+            assert failovers(dimension) == 1
+
+
+async def test_switch_back_is_a_switch(primary: PostgresServer) -> None:
+    """The former server is another one again when it comes back."""
+    database, settings = table_of(primary)
+    with copied_server(primary) as standby:
+        standby.start()
+        folders = (str(standby.folder), database.socket_folder)
+        dsn = several(*folders, attributes="primary", database=database)
+        async with cached(replace(settings, dsn=dsn)) as dimension:
+            names = []
+            for stop, begin in ((primary.crash, standby.promote), (standby.stop, primary.start)):
+                stop()
+                begin()
+                names += await names_after_switch(dimension)
+                dimension.invalidate(typed(2), origin=InvalidationOrigin.ADMIN)
+
+            assert names == ["fetched one", "hit one"] * 2
+            assert failovers(dimension) == 2
+
+
+async def test_session_survives_no_promotion_unseen(primary: PostgresServer) -> None:
+    """A session whose standby is promoted finds another server with its next query."""
+    database, settings = table_of(primary)
+    with copied_server(primary) as standby:
+        standby.start()
+        dsn = standby.database(database.name).dsn()
+        async with cached(replace(settings, dsn=dsn)) as dimension:
+            standby.promote()
+
+            assert await names_after_switch(dimension) == ["fetched one", "hit one"]
+
+
+@pytest.mark.parametrize("is_promoted", [True, False], ids=["promoted", "started on its own"])
+async def test_clone_at_the_address_is_another(
+    primary: PostgresServer, *, is_promoted: bool
+) -> None:
+    """A copy of a server's files has its system identifier, and is another server."""
+    database, settings = table_of(primary)
+    addresses = [database.dsn()]
+    moving = replace(settings, dsn_now=lambda: addresses[-1])
+    with copied_server(primary, is_standby=is_promoted) as clone:
+        database.execute(UPDATE.format("lost"))
+        async with cached(moving) as dimension:
+            primary.crash()
+            clone.start()
+            if is_promoted:
+                clone.promote()
+            addresses.append(clone.database(database.name).dsn())
+
+            assert await names_after_switch(dimension) == ["fetched one", "hit one"]
+
+
+async def test_restarted_primary_is_another(primary: PostgresServer) -> None:
+    """A crash may lose commits, whose ids are used again: a restart empties the cache."""
+    database, settings = table_of(primary)
+    del database
+    async with cached(settings) as dimension:
+        primary.crash()
+        primary.start()
+
+        assert await names_after_switch(dimension) == ["fetched one", "hit one"]
+
+
+async def test_recreated_database_is_another(database: Database) -> None:
+    """A database of the same name is another one after DROP DATABASE."""
+    admin = replace(database, name="postgres")
+    settings = put_table(database, ROWS, key=["id"])
+    async with described(settings) as backend:
+        before = (await backend.fetch(KEY, timeout_s=PATIENCE_S)).server
+        admin.execute(
+            f"DROP DATABASE {database.name} WITH (FORCE)", f"CREATE DATABASE {database.name}"
+        )
+        put_table(database, ROWS, key=["id"])
+        with pytest.raises(BackendError):
+            await backend.probe(timeout_s=PATIENCE_S)
+        after = (await backend.fetch(KEY, timeout_s=PATIENCE_S)).server
+
+    assert (before.number, after.number) == (0, 1)
+
+
+async def test_standbys_in_turn_are_one_server(primary: PostgresServer) -> None:
+    """Reads that alternate between standbys keep their sessions, and stay in one epoch."""
+    database, settings = table_of(primary)
+    with copied_server(primary) as one, copied_server(primary) as two:
+        one.start()
+        two.start()
+        addresses = [each.database(database.name).dsn() for each in (one, two)]
+        turns = cycle(addresses)
+        settings = replace(settings, dsn_now=lambda: next(turns), max_connections=2)
+        servers = []
+        async with described(settings) as backend:
+            for _ in range(4):
+                fetches = (backend.fetch(KEY, timeout_s=PATIENCE_S) for _ in range(2))
+                servers.append({fetched.server for fetched in await asyncio.gather(*fetches)})
+
+    assert [len(each) for each in servers] == [2] * 4
+    assert len(set().union(*servers)) == 2  # no epoch but the first, no other server
+    assert next(turns) == addresses[0]  # each session was opened once
+
+
+async def test_failover_behind_a_pooler_is_found(primary: PostgresServer, tmp_path: Path) -> None:
+    """Behind PgBouncer, another server empties the cache with the next query."""
+    database, settings = table_of(primary)
+    try:
+        with (
+            copied_server(primary) as standby,
+            pgbouncer(tmp_path, database, system_user=primary.system_user) as bouncer,
+        ):
+            pooled = replace(settings, dsn=bouncer.dsn, pgbouncer=True)
+            database.execute(UPDATE.format("lost"))
+            async with cached(pooled) as dimension:
+                primary.crash()
+                standby.start(Path(database.socket_folder), "primary_conninfo=")
+                standby.promote()
+
+                assert await names_after_switch(dimension) == ["fetched one", "hit one"]
+    except ToolUnavailable as error:
+        pytest.skip(str(error))
+
+
+async def test_watched_table_finds_another_server(primary: PostgresServer) -> None:
+    """Without lookups, the comparison of a followed table finds another server."""
+    database, settings = table_of(primary)
+    addresses = [database.dsn()]
+    moving = replace(settings, dsn_now=lambda: addresses[-1])
+    changes = FakeSource(is_bounded=False)
+    changes.add("0", *(SplitPiece("0", position) for position in range(1, 20_000)))
+    watched = WatchedTable(changes, moving, interval_s=0.0)
+    with copied_server(primary, is_standby=False) as clone:
+        async with described(settings) as backend:
+            schema = await backend.describe(timeout_s=PATIENCE_S)
+        async with watched.reader(schema) as reader:
+            await reader.assign(Split("0"), position=None)
+            (before,) = await reader.read()
+            primary.crash()
+            clone.start()
+            addresses.append(clone.database(database.name).dsn())
+            found = before.changes
+            while not found:
+                (piece,) = await reader.read()
+                found = piece.changes
+
+    (change,) = found
+    assert isinstance(change, TableChange)
+    assert "another server responded" in change.reason

@@ -1,0 +1,72 @@
+"""Notifications of one server, and rows of another one: transaction ids that prove nothing."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from lookup_core.answer import Outcome
+from lookup_core.freshness.feed_health import FeedState
+from lookup_core.keys.json_keys import typed_keys_from_json
+from lookup_core.statistics import InvalidationOrigin
+from service.connectors.postgres.backend import PostgresBackend
+from service.connectors.postgres.notifications_source import PostgresNotifications
+from service.connectors.postgres.settings import PostgresSettings
+from service.engine.dimension import Dimension
+from service.engine.refresher import RefreshSources
+from tests.integration.lookups.tables import serving
+from tests.integration.notifications.notified_changes import PATIENCE_S, listened
+from tests.service.engine.refreshing import Clock, until, until_feed_is
+from tools.processes.postgres_server import Database, running_postgres
+
+USE_IDS = "DO $$ BEGIN FOR i IN 1..500 LOOP PERFORM pg_current_xact_id(); COMMIT; END LOOP; END $$"
+HOLD_OFF_S = 5.0
+
+
+@pytest.fixture
+def replica() -> Iterator[Database]:
+    """A database of another cluster, as of a subscriber, that has used more ids."""
+    with running_postgres() as server:
+        database = server.new_database()
+        database.execute("CREATE TABLE t (id int PRIMARY KEY, note text)", USE_IDS)
+        yield database
+
+
+async def notes(dimension: Dimension) -> list[str]:
+    """The outcomes and notes of two lookups of key 1."""
+    found = []
+    for _ in range(2):
+        keys = typed_keys_from_json([1], dimension.schema)
+        (answer,) = await dimension.lookup(keys, columns=["note"], timeout_s=PATIENCE_S)
+        assert answer.rows is not None
+        found.append(f"{Outcome(answer.outcomes[0]).label} {answer.rows['note'][0]}")
+    return found
+
+
+@pytest.mark.parametrize("is_foreign", [True, False], ids=["replica", "own server"])
+async def test_foreign_ids_are_no_proof(
+    database: Database, replica: Database, *, is_foreign: bool
+) -> None:
+    """Ids of another server that look old cache no row before the hold-off; own ids do at once."""
+    feed = PostgresNotifications(listened(database))
+    read = replica if is_foreign else database
+    for each in (database, replica):
+        each.execute("INSERT INTO t VALUES (1, 'old')")
+    sources = RefreshSources(lambda: feed, InvalidationOrigin.NOTIFICATION)
+    table, clock = PostgresSettings(read.dsn(), "t", ("id",), is_followed=True), Clock()
+
+    async with serving(PostgresBackend(table), sources=sources, clock=clock) as dimension:
+        await until_feed_is(dimension, FeedState.LIVE)
+        clock.ahead_s += HOLD_OFF_S
+        before = await notes(dimension)
+        database.execute("UPDATE t SET note = 'new'")
+        await until(lambda: dimension.statistics().cache.rows == 0)
+        changed = await notes(dimension)
+        replica.execute("UPDATE t SET note = 'new'")  # it is replicated
+        clock.ahead_s += HOLD_OFF_S
+        after = await notes(dimension)
+
+    assert before == ["fetched old", "hit old"]
+    if is_foreign:
+        assert (changed, after) == (["fetched old"] * 2, ["fetched new", "hit new"])
+    else:
+        assert (changed, after) == (["fetched new", "hit new"], ["hit new"] * 2)
