@@ -6,6 +6,7 @@
 import asyncio
 import errno
 import fcntl
+import math
 import mmap
 import os
 import shutil
@@ -32,6 +33,7 @@ from lookup_core.cache.shared_layout import (
     LAYOUT_VERSION,
     LEASE_BYTES,
     LEASE_FILE,
+    LEASE_S,
     MAP_FILE,
     ArrayFiles,
     CacheMap,
@@ -49,7 +51,6 @@ _FOLDER_MODE = 0o750
 _FILE_MODE = 0o640
 _LOCK_FILE = "lock"
 SHARED_MEMORY = Path("/dev/shm")  # noqa: S108  # the folder below it has mode 0750
-_LEASE_S = 0.6
 _EXTENSION_S = 0.15
 
 
@@ -260,7 +261,7 @@ class SharedMemory:
         self._dimension = dimension
         self._files = _Files(folder)
         self.why_private: str | None = None  # while it is shared
-        self._is_allowed = True
+        self._allowed_until = math.inf
         self._clock = clock
         self._numbers = count(1)
         self.fence = LockFence(threading.Lock())
@@ -322,10 +323,10 @@ class SharedMemory:
             return
         self._counts[LeaseField.MAP] += np.uint64(1)
 
-    def allow_reads(self, *, is_allowed: bool) -> None:
+    def allow_reads(self, *, until: float) -> None:
         """See `CacheMemory`."""
-        self._is_allowed = is_allowed
-        if not is_allowed:
+        self._allowed_until = until
+        if until <= self._clock():
             self.end_lease()
 
     def begin_change(self) -> None:
@@ -347,9 +348,10 @@ class SharedMemory:
         self._counts[LeaseField.CHANGES] = changes + (changes % 2 == is_whole)
 
     def extend_lease(self) -> None:
-        """Let readers use the cache for the next second, if they may."""
-        if self.why_private is None and self._is_allowed:
-            self._times[LeaseField.VALID_UNTIL] = self._clock() + _LEASE_S
+        """Let readers use the cache for the next 0.6 s, as far as they may."""
+        if self.why_private is None:
+            until = min(self._clock() + LEASE_S, self._allowed_until)
+            self._times[LeaseField.VALID_UNTIL] = until
 
     def end_lease(self) -> None:
         """Let no reader begin to use the cache, until the lease is extended."""

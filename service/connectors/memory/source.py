@@ -13,7 +13,7 @@ from typing import Self
 from lookup_core.dimension_schema import DimensionSchema
 from lookup_core.errors import BackendError
 from lookup_core.sources.splits import ReadingMode, Split
-from service.connectors.ports.source import SplitPiece
+from service.connectors.ports.source import SplitPiece, SplitReader
 
 
 class FakeSource:
@@ -120,7 +120,7 @@ class FakeEnumerator:
         return [Split(split_id) for split_id in self._source.splits]
 
 
-class FakeReader:
+class FakeReader(SplitReader):
     """Reports one piece per split and read, or an empty piece if there is none."""
 
     def __init__(self, source: FakeSource) -> None:
@@ -166,6 +166,10 @@ class FakeReader:
         """Pause these splits, and resume all others."""
         self._source.calls.append(f"pause {' '.join(sorted(split_ids))}".strip())
         self._paused = frozenset(split_ids)
+
+    def request_sign(self) -> None:
+        """Record the request."""
+        self._source.calls.append("request")
 
     def _has_news(self) -> bool:
         return any(self._is_read(split_id) and self._has_more(split_id) for split_id in self._ends)

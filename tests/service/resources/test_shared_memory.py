@@ -3,6 +3,7 @@
 import asyncio
 import fcntl
 import gc
+import math
 import os
 import resource
 import stat
@@ -187,10 +188,10 @@ def test_distrust_ends_the_lease(memory: SharedMemory, clock: HandClock) -> None
     RowCache(KIND.schema, SETTINGS, memory)
     shared = SharedCache(memory.folder, clock=clock)
 
-    memory.allow_reads(is_allowed=False)
+    memory.allow_reads(until=-math.inf)
     memory.extend_lease()
     assert not shared.has_lease
-    memory.allow_reads(is_allowed=True)
+    memory.allow_reads(until=math.inf)
     memory.extend_lease()
     assert shared.has_lease
 

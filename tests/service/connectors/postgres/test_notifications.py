@@ -108,7 +108,12 @@ async def test_reader_continues_its_position(reader: PostgresNotificationsReader
 
     assert before == ()
     assert piece == SplitPiece(
-        "notifications", 41, changes=(GAP,), nbytes=100, silent_s=piece.silent_s
+        "notifications",
+        41,
+        changes=(GAP,),
+        nbytes=100,
+        silent_s=piece.silent_s,
+        requested_s=piece.requested_s,
     )
 
 
