@@ -70,7 +70,8 @@ class SplitReader(AbstractAsyncContextManager["SplitReader"], Protocol):
         """Pause these splits, and resume all others."""
 
     def request_sign(self) -> None:
-        """Request a sign of life now; without effect if each read requests one."""
+        """Request a sign of life now; by default without effect, as each read requests one."""
+        return  # else it would be abstract
 
 
 class Source(Protocol):
