@@ -15,6 +15,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
@@ -48,7 +49,7 @@ Number = TypeVar("Number", bound=np.generic)
 
 _FOLDER = "cache"  # next to the Unix socket
 _FOLDER_MODE = 0o750
-_FILE_MODE = 0o640
+_FILE_MODE = 0o440  # no process truncates it by mistake, which would end its readers by SIGBUS
 _LOCK_FILE = "lock"
 SHARED_MEMORY = Path("/dev/shm")  # noqa: S108  # the folder below it has mode 0750
 _EXTENSION_S = 0.15
@@ -106,9 +107,10 @@ class SharedCaches:
         return cache
 
     def remove(self, cache: "SharedMemory") -> None:
-        """End the use of a cache."""
-        self._caches.remove(cache)
-        cache.close()
+        """End the use of a cache; again without effect."""
+        if cache in self._caches:
+            self._caches.remove(cache)
+            cache.close()
 
     async def run(self) -> None:
         """Extend the leases, until cancelled; then no reader uses the caches."""
@@ -230,10 +232,14 @@ def _remove_if_stale(folder: Path) -> None:
 
 
 def _remove(folder: Path) -> None:
-    """Remove the folder of a process; its lock last, so that the next process can go on."""
-    for each in folder.iterdir():
-        if each.name != _LOCK_FILE:
-            shutil.rmtree(each, ignore_errors=True)
+    """Remove the folder of a process; its lock last, so that the next process can go on.
+
+    Another process, such as a cleaner of temporary files, may have removed some of it before.
+    """
+    with suppress(OSError):
+        for each in folder.iterdir():
+            if each.name != _LOCK_FILE:
+                shutil.rmtree(each, ignore_errors=True)
     shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -374,7 +380,7 @@ class SharedMemory:
             os.posix_fallocate(file, 0, size)  # a full file system is an error now, not a signal
             memory = mmap.mmap(file, size)
         except OSError:
-            path.unlink()
+            path.unlink(missing_ok=True)
             raise
         finally:
             os.close(file)
@@ -396,7 +402,8 @@ class SharedMemory:
     def _write_file(self, name: str, content: bytes) -> None:
         """Replace a file as a whole."""
         path = self.folder / f"{name}.new"
-        file = os.open(path, os.O_CREAT | os.O_TRUNC | os.O_WRONLY, _FILE_MODE)
+        path.unlink(missing_ok=True)  # left by a write that failed
+        file = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, _FILE_MODE)
         with os.fdopen(file, "wb") as stream:
             stream.write(content)
         path.replace(self.folder / name)
@@ -416,7 +423,8 @@ class _Files:
 
     def forget(self, name: str, size: int) -> None:
         self.bytes -= size
-        (self.folder / name).unlink(missing_ok=True)
+        with suppress(OSError):  # it may be gone, with its folder
+            (self.folder / name).unlink()
 
 
 @dataclass(frozen=True, slots=True)
