@@ -35,6 +35,9 @@ class Match(TextEnum):
     ALL = "all"  # each column is a list
 
 
+LEAST_CACHE_BYTES = 16 * 1024  # the arrays of an empty cache are 13 KiB
+
+
 @dataclass(frozen=True, slots=True)
 class CacheSettings:
     """Bounds of the cache; an entry expires when its age reaches its time to live.

@@ -183,9 +183,13 @@ def _memory_guard(
     *,
     streams: StreamHandler,
 ) -> MemoryGuard:
-    max_bytes = {name: each.settings.cache.max_bytes for name, each in dimensions.items()}
     configs = settings.dimensions
-    written = [name for name, each in configs.items() if "max_bytes" in each.cache.model_fields_set]
+    max_bytes = {name: each.cache.wanted_bytes for name, each in configs.items()}
+    written = [
+        name
+        for name, each in configs.items()
+        if max_bytes[name] and "max_bytes" in each.cache.model_fields_set
+    ]
     shares = MemoryShares(settings.limits.memory_bytes)
     scale = cache_scale(max_bytes, shares, written=written)
 

@@ -10,7 +10,7 @@ import os
 import socket
 import stat
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -136,7 +136,8 @@ class UnixSocket:
     def close(self) -> None:
         """Close the socket, and remove its file unless it was replaced."""
         if self._file is not None and _identity(self.path) == self._file:
-            self.path.unlink()
+            with suppress(OSError):  # it may be gone now, or its folder may be read-only
+                self.path.unlink()
         self._opened.close()
         if self._lock is not None:
             os.close(self._lock)

@@ -33,8 +33,8 @@ class CacheMemory(Protocol):
     def publish(self, view: CacheView) -> None:
         """Let readers use these arrays and rows in place of the former ones."""
 
-    def allow_reads(self, *, is_allowed: bool) -> None:
-        """Whether readers may use the cache; true until the first call."""
+    def allow_reads(self, *, until: float) -> None:
+        """Until when readers may use the cache; for ever until the first call."""
 
     def begin_change(self) -> None:
         """From now on, readers conclude nothing from the absence of a key."""
@@ -65,7 +65,7 @@ class OwnMemory:
     def publish(self, view: CacheView) -> None:
         """See `CacheMemory`: there are no readers."""
 
-    def allow_reads(self, *, is_allowed: bool) -> None:
+    def allow_reads(self, *, until: float) -> None:
         """See `CacheMemory`: there are no readers."""
 
     def begin_change(self) -> None:

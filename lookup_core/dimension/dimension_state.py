@@ -292,13 +292,13 @@ class DimensionState:
         """
         self._fence.relate(relation)
 
-    def trust(self, *, is_trusted: bool) -> None:
-        """Set whether all changes are reported; true until the first call.
+    def trust(self, *, until: float) -> None:
+        """Set until when all changes are reported; for ever until the first call.
 
         Without trust no row is cached, and cached rows are served on errors only. With trust
         restored, they are served again.
         """
-        self._resolver.trust(is_trusted=is_trusted)
+        self._resolver.trust(until=until)
 
     def invalidate(self, keys: TypedKeys | None, origin: InvalidationOrigin) -> int:
         """Remove keys, or all for None; rows of them that are being read are not cached.
@@ -432,7 +432,7 @@ class DimensionState:
 
     def _may_keep(self, query: Query, fetched: FetchedRows, now: float) -> npt.NDArray[np.bool_]:
         may_keep = self._flights.may_keep(query.flights)
-        if not self._resolver.is_trusted or fetched.server.number < self._epoch:
+        if not self._resolver.is_trusted(now) or fetched.server.number < self._epoch:
             return np.zeros_like(may_keep)
         hashes = self._flights.hashes(query.flights)
         is_admitted = self._fence.admits(hashes, fetched.snapshot, sent_at=query.sent_at, now=now)

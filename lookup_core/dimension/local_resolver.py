@@ -5,6 +5,7 @@ background, `stale-if-error` answers if the backend fails. Negative entries are 
 so that an outage does not hide a row that has been inserted since.
 """
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -87,17 +88,21 @@ class LocalResolver:
         self.table = FullTable(schema, settings.cache, memory) if is_full else None
         self.cache = RowCache(schema, settings.cache, memory) if self.table is None else self.table
         self._memory = memory or OwnMemory()
-        self.is_trusted = True  # if not, cached rows may have changed unnoticed
+        self._trusted_until = math.inf  # later, cached rows may have changed unnoticed
         self._single_keys = SingleKeys(schema, seed=seed)
         self.quarantine = Quarantine()
         self._default = None
         if settings.default is not None:
             self._default = default_row(settings.default, schema.columns)
 
-    def trust(self, *, is_trusted: bool) -> None:
-        """Set whether all changes are reported."""
-        self.is_trusted = is_trusted
-        self._memory.allow_reads(is_allowed=is_trusted)
+    def trust(self, *, until: float) -> None:
+        """Set until when all changes are reported."""
+        self._trusted_until = until
+        self._memory.allow_reads(until=until)
+
+    def is_trusted(self, now: float) -> bool:
+        """Whether cached rows may be served as current."""
+        return now < self._trusted_until
 
     def canonical(
         self, columns: pa.RecordBatch, positions: Positions | None = None
@@ -114,12 +119,12 @@ class LocalResolver:
         """
         positions = request.keys.valid_positions()
         keys = self.canonical(request.keys.columns, positions)
-        probe = self._trusted(self.cache.probe(keys, now))
+        probe = self._trusted(self.cache.probe(keys, now), now)
         if request.options is not None:
             probe = self._within(request.options, probe)
         if np.count_nonzero(probe.is_row) == request.keys.size:  # the usual case: all are hits
             return LocalAnswers([self._all_rows(probe, request.columns)], _NO_KEYS, _NO_KEYS)
-        is_outdated = self.is_revalidated(probe)
+        is_outdated = self.is_revalidated(probe, now)
         is_served = is_outdated | self._may_replace_error(probe) if is_backend_down else is_outdated
         is_unknown = ~(probe.is_row | probe.is_missing | is_served)
         found = np.flatnonzero(probe.is_row | is_served)
@@ -136,11 +141,11 @@ class LocalResolver:
     def hit(self, value: object, now: float) -> Hit | None:
         """The fresh row of the key with this value; None if `look_up` is needed."""
         key = self._single_keys.of(value)
-        return self.cache.hit(key, now) if self.is_trusted and key is not None else None
+        return self.cache.hit(key, now) if self.is_trusted(now) and key is not None else None
 
     def revisit(self, bookmark: Bookmark, now: float) -> float | None:
         """The age of the row of a former hit; None if `hit` is needed."""
-        return self.cache.revisit(bookmark, now) if self.is_trusted else None
+        return self.cache.revisit(bookmark, now) if self.is_trusted(now) else None
 
     def fetched(
         self,
@@ -170,7 +175,7 @@ class LocalResolver:
         """
         if self._settings.stale_if_error_s > 0 and code.is_retryable:
             keys = keys_of_ids(key_ids, seed=self._seed)
-            probe = self._trusted(self.cache.peek(keys, now))
+            probe = self._trusted(self.cache.peek(keys, now), now)
             # Fresh rows too: another query may have brought them.
             is_served = self._may_replace_error(probe) | probe.is_row
             served = np.flatnonzero(is_served & (probe.ages_s < now - lookup.read_after))
@@ -206,7 +211,7 @@ class LocalResolver:
 
     def known_rows(self, keys: pa.RecordBatch, now: float) -> FetchedRows | None:
         """The rows of distinct keys from a loaded table; None unless all keys are known."""
-        if not self.cache.is_whole or not self.is_trusted:
+        if not self.cache.is_whole or not self.is_trusted(now):
             return None
         probe = self.cache.probe(self.canonical(keys), now)
         if not (probe.is_row | probe.is_missing).all():
@@ -216,9 +221,9 @@ class LocalResolver:
         oldest_s = float(probe.ages_s.max()) if probe.ages_s.size else 0.0
         return FetchedRows(at[gathered.order], gathered.rows, read_at=now - oldest_s)
 
-    def is_revalidated(self, probe: Probe) -> Mask:
+    def is_revalidated(self, probe: Probe, now: float) -> Mask:
         """Which keys of a probe are answered with a stale row, and refreshed."""
-        if not self.is_trusted:
+        if not self.is_trusted(now):
             return np.zeros_like(probe.is_stale)
         return _is_stale_within(probe, self._settings.stale_while_revalidate_s)
 
@@ -243,11 +248,11 @@ class LocalResolver:
         """The cache's entries for the valid keys; counts as no visit."""
         positions = keys.valid_positions()
         canonical = self.canonical(keys.columns, positions)
-        return positions, canonical, self._trusted(self.cache.peek(canonical, now))
+        return positions, canonical, self._trusted(self.cache.peek(canonical, now), now)
 
-    def _trusted(self, probe: Probe) -> Probe:
+    def _trusted(self, probe: Probe, now: float) -> Probe:
         """The probe; without trust all rows count as stale, and negative entries as unknown."""
-        if self.is_trusted:
+        if self.is_trusted(now):
             return probe
         nothing = np.zeros_like(probe.is_row)
         is_stale = probe.is_stale | probe.is_row

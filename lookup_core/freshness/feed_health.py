@@ -7,6 +7,7 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from lookup_core.cache.shared_layout import LEASE_S
 from lookup_core.compatibility import TextEnum
 from lookup_core.settings import (
     CacheMode,
@@ -15,6 +16,8 @@ from lookup_core.settings import (
     FeedSettings,
     ReloadSettings,
 )
+
+TRUST_S = LEASE_S  # after a longer pause of the process, trust is decided again before any hit
 
 
 class FeedState(TextEnum):
@@ -28,6 +31,7 @@ class FeedState(TextEnum):
 @dataclass(slots=True)
 class _SplitHealth:
     heard_at: float
+    requested_at: float = -math.inf  # of the newest request that the source has answered
     is_caught_up: bool = False
 
 
@@ -35,7 +39,9 @@ class FeedHealth:
     """The splits of one feed; `now` is monotonic seconds.
 
     It is live while each split is caught up and has given a sign of life within `max_silence_s`.
-    With heartbeats, the source's latest time must also be at most `max_staleness_s` old.
+    With heartbeats, the source's latest time must also be at most `max_staleness_s` old. After a
+    pause of the process, each source must first answer a later request: a response from before may
+    have waited in a socket.
     """
 
     def __init__(self, settings: FeedSettings) -> None:
@@ -43,6 +49,16 @@ class FeedHealth:
         self._max_staleness_s = settings.max_staleness_s
         self._splits: dict[str, _SplitHealth] = {}
         self._source_spoke_at = -math.inf
+        self._ran_at = math.inf
+        self._resumed_at = -math.inf
+
+    def on_run(self, now: float) -> bool:
+        """Note that the process runs, which is due at each interval; True after a pause."""
+        has_paused = now - self._ran_at >= TRUST_S
+        self._ran_at = now
+        if has_paused:
+            self._resumed_at = now
+        return has_paused
 
     def on_splits(self, split_ids: Iterable[str], now: float) -> None:
         """These are all splits; new ones are not caught up."""
@@ -58,16 +74,20 @@ class FeedHealth:
         silent_s: float,
         source_age_s: float | None,
         now: float,
+        requested_s: float | None = None,
     ) -> None:
         """A split was read, with changes or without; a no-op for a split that is gone.
 
         `silent_s` is the time since its source's last sign of life, `source_age_s` the age of the
-        source's latest time (None if it has none).
+        source's latest time (None if it has none), `requested_s` that of the newest request that
+        the source has answered (None: `silent_s`).
         """
         split = self._splits.get(split_id)
         if split is None:
             return
         split.heard_at = max(split.heard_at, now - silent_s)
+        requested_s = silent_s if requested_s is None else requested_s
+        split.requested_at = max(split.requested_at, now - requested_s)
         split.is_caught_up = is_caught_up
         if source_age_s is not None:
             self._source_spoke_at = max(self._source_spoke_at, now - source_age_s)
@@ -76,11 +96,16 @@ class FeedHealth:
         """The state now."""
         if not self._splits or not all(split.is_caught_up for split in self._splits.values()):
             return FeedState.STARTING
-        return FeedState.LIVE if now < self._silent_from() else FeedState.SILENT
+        is_proved = all(s.requested_at >= self._resumed_at for s in self._splits.values())
+        return FeedState.LIVE if is_proved and now < self._silent_from() else FeedState.SILENT
 
     def next_deadline(self, now: float) -> float | None:
         """When it stalls without a sign of life; None while it is not live."""
         return self._silent_from() if self.state(now) is FeedState.LIVE else None
+
+    def trusted_until(self, now: float) -> float:
+        """How long rows may be served without another call, at most `TRUST_S`."""
+        return min(now + TRUST_S, self._silent_from())
 
     def reported_until(self) -> float:
         """While it is live, all changes until then are reported; -inf before a sign of life."""

@@ -4,8 +4,15 @@ from typing import Annotated, Self
 
 from pydantic import Field, model_validator
 
-from lookup_core.settings import CacheMode, CacheSettings, CacheShare, FullSettings, WhileLoading
-from service.config.quantity import duration, factor, size
+from lookup_core.settings import (
+    LEAST_CACHE_BYTES,
+    CacheMode,
+    CacheSettings,
+    CacheShare,
+    FullSettings,
+    WhileLoading,
+)
+from service.config.quantity import duration, factor, size, size_text
 from service.config.section import Section, copied, written
 
 _DEFAULTS = CacheSettings(ttl_jitter=0.1)
@@ -25,10 +32,11 @@ class Cache(Section):
         description="`auto`: Python workers on this machine read the cache in shared memory, if"
         " the folder of `listen.unix` or `/dev/shm` is a tmpfs. `off`: all lookups use the socket.",
     )
-    max_bytes: Annotated[int, size("1KiB", "1TiB")] = written(
+    max_bytes: Annotated[int, size(size_text(LEAST_CACHE_BYTES), "1TiB")] = written(
         "256MiB",
         description="Maximum size of the cache. If the caches of all dimensions exceed half of"
-        " `limits.memory`, all shrink proportionally.",
+        " `limits.memory`, all shrink proportionally. A smaller cache than 16 KiB has no room for"
+        " rows.",
     )
     ttl_s: Annotated[float, duration("1ms")] = written(
         "10m",
@@ -74,6 +82,11 @@ class Cache(Section):
         " `full`: the first load, or one after lost changes. The sidecars of a fleet then do not"
         " load at the same time. Shorter than `warmup_max_wait`.",
     )
+
+    @property
+    def wanted_bytes(self) -> int:
+        """Its part of the memory that all caches share; 0 in mode `none`, whatever `max_bytes`."""
+        return 0 if self.mode is CacheMode.NONE else self.max_bytes
 
     @model_validator(mode="after")
     def _loads_in_mode_full_only(self) -> Self:

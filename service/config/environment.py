@@ -35,12 +35,14 @@ def read_environment(environ: Mapping[str, str], document: Mapping[str, Any]) ->
     # Short names first: a variable for a part overrides one for the whole.
     for name in sorted(environ, key=lambda name: (name.count(DELIMITER), name)):
         if name.startswith(PREFIX):
-            path = tuple(_path(name.removeprefix(PREFIX), document))
             try:
+                path = tuple(_path(name.removeprefix(PREFIX), document))
                 _put(environment.values, path, _value(environ[name]))
-                environment.origins[path] = name
             except ConfigurationError as error:
                 environment.faults.extend(f"{name}: {fault}" for fault in error.faults)
+                continue
+            if (other := environment.origins.setdefault(path, name)) != name:
+                environment.faults.append(f"{name}: sets the same as {other}; remove one")
     return environment
 
 
@@ -51,12 +53,17 @@ def variable_of(path: Sequence[str]) -> str:
 
 
 def _path(name: str, document: object) -> Iterator[str]:
-    """Yield the keys of a name, in the document's spelling if it has them."""
-    for word in name.lower().split(DELIMITER):
+    """Yield the keys of a name, in the document's spelling if it has them.
+
+    Raises ConfigurationError if the document has several keys of this spelling.
+    """
+    for word in name.split(DELIMITER):
         keys = document if isinstance(document, Mapping) else {}
-        # Names of dimensions may contain '-' and '.', names of variables may not.
-        spelled = {str(key).lower().replace("-", "_").replace(".", "_"): key for key in keys}
-        key = spelled.get(word, word)
+        meant = [key for key in keys if variable_of([str(key)]) == variable_of([word])]
+        if len(meant) > 1:
+            named = " and ".join(map(str, meant))
+            raise ConfigurationError([f"matches {named}; rename one, or set it in the file"])
+        key = meant[0] if meant else word.lower()
         yield str(key)
         document = keys.get(key)
 

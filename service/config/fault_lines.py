@@ -5,7 +5,7 @@ Shows no value, which may be a secret, unless the validator put it into its mess
 
 import difflib
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, get_args, get_origin
 
@@ -13,7 +13,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
-from service.config.environment import variable_of
+from service.config.environment import DELIMITER, PREFIX, variable_of
 from service.config.secrets import MISSING
 
 TEXTS = {  # {pydantic's type of error: message}
@@ -30,6 +30,7 @@ TEXTS = {  # {pydantic's type of error: message}
     "invalid_key": "is not text; write the key in quotes",
 }
 _OF_SECTIONS = frozenset({"model_type", "model_attributes_type"})  # types of error
+_SAME_NAME, _SIMILAR_NAME = 0.9, 0.8  # similarities of variables, which have long names
 BELOW = "below"  # key of an error's context: the path from the validated field to the fault
 
 
@@ -42,12 +43,36 @@ class _Place:
     field: FieldInfo | None  # the faulty field
 
 
+def known_variables(settings: object, names: Iterable[str], *path: str) -> Iterator[str]:
+    """Yield the names of all environment variables; `names` are those of the dimensions."""
+    for key, field in _fields(settings).items():
+        yield variable_of((*path, key))
+        is_named = get_origin(field.annotation) is dict
+        for section in _sections(field.annotation):
+            for below in [[name] for name in names] if is_named else [[]]:
+                yield from known_variables(section, names, *path, key, *below)
+
+
+def stray_variables(environ: Iterable[str], known: Sequence[str]) -> Iterator[str]:
+    """Yield a fault for each variable whose prefix is misspelt, which would have no effect."""
+    for name in environ:
+        if DELIMITER in name and not name.startswith(PREFIX):
+            meant = difflib.get_close_matches(name.upper(), known, n=1, cutoff=_SAME_NAME)
+            if meant:
+                yield f"{name}: has no effect; did you mean {meant[0]}?"
+
+
 def fault_lines(
-    error: ValidationError, settings: type[BaseModel], *, origins: Mapping[tuple[str, ...], str]
+    error: ValidationError,
+    settings: type[BaseModel],
+    *,
+    origins: Mapping[tuple[str, ...], str],
+    variables: Sequence[str] = (),
 ) -> Iterator[str]:
     """Yield a line for each fault; `origins` has the variables that set values, by path.
 
-    Equal faults of one file, which several settings may name, are one line.
+    Equal faults of one file, which several settings may name, are one line. `variables` are the
+    names of all known variables.
     """
     paths: dict[tuple[str, str], list[str]] = {}  # {fault, and what makes it one: its paths}
     for details in error.errors(include_url=False):
@@ -55,20 +80,43 @@ def fault_lines(
         location = (*details["loc"], *details.get("ctx", {}).get(BELOW, ()))
         place = _located(location, settings, is_unknown=is_unknown)
         path = place.path
-        variables = [
-            name
-            for variable, name in origins.items()
-            if path[: len(variable)] == variable or (is_unknown and variable[: len(path)] == path)
-        ]
-        origin = f" (set by {', '.join(variables)})" if variables else ""
+        setters = _setters(details["type"], path, origins)
+        meant = [_nearest_variable(each, variables) for each in setters]
+        origin = f" (set by {', '.join(setters)}{''.join(meant[:1])})" if setters else ""
         hint = ""
-        if details["type"] == MISSING and not variables:  # perhaps not the sidecar's machine
+        if details["type"] == MISSING and not setters:  # perhaps not the sidecar's machine
             hint = f"; if it has another path on this machine, set {variable_of(path)}=/PATH"
         text, name = f"{_text(details, place)}{hint}{origin}", ".".join(path)
         file = str(details["input"]) if path[-1].endswith("_file") else name
         paths.setdefault((text, file), []).append(name)
     for (text, _), names in paths.items():
         yield f"{', '.join(names)}: {text}"
+
+
+def _setters(
+    fault: str, path: tuple[str, ...], origins: Mapping[tuple[str, ...], str]
+) -> list[str]:
+    """The variables that set a value, or parts of an unknown or incomplete section."""
+    above = {"extra_forbidden": path, "missing": path[:-1]}.get(fault)
+    return [
+        name
+        for variable, name in origins.items()
+        if path[: len(variable)] == variable or (above and variable[: len(above)] == above)
+    ]
+
+
+def _nearest_variable(name: str, known: Sequence[str]) -> str:
+    if name in known:
+        return ""
+    meant = difflib.get_close_matches(name, known, n=1, cutoff=_SIMILAR_NAME)
+    return f"; did you mean {meant[0]}?" if meant else ""
+
+
+def _sections(annotation: object) -> list[object]:
+    """The sections that a field may have, also in a mapping or one of several kinds."""
+    if _fields(annotation):
+        return [annotation]
+    return [section for each in get_args(annotation) for section in _sections(each)]
 
 
 def _text(details: ErrorDetails, place: _Place) -> str:

@@ -8,7 +8,7 @@ from pydantic import ValidationError
 
 from lookup_core.errors import ConfigurationError
 from service.config.environment import read_environment
-from service.config.fault_lines import fault_lines
+from service.config.fault_lines import fault_lines, known_variables, stray_variables
 from service.config.secrets import holds_password
 from service.config.settings import Settings
 from service.config.yaml_document import manifest_fault, read_yaml_document
@@ -67,7 +67,10 @@ def load_settings(path: Path | None, environ: Mapping[str, str]) -> Settings:
     if fault := manifest_fault(file, document.values):
         raise ConfigurationError([fault])
     environment = read_environment(environ, document.values)
-    faults = [*document.faults, *environment.faults]
+    dimensions = document.values.get("dimensions")
+    names = [*map(str, dimensions)] if isinstance(dimensions, Mapping) else []
+    variables = [*known_variables(Settings, names)]
+    faults = [*document.faults, *environment.faults, *stray_variables(environ, variables)]
     layers = [anchored_paths(layer, file.parent) for layer in (environment.values, document.values)]
     allows_secrets = next(
         (layer["allow_inline_secrets"] for layer in layers if "allow_inline_secrets" in layer),
@@ -78,7 +81,8 @@ def load_settings(path: Path | None, environ: Mapping[str, str]) -> Settings:
     try:
         settings = Settings(*layers)
     except ValidationError as error:
-        faults += fault_lines(error, Settings, origins=environment.origins)
+        origins = environment.origins
+        faults += fault_lines(error, Settings, origins=origins, variables=variables)
         raise ConfigurationError(faults) from error
     if faults:
         raise ConfigurationError(faults)

@@ -42,7 +42,15 @@ def read_secret(path: Path) -> str:
     return read_regular_file(path).decode().strip()
 
 
+def check_token_file(path: Path) -> Path:
+    """Return the path; raises ValueError unless the file is a token that a header can carry."""
+    if not read_secret(path).isprintable():
+        raise ValueError(f"{path} has several lines or control characters; write one line of text")
+    return path
+
+
 SecretFile = Annotated[Path, AfterValidator(check_secret_file)]
+OneLineSecret = Annotated[SecretFile, AfterValidator(check_token_file)]
 
 
 FORM = "not a PostgreSQL address, such as postgresql://user@host:5432/database"
@@ -104,6 +112,7 @@ _LIBPQ_ONLY = {  # {remedy: parameters of libpq that asyncpg would send to the s
 }
 _REMEDIES = {name: remedy for remedy, names in _LIBPQ_ONLY.items() for name in names}
 _CONNECT_TIMEOUT = "connect_timeout"
+_PASSWORDS = {"password", "sslpassword"}  # parameters
 _MAX_CONNECT_TIMEOUT_S = 600
 
 
@@ -218,7 +227,8 @@ def holds_password(dsn: str) -> bool:
         parts = urlsplit(dsn)
     except ValueError:
         return False  # a fault of its own
-    return bool(parts.password or parse_qs(parts.query).get("password"))
+    parameters = parse_qs(parts.query)
+    return bool(parts.password) or not parameters.keys().isdisjoint(_PASSWORDS)
 
 
 Dsn = Annotated[SecretStr, AfterValidator(check_dsn)]

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Annotated, Any, Self
 
 from pydantic import AfterValidator, Field, ValidationInfo, field_validator, model_validator
@@ -12,7 +13,7 @@ from service.config.dimension import DimensionConfig
 from service.config.fault_lines import BELOW
 from service.config.listen import Listen
 from service.config.quantity import count, size, size_text
-from service.config.secrets import SecretFile
+from service.config.secrets import OneLineSecret, read_secret
 from service.config.section import Section, written
 from service.config.source import PostgresSource
 from service.config.tracing import Tracing
@@ -74,16 +75,28 @@ class Limits(Section):
 class Auth(Section):
     """Files with one bearer token each. Other users must not be able to read them."""
 
-    token_file: SecretFile | None = Field(
+    token_file: OneLineSecret | None = Field(
         default=None,
         description="File with the token of all requests except probes. `null`: no token is"
         " required.",
     )
-    admin_token_file: SecretFile | None = Field(
+    admin_token_file: OneLineSecret | None = Field(
         default=None,
-        description="File with the token of requests that change the cache. `null`: only root and"
-        " the user of the sidecar may send them, over the Unix socket.",
+        description="File with the token of requests that change the cache, another one than that"
+        " of `token_file`. `null`: only root and the user of the sidecar may send them, over the"
+        " Unix socket.",
     )
+
+    @field_validator("admin_token_file", mode="after")
+    @classmethod
+    def _is_another_token(cls, path: Path | None, info: ValidationInfo) -> Path | None:
+        of_readers = info.data.get("token_file")
+        if path is None or of_readers is None or read_secret(path) != read_secret(of_readers):
+            return path
+        raise ValueError(
+            f"{path} has the same token as token_file: each reader could change the cache; write"
+            " another token"
+        )
 
 
 MAX_CHARACTERS = 63

@@ -4,6 +4,7 @@ Makes no decision: the coordinator reads, `FeedHealth` decides, the dimension's 
 """
 
 import asyncio
+import math
 import time
 from collections.abc import Callable, Sequence
 
@@ -22,6 +23,8 @@ from service.engine.state_runner import StateRunner
 from service.engine.waiting_for_changes import WaitingForChanges
 
 log = structlog.get_logger()
+
+_RENEWAL_S = 0.15  # of the trust, which lasts four times as long
 
 
 class Feed:
@@ -53,7 +56,7 @@ class Feed:
         self._flush_logs = EventRateLimit()
         self._is_live = asyncio.Event()
         self._news = asyncio.Event()
-        runner.state.trust(is_trusted=False)
+        runner.state.trust(until=-math.inf)
 
     @property
     def watermark_ms(self) -> int:
@@ -129,17 +132,22 @@ class Feed:
             silent_s=piece.silent_s,
             source_age_s=age_s,
             now=now,
+            requested_s=piece.requested_s,
         )
 
     async def _watch(self) -> None:
+        assert self._coordinator is not None  # `_follow` makes it
         while True:
             now = self._runner.clock()
-            self._on_state(self._state_now(now))
+            if self._health.on_run(now):  # before any trust: changes may wait in sockets
+                self._coordinator.request_signs()
+            self._on_state(self._state_now(now), now)
             self._lookups.on_watermark(self.watermark_ms)
             deadline_s = self._health.next_deadline(now)
             self._news.clear()
-            # Without news the state may change at the deadline.
-            await pause(self._news, None if deadline_s is None else deadline_s - now)
+            # Without news the state may change at the deadline, and trust ends without renewal.
+            until_s = math.inf if deadline_s is None else deadline_s - now
+            await pause(self._news, min(until_s, _RENEWAL_S))
 
     def _state_now(self, now: float) -> FeedState:
         assert self._coordinator is not None  # `_follow` makes it
@@ -148,24 +156,25 @@ class Feed:
         is_behind = self._coordinator.has_paused or not self._coordinator.is_caught_up
         return FeedState.STARTING if state is FeedState.LIVE and is_behind else state
 
-    def _on_state(self, state: FeedState) -> None:
+    def _on_state(self, state: FeedState, now: float) -> None:
         is_live = state is FeedState.LIVE
         if is_live:
             self._runner.state.confirm(self._health.reported_until())
+            self._runner.state.trust(until=self._health.trusted_until(now))
         if state is self._state:
             return
         self._state = state
-        self._runner.state.trust(is_trusted=is_live)
         if is_live:
             self._is_live.set()
         else:
+            self._runner.state.trust(until=-math.inf)
             self._is_live.clear()
         level = log.info if is_live else log.warning
         level(f"feed.{state.value}", dimension=self._runner.name)
 
     def _restart(self, reason: str) -> None:
         self._health = FeedHealth(self._settings)
-        self._on_state(FeedState.STARTING)
+        self._on_state(FeedState.STARTING, self._runner.clock())
         self._take([TableChange(reason)])
 
     def _take(self, changes: Sequence[Change]) -> None:

@@ -127,6 +127,11 @@ class SourceCoordinator:
         """The ids of all splits."""
         return self._ledger.split_ids
 
+    def request_signs(self) -> None:
+        """Request a sign of life from each source, which a later piece reports."""
+        for reader in self._parts.readers:
+            reader.request_sign()
+
     def progress(self) -> Sequence[SplitProgress]:
         """All splits in the order of their discovery."""
         return [self._with_time(split) for split in self._ledger.progress()]

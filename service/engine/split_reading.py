@@ -124,6 +124,7 @@ class ReadingParts:
     buffer: SplitBuffer[SplitPiece | ReadingFault]
     next_split: Callable[[], Assignment | None]  # assigns one more split
     paused: Callable[[], frozenset[str]]  # splits that must wait for others
+    readers: set[SplitReader] = field(default_factory=set)  # open ones
 
 
 class SplitReading:
@@ -144,7 +145,11 @@ class SplitReading:
         """
         try:
             async with opened_port(self._parts.source.reader(self._parts.schema)) as reader:
-                await self._read_all(reader)
+                self._parts.readers.add(reader)
+                try:
+                    await self._read_all(reader)
+                finally:
+                    self._parts.readers.discard(reader)
         except BackendError as error:
             fault = ReadingFault(frozenset(self._split_ids), error)
             await self._parts.buffer.put(self._lane, fault, nbytes=0)

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from lookup_core.errors import ErrorCode
 from lookup_core.freshness.feed_health import FeedState
 from lookup_core.protection.circuit_breaker import BreakerState
+from lookup_core.settings import LEAST_CACHE_BYTES
 from service.http.replies.models import (
     Dimension,
     Freshness,
@@ -37,10 +38,14 @@ _BREAKER_TEXTS = {
     BreakerState.HALF_OPEN: "the backend is being probed",
 }
 _NO_INDEX = "no index leads from the key to its rows: each query reads the whole table"
+_TOO_SMALL = (
+    "the cache shrank to {:,} bytes, which have no room for rows: each lookup is a query; raise"
+    " limits.memory, or lower max_bytes of other caches"
+)
 _ALL_AVAILABLE = {1: "the dimension is available", 2: "both dimensions are available"}
 
 
-def dimension_health(
+def dimension_health(  # noqa: PLR0913 -- the facts of one dimension
     *,
     unavailable: Unavailable | None,
     not_ready: str | None,
@@ -48,11 +53,12 @@ def dimension_health(
     freshness: Freshness,
     recent_errors: Sequence[RecentError],
     uses_index: bool | None = True,
+    cache_bytes: int | None = None,
 ) -> list[HealthReason]:
     """The reasons of one dimension, warnings first; healthy without a warning.
 
     `not_ready` is what the dimension waits for before it counts as started. `uses_index` is None
-    if that is not known.
+    if that is not known, `cache_bytes`, the present bound, without a cache.
     """
     reasons: list[HealthReason] = []
     if unavailable is not None:
@@ -63,6 +69,8 @@ def dimension_health(
             reasons.append(_reason("not_ready", not_ready))
         reasons += _backend_warnings(breaker, recent_errors)
         reasons += _freshness_warnings(freshness, is_ready=not_ready is None)
+        if cache_bytes is not None and cache_bytes < LEAST_CACHE_BYTES:
+            reasons.append(_reason("cache_too_small", _TOO_SMALL.format(cache_bytes)))
     reasons += _refresh_errors(freshness, not_ready or "")
     if uses_index is False and unavailable is None:
         reasons.append(_reason("no_index", _NO_INDEX, "info"))

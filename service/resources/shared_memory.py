@@ -6,6 +6,7 @@
 import asyncio
 import errno
 import fcntl
+import math
 import mmap
 import os
 import shutil
@@ -14,6 +15,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
@@ -32,6 +34,7 @@ from lookup_core.cache.shared_layout import (
     LAYOUT_VERSION,
     LEASE_BYTES,
     LEASE_FILE,
+    LEASE_S,
     MAP_FILE,
     ArrayFiles,
     CacheMap,
@@ -46,10 +49,9 @@ Number = TypeVar("Number", bound=np.generic)
 
 _FOLDER = "cache"  # next to the Unix socket
 _FOLDER_MODE = 0o750
-_FILE_MODE = 0o640
+_FILE_MODE = 0o440  # no process truncates it by mistake, which would end its readers by SIGBUS
 _LOCK_FILE = "lock"
 SHARED_MEMORY = Path("/dev/shm")  # noqa: S108  # the folder below it has mode 0750
-_LEASE_S = 0.6
 _EXTENSION_S = 0.15
 
 
@@ -105,9 +107,10 @@ class SharedCaches:
         return cache
 
     def remove(self, cache: "SharedMemory") -> None:
-        """End the use of a cache."""
-        self._caches.remove(cache)
-        cache.close()
+        """End the use of a cache; again without effect."""
+        if cache in self._caches:
+            self._caches.remove(cache)
+            cache.close()
 
     async def run(self) -> None:
         """Extend the leases, until cancelled; then no reader uses the caches."""
@@ -229,10 +232,14 @@ def _remove_if_stale(folder: Path) -> None:
 
 
 def _remove(folder: Path) -> None:
-    """Remove the folder of a process; its lock last, so that the next process can go on."""
-    for each in folder.iterdir():
-        if each.name != _LOCK_FILE:
-            shutil.rmtree(each, ignore_errors=True)
+    """Remove the folder of a process; its lock last, so that the next process can go on.
+
+    Another process, such as a cleaner of temporary files, may have removed some of it before.
+    """
+    with suppress(OSError):
+        for each in folder.iterdir():
+            if each.name != _LOCK_FILE:
+                shutil.rmtree(each, ignore_errors=True)
     shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -260,7 +267,7 @@ class SharedMemory:
         self._dimension = dimension
         self._files = _Files(folder)
         self.why_private: str | None = None  # while it is shared
-        self._is_allowed = True
+        self._allowed_until = math.inf
         self._clock = clock
         self._numbers = count(1)
         self.fence = LockFence(threading.Lock())
@@ -322,10 +329,10 @@ class SharedMemory:
             return
         self._counts[LeaseField.MAP] += np.uint64(1)
 
-    def allow_reads(self, *, is_allowed: bool) -> None:
+    def allow_reads(self, *, until: float) -> None:
         """See `CacheMemory`."""
-        self._is_allowed = is_allowed
-        if not is_allowed:
+        self._allowed_until = until
+        if until <= self._clock():
             self.end_lease()
 
     def begin_change(self) -> None:
@@ -347,9 +354,10 @@ class SharedMemory:
         self._counts[LeaseField.CHANGES] = changes + (changes % 2 == is_whole)
 
     def extend_lease(self) -> None:
-        """Let readers use the cache for the next second, if they may."""
-        if self.why_private is None and self._is_allowed:
-            self._times[LeaseField.VALID_UNTIL] = self._clock() + _LEASE_S
+        """Let readers use the cache for the next 0.6 s, as far as they may."""
+        if self.why_private is None:
+            until = min(self._clock() + LEASE_S, self._allowed_until)
+            self._times[LeaseField.VALID_UNTIL] = until
 
     def end_lease(self) -> None:
         """Let no reader begin to use the cache, until the lease is extended."""
@@ -372,7 +380,7 @@ class SharedMemory:
             os.posix_fallocate(file, 0, size)  # a full file system is an error now, not a signal
             memory = mmap.mmap(file, size)
         except OSError:
-            path.unlink()
+            path.unlink(missing_ok=True)
             raise
         finally:
             os.close(file)
@@ -394,7 +402,8 @@ class SharedMemory:
     def _write_file(self, name: str, content: bytes) -> None:
         """Replace a file as a whole."""
         path = self.folder / f"{name}.new"
-        file = os.open(path, os.O_CREAT | os.O_TRUNC | os.O_WRONLY, _FILE_MODE)
+        path.unlink(missing_ok=True)  # left by a write that failed
+        file = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, _FILE_MODE)
         with os.fdopen(file, "wb") as stream:
             stream.write(content)
         path.replace(self.folder / name)
@@ -414,7 +423,8 @@ class _Files:
 
     def forget(self, name: str, size: int) -> None:
         self.bytes -= size
-        (self.folder / name).unlink(missing_ok=True)
+        with suppress(OSError):  # it may be gone, with its folder
+            (self.folder / name).unlink()
 
 
 @dataclass(frozen=True, slots=True)

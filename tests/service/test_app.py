@@ -124,7 +124,7 @@ async def test_tokens_guard_the_routes(tmp_path: Path, dimensions: dict[str, Any
     token = tmp_path / "token"
     token.write_text("s3cret-s3cret-s3cret")
     token.chmod(0o400)
-    auth = {"token_file": str(token), "admin_token_file": str(token)}
+    auth = {"token_file": str(token)}
     headers = {"Authorization": "Bearer s3cret-s3cret-s3cret"}
     async with serving(settings(tmp_path, dimensions, auth=auth)) as session:
         async with session.get("/v1/dimensions/customers") as response:

@@ -15,7 +15,7 @@ from lookup_core.dimension.dimension_events import FetchedRows
 from lookup_core.dimension_schema import DimensionSchema
 from lookup_core.errors import BackendError, ErrorCode
 from lookup_core.sources.splits import ReadingMode, Split
-from service.connectors.ports.source import SplitPiece
+from service.connectors.ports.source import SplitPiece, SplitReader
 from tools.fleet.database import Connection, Database
 
 SCHEMA = DimensionSchema(
@@ -132,7 +132,7 @@ class ModelledTable:
         return self.enumerator(schema)
 
 
-class _LoadSession:
+class _LoadSession(SplitReader):
     """One connection of a load, as enumerator or as reader of one split at a time."""
 
     discovery_interval_s: float | None = None

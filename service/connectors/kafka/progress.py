@@ -42,6 +42,8 @@ class KafkaProgress:
         self.poll = Poll(position)
         self._heard_s = self._looked_s = at.monotonic_s
         self._complete_s = at.monotonic_s  # all messages before this moment are read
+        # Before the request for the last response, and for the one that made it complete.
+        self._requested_s = self._proved_s = at.monotonic_s
         self._stalled_s: float | None = None  # since an open transaction blocks reading
         # Source times with the times of their arrival.
         self._heartbeats: deque[tuple[int, float]] = deque(maxlen=_MAX_HEARTBEATS)
@@ -84,6 +86,13 @@ class KafkaProgress:
             since_s = min(since_s, self._stalled_s)
         return at.monotonic_s - since_s
 
+    def requested_s(self, *, at: Clocks) -> float:
+        """The time since a request was sent, at most, whose response and all before it are read.
+
+        A broker gets its next request after its response to the former one.
+        """
+        return at.monotonic_s - self._proved_s
+
     def unanswered_s(self, *, at: Clocks) -> float:
         """The time since a broker responded."""
         return at.monotonic_s - self._heard_s
@@ -91,11 +100,12 @@ class KafkaProgress:
     def _note_answer(self, poll: Poll, *, at: Clocks) -> None:
         if poll.answered_at_ms is not None and poll.answered_at_ms != self.poll.answered_at_ms:
             # After the last look in any case: the wall clock may have been set.
+            self._requested_s = self._heard_s
             ago_s = (at.wall_ms - poll.answered_at_ms) / 1000
             self._heard_s = min(max(self._looked_s, at.monotonic_s - ago_s), at.monotonic_s)
         readable_end = poll.high_watermark if poll.stable_end is None else poll.stable_end
         if readable_end is not None and poll.position >= readable_end:
-            self._complete_s = self._heard_s
+            self._complete_s, self._proved_s = self._heard_s, self._requested_s
 
     def _note_stall(self, poll: Poll, *, at: Clocks) -> None:
         is_open = (

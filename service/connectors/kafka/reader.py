@@ -25,7 +25,7 @@ from service.connectors.kafka.consumer import KafkaConsumer
 from service.connectors.kafka.errors import mapped_errors
 from service.connectors.kafka.progress import Clocks, KafkaProgress
 from service.connectors.kafka.settings import KafkaSettings
-from service.connectors.ports.source import SplitPiece
+from service.connectors.ports.source import SplitPiece, SplitReader
 
 log = structlog.get_logger()
 
@@ -45,7 +45,7 @@ def messages_per_read(sizes_bytes: Sequence[int]) -> int:
     return min(max(fitting, 1), _MAX_MESSAGES)
 
 
-class KafkaReader:
+class KafkaReader(SplitReader):
     """Reads the assigned partitions of one topic."""
 
     def __init__(
@@ -152,6 +152,7 @@ class KafkaReader:
             nbytes=decoded.nbytes,
             watermark_ms=progress.watermark_ms,
             silent_s=progress.silent_s(at=at),
+            requested_s=progress.requested_s(at=at),
             is_caught_up=progress.is_caught_up,
             total=progress.poll.high_watermark,
             ignored=decoded.ignored,

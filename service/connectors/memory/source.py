@@ -15,7 +15,7 @@ from lookup_core.errors import BackendError
 from lookup_core.freshness.server_identity import ServerIdentity
 from lookup_core.sources.splits import ReadingMode, Split
 from service.connectors.memory.backend import FAKE_SERVER
-from service.connectors.ports.source import SplitPiece
+from service.connectors.ports.source import SplitPiece, SplitReader
 
 
 class FakeSource:
@@ -124,7 +124,7 @@ class FakeEnumerator:
         return [Split(split_id) for split_id in self._source.splits]
 
 
-class FakeReader:
+class FakeReader(SplitReader):
     """Reports one piece per split and read, or an empty piece if there is none."""
 
     def __init__(self, source: FakeSource) -> None:
@@ -170,6 +170,10 @@ class FakeReader:
         """Pause these splits, and resume all others."""
         self._source.calls.append(f"pause {' '.join(sorted(split_ids))}".strip())
         self._paused = frozenset(split_ids)
+
+    def request_sign(self) -> None:
+        """Record the request."""
+        self._source.calls.append("request")
 
     def _has_news(self) -> bool:
         return any(self._is_read(split_id) and self._has_more(split_id) for split_id in self._ends)

@@ -26,6 +26,8 @@ class SplitPiece:
     nbytes: int = 0  # memory of the changes
     watermark_ms: int = NO_WATERMARK_MS  # later changes have this event time or a later one
     silent_s: float = 0.0  # since the source last responded for this split
+    # Since the newest request with a response was sent, at most; None: `silent_s`.
+    requested_s: float | None = None
     is_caught_up: bool = False  # read up to the end at its assignment
     is_finished: bool = False  # no piece follows; bounded sources only
     total: int | None = None  # the final `position`, roughly, if known
@@ -68,6 +70,10 @@ class SplitReader(AbstractAsyncContextManager["SplitReader"], Protocol):
 
     def pause(self, split_ids: Collection[str]) -> None:
         """Pause these splits, and resume all others."""
+
+    def request_sign(self) -> None:
+        """Request a sign of life now; by default without effect, as each read requests one."""
+        return  # else it would be abstract
 
 
 class Source(Protocol):

@@ -19,7 +19,7 @@ from lookup_core.errors import BackendError, ErrorCode
 from lookup_core.operator.watermark_valve import NO_WATERMARK_MS
 from lookup_core.rate_limits import EventRateLimit
 from lookup_core.sources.splits import ReadingMode, Split
-from service.connectors.ports.source import SplitEnumerator, SplitPiece
+from service.connectors.ports.source import SplitEnumerator, SplitPiece, SplitReader
 from service.connectors.postgres.notifications_session import (
     PostgresNotificationsSession,
     PostgresNotificationsSettings,
@@ -119,7 +119,7 @@ class PostgresNotificationsInbox:
         return Taken(payloads, gap, heartbeat_ms)
 
 
-class PostgresNotificationsReader:
+class PostgresNotificationsReader(SplitReader):
     """Reads the split; fails when its connection is lost, and the next reader reports the gap."""
 
     def __init__(self, settings: PostgresNotificationsSettings, schema: DimensionSchema) -> None:
@@ -135,7 +135,9 @@ class PostgresNotificationsReader:
         self._stack = AsyncExitStack()
         self._has_news = asyncio.Event()
         self._failure: BackendError | None = None
-        self._heard_at_s = 0.0
+        self._heard_at_s = self._beat_at_s = self._requested_at_s = 0.0
+        self._beats: dict[int, float] = {}  # {heartbeat that is not taken: when it was sent}
+        self._beat_is_due = asyncio.Event()
         self._split_id: str | None = None
         self._position = 0  # payloads that were returned
         self._is_paused = False
@@ -148,7 +150,7 @@ class PostgresNotificationsReader:
             await stack.enter_async_context(self._session)
             self._inbox.on_connected(self._session.last_transaction_id)
             tasks = await stack.enter_async_context(asyncio.TaskGroup())
-            self._heard_at_s = asyncio.get_running_loop().time()
+            self._heard_at_s = self._requested_at_s = asyncio.get_running_loop().time()
             stack.callback(tasks.create_task(self._beat()).cancel)
             self._stack = stack.pop_all()
         return self
@@ -179,6 +181,10 @@ class PostgresNotificationsReader:
         """Pause if the split is among these, else resume."""
         self._is_paused = self._split_id in split_ids
 
+    def request_sign(self) -> None:
+        """Send the next heartbeat now."""
+        self._beat_is_due.set()
+
     def _piece(self, split_id: str, taken: Taken) -> SplitPiece:
         decoded = self._decoder.decode(taken.payloads)
         self._log_faults(decoded.faults.values())
@@ -186,13 +192,18 @@ class PostgresNotificationsReader:
         changes = (*gap, *decoded.changes)
         self._position += len(taken.payloads)
         self._is_caught_up = self._is_caught_up or taken.heartbeat_ms != NO_WATERMARK_MS
+        if taken.heartbeat_ms in self._beats:
+            self._requested_at_s = self._beats[taken.heartbeat_ms]
+            self._beats = {ms: at for ms, at in self._beats.items() if at > self._requested_at_s}
+        now = asyncio.get_running_loop().time()
         return SplitPiece(
             split_id,
             self._position,
             changes=changes,
             nbytes=decoded.nbytes + len(changes) * _CHANGE_BYTES,
             watermark_ms=taken.heartbeat_ms,
-            silent_s=asyncio.get_running_loop().time() - self._heard_at_s,
+            silent_s=now - self._heard_at_s,
+            requested_s=now - self._requested_at_s,
             is_caught_up=self._is_caught_up,
             server=self._session.server,
             ignored=decoded.ignored,
@@ -212,15 +223,21 @@ class PostgresNotificationsReader:
 
     async def _beat(self) -> None:
         while True:
+            self._beat_is_due.clear()
+            self._beat_at_s = asyncio.get_running_loop().time()
             try:
                 await self._session.beat()
             except BackendError as error:
                 self._fail(error)
                 return
-            await asyncio.sleep(self._settings.heartbeat_interval_s)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self._settings.heartbeat_interval_s):
+                    await self._beat_is_due.wait()
 
     def _on_heard(self, entry: str | int) -> None:
         self._heard_at_s = asyncio.get_running_loop().time()
+        if isinstance(entry, int):  # before the end of its beat, as the session sent it itself
+            self._beats.setdefault(entry, self._beat_at_s)
         if not self._inbox.put(entry):
             # The next session limits the gap by its last transaction.
             self._on_lost("notifications arrived faster than they were read")

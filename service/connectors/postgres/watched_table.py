@@ -130,6 +130,10 @@ class WatchingReader(SplitReader):
         """See SplitReader."""
         self._reader.pause(split_ids)
 
+    def request_sign(self) -> None:
+        """See SplitReader."""
+        self._reader.request_sign()
+
     async def read(self) -> Sequence[SplitPiece]:
         """The next pieces; raises BackendError, also if the partitions cannot be read."""
         if not self._pending.is_begun and asyncio.get_running_loop().time() >= self._due_at_s:

@@ -52,11 +52,10 @@ class SidecarNeeds:
 
 def _shared_bytes(settings: Settings) -> int:
     caches = [each.cache for each in settings.dimensions.values()]
-    caches = [each for each in caches if each.mode is not CacheMode.NONE]
     scale = MemoryShares(settings.limits.memory_bytes).cache_scale(
-        sum(each.max_bytes for each in caches)
+        sum(each.wanted_bytes for each in caches)
     )
-    shared = [each.max_bytes for each in caches if each.share is CacheShare.AUTO]
+    shared = [each.wanted_bytes for each in caches if each.share is CacheShare.AUTO]
     return shared_file_bytes(int(scale * sum(shared)))
 
 

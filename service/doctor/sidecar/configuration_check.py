@@ -39,12 +39,13 @@ class CacheMemory:
     def of(cls, settings: Settings) -> "CacheMemory":
         """Return the sum for a configuration."""
         caches = [each.cache for each in settings.dimensions.values()]
-        caches = [each for each in caches if each.mode is not CacheMode.NONE]
-        wanted_bytes = sum(each.max_bytes for each in caches)
+        wanted_bytes = sum(each.wanted_bytes for each in caches)
         return cls(
             wanted_bytes,
             MemoryShares(settings.limits.memory_bytes).cache_scale(wanted_bytes),
-            is_written=any("max_bytes" in each.model_fields_set for each in caches),
+            is_written=any(
+                each.wanted_bytes and "max_bytes" in each.model_fields_set for each in caches
+            ),
         )
 
 

@@ -105,7 +105,7 @@ def _described(dimension: Dimension, not_ready: Mapping[str, str]) -> models.Dim
         unavailable = models.Unavailable(code=fault.code.value, detail=fault.detail)
     freshness = models.Freshness.model_validate(dimension.refresh_statistics())
     errors = recent_errors(record.errors)
-    is_full = dimension.settings.cache.mode is CacheMode.FULL
+    mode = dimension.settings.cache.mode
     return models.Dimension(
         name=dimension.name,
         key=key,
@@ -118,7 +118,8 @@ def _described(dimension: Dimension, not_ready: Mapping[str, str]) -> models.Dim
             freshness=freshness,
             recent_errors=errors,
             # A full table is in the cache: few queries are sent.
-            uses_index=is_full or dimension.uses_index,
+            uses_index=mode is CacheMode.FULL or dimension.uses_index,
+            cache_bytes=None if mode is CacheMode.NONE else statistics.cache.max_bytes,
         ),
         lookups={outcome.label: count for outcome, count in statistics.outcomes.items()},
         cache=_cache(dimension, statistics),

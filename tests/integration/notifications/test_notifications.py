@@ -147,6 +147,25 @@ async def test_heartbeats_are_private(
     assert [(piece.changes, piece.watermark_ms > 0) for piece in pieces] == [((), False)]
 
 
+async def test_sign_follows_a_request_at_once(
+    database: Database, settings: PostgresNotificationsSettings
+) -> None:
+    """On request the next heartbeat is sent at once, and all changes before it are read first."""
+    quiet, schema = replace(settings, heartbeat_interval_s=600.0), schema_of(database)
+    async with reading(quiet, schema) as reader:
+        requested_at = asyncio.get_running_loop().time()
+        database.execute("INSERT INTO t VALUES (1)")
+        reader.request_sign()
+        pieces = await read_until(
+            reader,
+            lambda piece: (
+                asyncio.get_running_loop().time() - (piece.requested_s or 0.0) >= requested_at
+            ),
+        )
+
+    assert changed_ids(pieces) == [1]
+
+
 async def test_keys_of_all_types_are_found(database: Database) -> None:
     """A lookup by a notified key finds the row, whatever the settings of its writer's session."""
     columns = ", ".join(f"k{at} {sql_type}" for at, (sql_type, _) in enumerate(KEY_VALUES))

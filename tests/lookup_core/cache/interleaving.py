@@ -108,7 +108,7 @@ class WatchedMemory:
         self._views.append((self.step(), (len(self._views), view)))
         self._fences.append(self.stores)
 
-    def allow_reads(self, *, is_allowed: bool) -> None:
+    def allow_reads(self, *, until: float) -> None:
         """See `CacheMemory`: always."""
 
     def begin_change(self) -> None:

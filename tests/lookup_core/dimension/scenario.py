@@ -3,6 +3,7 @@
 Checks the invariants after every event; the expected answers are in the tests.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -334,7 +335,7 @@ class Scenario:
 
     def trust(self, *, is_trusted: bool) -> None:
         """The feed is live, or it is stalled."""
-        self.state.trust(is_trusted=is_trusted)
+        self.state.trust(until=math.inf if is_trusted else -math.inf)
 
     def explain(self, *keys: Key) -> list[Explanation]:
         """The source of the answer to each key."""

@@ -82,6 +82,35 @@ def test_one_silent_split_stalls_the_feed(live: FeedHealth, now: float, state: F
     assert live.next_deadline(now) == (11.0 if state is LIVE else None)
 
 
+@pytest.mark.parametrize(
+    ("ran_again_at", "requested_s", "states"),
+    [
+        (1.5, 5.0, [LIVE, LIVE, LIVE]),  # 0.5 s: no pause
+        (4.0, 3.1, [SILENT, SILENT, SILENT]),  # responses from before the pause
+        (4.0, 0.0, [SILENT, SILENT, LIVE]),
+    ],
+)
+def test_sources_prove_themselves_after_a_pause(
+    live: FeedHealth, ran_again_at: float, requested_s: float, states: list[FeedState]
+) -> None:
+    """After a pause of 0.6 s, the feed is live once all sources answer later requests."""
+    assert not live.on_run(1.0)
+
+    has_paused = live.on_run(ran_again_at)
+
+    assert has_paused == (SILENT in states)
+    answer: Piece = {"requested_s": requested_s}
+    found = [read(live, split_id, ran_again_at + 1.0, answer) for split_id in "ab"]
+    assert [live.state(ran_again_at) if not has_paused else SILENT, *found] == states
+    assert not live.on_run(ran_again_at + 0.5)
+
+
+@pytest.mark.parametrize(("now", "until"), [(2.0, 2.6), (10.9, 11.0)])
+def test_trust_is_a_lease(live: FeedHealth, now: float, until: float) -> None:
+    """Rows are trusted for 0.6 s without renewal, and not beyond the silence of the feed."""
+    assert live.trusted_until(now) == until
+
+
 def test_heartbeats_are_required() -> None:
     """With `max_staleness` the source's own clock counts, over all splits, from the start."""
     health = FeedHealth(FeedSettings(max_staleness_s=30.0))

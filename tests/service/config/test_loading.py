@@ -180,6 +180,88 @@ def test_parts_refine_the_whole() -> None:
 
 
 @pytest.mark.parametrize(
+    ("names", "fault"),
+    [
+        (
+            ["SIDELOOK_DIMENSIONS__MY_PORTS__TIMEOUT"],
+            "SIDELOOK_DIMENSIONS__MY_PORTS__TIMEOUT: matches my-ports and my.ports; "
+             "rename one, or set it in the file",
+        ),
+        (
+            ["SIDELOOK_LIMITS", "SIDELOOK_limits"],
+            "SIDELOOK_limits: sets the same as SIDELOOK_LIMITS; remove one",
+        ),
+    ],
+)
+def test_ambiguous_variable_is_refused(names: list[str], fault: str) -> None:
+    """A variable sets one value, and no other variable sets the same."""
+    document = {"dimensions": {"my-ports": {}, "my.ports": {}}}
+
+    found = read_environment(dict.fromkeys(names, "{}"), document)
+
+    assert found.faults == [fault]
+
+
+@pytest.mark.parametrize(
+    ("name", "fault"),
+    [
+        ("SIDELOOK_LIMITS_MEMORY", "limits_memory: unknown key; did you mean 'limits'?"),
+        ("SIDELOOK_LIMITS__MEMRY", "limits.memry: unknown key; did you mean 'memory'?"),
+        ("sidelook_limits__memory", "sidelook_limits__memory: has no effect"),
+        ("SIDLOOK_LIMITS__MEMORY", "SIDLOOK_LIMITS__MEMORY: has no effect"),
+    ],
+)
+def test_misspelt_variable_is_named(config: Path, name: str, fault: str) -> None:
+    """A variable that sets nothing is a fault, with the nearest name."""
+    found = faults_of(config, **{name: "1GiB", "PATH": "/bin", "OTHER__KEY": "1"})
+
+    meant = "did you mean SIDELOOK_LIMITS__MEMORY?"
+    assert found in [(f"{fault} (set by {name}; {meant})",), (f"{fault}; {meant}",)]
+
+
+def test_variable_of_no_dimension_is_named(config: Path) -> None:
+    """Variables alone make no dimension: the fault names them, and the nearest name."""
+    name = "SIDELOOK_DIMENSIONS__AB__TIMEOUT"
+
+    missing = (
+        f"missing, and required (set by {name}; did you mean SIDELOOK_DIMENSIONS__A__TIMEOUT?)"
+    )
+    assert faults_of(config, **{name: "1s"}) == (
+        f"dimensions.ab.source: {missing}",
+        f"dimensions.ab.key: {missing}",
+    )
+
+
+@pytest.mark.parametrize(
+    ("tokens", "fault"),
+    [
+        (["reader", "admin"], None),
+        (["same", "same\n"], "auth.admin_token_file: {1} has the same token as token_file"),
+        (["one\ntwo", "admin"], "auth.token_file: {0} has several lines or control characters"),
+        (["reader", "a\r\nb"], "auth.admin_token_file: {1} has several lines or control"),
+    ],
+)
+def test_tokens_are_lines_that_differ(
+    config: Path, tmp_path: Path, tokens: list[str], fault: str | None
+) -> None:
+    """A token is one line, and that of administrators is another one than that of readers."""
+    paths = [tmp_path / name for name in ("reader", "admin")]
+    for path, token in zip(paths, tokens, strict=True):
+        path.write_text(token)
+        path.chmod(0o600)
+    environ = {
+        "SIDELOOK_AUTH__TOKEN_FILE": str(paths[0]),
+        "SIDELOOK_AUTH__ADMIN_TOKEN_FILE": str(paths[1]),
+    }
+
+    if fault is None:
+        assert load_settings(config, environ).auth.admin_token_file == paths[1]
+    else:
+        (found,) = faults_of(config, **environ)
+        assert found.startswith(fault.format(*paths))
+
+
+@pytest.mark.parametrize(
     ("example", "dimensions"),
     [("parquet", ["airports", "airlines"]), ("postgres", ["customers", "weather", "airlines"])],
 )

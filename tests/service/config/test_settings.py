@@ -75,7 +75,7 @@ def test_written_values_reach_the_engine() -> None:
         wait_for_dimension: 500ms
         default: {name: "?", tier: 0}
         match: first
-        cache: {mode: partial, max_bytes: 1KiB, ttl: 1m, negative_ttl: 0s, ttl_jitter: 0.25,
+        cache: {mode: partial, max_bytes: 16KiB, ttl: 1m, negative_ttl: 0s, ttl_jitter: 0.25,
                 stale_while_revalidate: 30s, stale_if_error: 1h}
         batch: {max_keys: 9, linger: 5ms, max_in_flight: 2, max_queries_per_second: 7}
         retry: {max_retries: 0, backoff: {initial: 10ms, max: 1m, multiplier: 1.5},
@@ -91,7 +91,7 @@ def test_written_values_reach_the_engine() -> None:
         match=Match.FIRST,
         cache=CacheSettings(
             mode=CacheMode.PARTIAL,
-            max_bytes=1024,
+            max_bytes=16_384,
             ttl_s=60.0,
             negative_ttl_s=0.0,
             ttl_jitter=0.25,
@@ -159,7 +159,7 @@ def test_feed_has_bounds(refresh: str, feed: str | None, expected: FeedSettings)
 @pytest.mark.parametrize(
     "document",
     [
-        "cache: {ttl_jitter: 0, negative_ttl: 0s, max_bytes: 1KiB, ttl: 1ms}",
+        "cache: {ttl_jitter: 0, negative_ttl: 0s, max_bytes: 16KiB, ttl: 1ms}",
         "cache: {ttl_jitter: 0.5, stale_if_error: 365d, ttl: 365d}",
         "cache: {mode: full, stale_if_error: 1h, while_loading: fetch, warmup_max_wait: 1d}",
         "batch: {max_keys: 1, max_in_flight: 1, linger: 1999ms, max_queries_per_second: 1}",

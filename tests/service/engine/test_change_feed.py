@@ -182,6 +182,24 @@ async def test_stalled_feed_bypasses_the_cache() -> None:
         assert (stalled, await lookup(dimension, 7)) == (FETCHED, HIT)
 
 
+async def test_pause_of_the_process_suspends_trust() -> None:
+    """After a pause, a row is served again once its source has answered a later request."""
+    source, clock = changelog(), Clock()
+    async with following(source, clock=clock) as dimension:
+        await lookup(dimension, 7)
+        source.hold("read")
+        await until(lambda: source.calls[-1] == "read")
+
+        clock.ahead_s += 0.7
+        paused = await lookup(dimension, 7)
+        await until_feed_is(dimension, FeedState.SILENT)
+        assert "request" in source.calls
+        source.release("read")
+        await until_feed_is(dimension, FeedState.LIVE)
+
+        assert (paused, await lookup(dimension, 7)) == (FETCHED, HIT)
+
+
 STALENESS_LIMIT = replace(settings(), feed=FeedSettings(max_staleness_s=30.0))
 
 

@@ -41,6 +41,7 @@ def health_of(facts: dict[str, Any]) -> list[HealthReason]:
         freshness=Freshness.model_validate(refresh),
         recent_errors=errors,
         uses_index=facts.get("uses_index"),
+        cache_bytes=facts.get("cache_bytes"),
     )
 
 

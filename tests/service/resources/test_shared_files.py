@@ -74,7 +74,7 @@ def test_folders_and_files_are_for_the_group(folder: Path) -> None:
     folders = [memory.folder, memory.folder.parent, memory.folder.parent.parent]
     assert {stat.S_IMODE(each.stat().st_mode) & 0o777 for each in folders} == {0o750}
     files = list(memory.folder.iterdir())
-    assert {stat.S_IMODE(each.stat().st_mode) for each in files} == {0o640}
+    assert {stat.S_IMODE(each.stat().st_mode) for each in files} == {0o440}
     assert {each.stat().st_gid for each in files} == {folder.stat().st_gid}
     memory.extend_lease()
     with pytest.raises(ValueError, match="read-only"):

@@ -3,8 +3,10 @@
 import asyncio
 import fcntl
 import gc
+import math
 import os
 import resource
+import shutil
 import stat
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -123,7 +125,7 @@ def test_cache_works_in_any_memory(tmp_path: Path, name: str, *, is_shared: bool
 
 
 def test_files_are_for_the_group_only(memory: SharedMemory) -> None:
-    """The owner's group may read folder and files; others may not, and only the owner writes."""
+    """The owner's group may read folder and files, and no other user; nobody truncates a file."""
     cache = RowCache(KIND.schema, SETTINGS, memory)
     fill(cache, 1, 2)
 
@@ -131,7 +133,7 @@ def test_files_are_for_the_group_only(memory: SharedMemory) -> None:
     assert {each.name.partition("-")[0] for each in files} == {
         *("lease", "description", "map", "numbers", "rows")
     }
-    assert {stat.S_IMODE(each.stat().st_mode) for each in files} == {0o640}
+    assert {stat.S_IMODE(each.stat().st_mode) for each in files} == {0o440}
     assert stat.S_IMODE(memory.folder.stat().st_mode) == 0o750
 
 
@@ -187,10 +189,10 @@ def test_distrust_ends_the_lease(memory: SharedMemory, clock: HandClock) -> None
     RowCache(KIND.schema, SETTINGS, memory)
     shared = SharedCache(memory.folder, clock=clock)
 
-    memory.allow_reads(is_allowed=False)
+    memory.allow_reads(until=-math.inf)
     memory.extend_lease()
     assert not shared.has_lease
-    memory.allow_reads(is_allowed=True)
+    memory.allow_reads(until=math.inf)
     memory.extend_lease()
     assert shared.has_lease
 
@@ -307,6 +309,28 @@ def test_caches_share_one_folder(tmp_path: Path) -> None:
 
     assert asyncio.run(run()) == [True, True, False]
     assert not shared[1].has_lease
+    assert [*(tmp_path / "cache").iterdir()] == []
+
+
+@pytest.mark.parametrize("gone", ["", "lock", "1/lease", "1", "."])
+def test_end_tolerates_files_that_are_gone(tmp_path: Path, gone: str) -> None:
+    """The end of the process removes what is there, whatever another process has removed."""
+    caches = SharedCaches(tmp_path / "cache")
+    memory = caches.new("customers", DESCRIPTION)
+    assert memory is not None
+    fill(RowCache(KIND.schema, SETTINGS, memory), 1)
+    lost = memory.folder.parent / gone
+    shutil.rmtree(lost) if lost.is_dir() and gone else lost.unlink() if gone else None
+
+    async def run() -> None:
+        async with asyncio.TaskGroup() as tasks:
+            running = tasks.create_task(caches.run())
+            await asyncio.sleep(0)
+            running.cancel()
+
+    asyncio.run(run())
+    caches.remove(memory)
+
     assert [*(tmp_path / "cache").iterdir()] == []
 
 

@@ -269,6 +269,20 @@ def test_silence_counts_from_last_answer() -> None:
     assert unanswered.silent_s(at=at(4)) == 3.0
 
 
+def test_answer_to_an_earlier_request_proves_little() -> None:
+    """A request is no more recent than the former answer, and counts once all is read."""
+    progress = KafkaProgress(0, end=0, at=at(0))
+    look(progress, 0, 1, end=0)
+    look(progress, 0, 8, end=0)  # it waited in the socket
+
+    first_s = progress.requested_s(at=at(8))
+    look(progress, 0, 9, end=1)
+    behind_s = progress.requested_s(at=at(9))
+    look(progress, 1, 9, now=10, end=1)
+
+    assert (first_s, behind_s, progress.requested_s(at=at(10))) == (7.0, 8.0, 2.0)
+
+
 @pytest.mark.parametrize("jump_s", [-3600.0, 3600.0])
 def test_changed_wall_clock_is_tolerated(jump_s: float) -> None:
     """A wall clock that is set moves an answer to the last look at most."""

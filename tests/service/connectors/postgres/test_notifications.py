@@ -115,6 +115,7 @@ async def test_reader_continues_its_position(reader: PostgresNotificationsReader
         nbytes=100,
         silent_s=piece.silent_s,
         server=ServerIdentity(),
+        requested_s=piece.requested_s,
     )
 
 
