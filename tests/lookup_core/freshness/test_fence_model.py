@@ -238,6 +238,7 @@ class FenceMachine(RuleBasedStateMachine):
         rows, snapshot = self.read.pop(batch)
         self._check(self.scenario.land(batch, rows, snapshot=snapshot))
 
+    @precondition(lambda self: len(self.table.log) > 2 * self.scenario.server.number + 3)  # rarely
     @rule(offset=st.sampled_from(FOREIGN_OFFSETS))
     def switch(self, offset: int) -> None:
         """Another server with the same rows and other ids answers from now on."""
