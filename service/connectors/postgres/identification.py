@@ -1,48 +1,63 @@
 """Identification of PostgreSQL servers: each part of the identity is optional.
 
-Managed services, restored rights and other servers with PostgreSQL's protocol lack some of them.
+Managed services, revoked rights and other servers with PostgreSQL's protocol lack some of them.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import asyncpg
 
 from lookup_core.freshness.server_identity import ServerIdentity
 
+
+@dataclass(frozen=True, slots=True)
+class IdentityPart:
+    """One part of the identity, and what is not found without it."""
+
+    sql: str
+    functions: str  # that the role must be allowed to execute
+    loss: str
+
+
 # The control file's timeline lags until the first checkpoint after a promotion; the name of the
 # present file of the log does not. In recovery there is no present file.
-_PARTS = {
-    "system": "(SELECT s.system_identifier::text FROM pg_catalog.pg_control_system() AS s)",
-    "database_id": (
+PARTS = {
+    "system": IdentityPart(
+        "(SELECT s.system_identifier::text FROM pg_catalog.pg_control_system() AS s)",
+        "pg_control_system()",
+        "other clusters at its address are found by their start only",
+    ),
+    "database_id": IdentityPart(
         "(SELECT d.oid FROM pg_catalog.pg_database AS d"
-        " WHERE d.datname = pg_catalog.current_database())"
+        " WHERE d.datname = pg_catalog.current_database())",
+        "current_database()",
+        "a recreated database is not found",
     ),
-    "is_standby": "pg_catalog.pg_is_in_recovery()",
-    "timeline": (
+    "is_standby": IdentityPart(
+        "pg_catalog.pg_is_in_recovery()",
+        "pg_is_in_recovery()",
+        "failovers and restarts are not found",
+    ),
+    "timeline": IdentityPart(
         "CASE WHEN NOT pg_catalog.pg_is_in_recovery() THEN pg_catalog.substr("
-        "pg_catalog.pg_walfile_name(pg_catalog.pg_current_wal_lsn()), 1, 8) END"
+        "pg_catalog.pg_walfile_name(pg_catalog.pg_current_wal_lsn()), 1, 8) END",
+        "pg_current_wal_lsn(), pg_walfile_name(pg_lsn)",
+        "failovers are found by the start of the server only",
     ),
-    "replayed_timeline": (
+    "replayed_timeline": IdentityPart(
         "(SELECT greatest(c.timeline_id, r.min_recovery_end_timeline)"
         " FROM pg_catalog.pg_control_checkpoint() AS c, pg_catalog.pg_control_recovery() AS r"
-        " WHERE pg_catalog.pg_is_in_recovery())"
+        " WHERE pg_catalog.pg_is_in_recovery())",
+        "pg_control_checkpoint(), pg_control_recovery()",
+        "failovers are not found while only standbys answer",
     ),
-    "started_at": (
-        "(pg_catalog.date_part('epoch', pg_catalog.pg_postmaster_start_time()) * 1000000)::int8"
+    "started_at": IdentityPart(
+        "(pg_catalog.date_part('epoch', pg_catalog.pg_postmaster_start_time()) * 1000000)::int8",
+        "pg_postmaster_start_time()",
+        "restarts, and copies with the same timeline, are not found",
     ),
-}
-# What is not noticed without a part.
-LOSSES = {
-    "system": (
-        "another cluster at the same address is found by its start only, and ids of transactions"
-        " are compared only if the feed and the reads have the same server"
-    ),
-    "database_id": "a database that was dropped and created again is not noticed",
-    "is_standby": "restarts and promotions are not noticed",
-    "timeline": "a failover is found by the start of the server only",
-    "replayed_timeline": "a failover is not noticed while only standbys answer",
-    "started_at": "a restart or a copy with the same timeline is not noticed",
 }
 # Classes of SQLSTATE that say nothing of the statement: lack of memory, shutdown, timeout, disk.
 _PASSING = frozenset({"53", "57", "58"})
@@ -61,7 +76,7 @@ class Identification:
 
         Raises the errors of `fetch`, except that a part is unknown if its statement is refused.
         """
-        parts = [part for part in _PARTS if part not in self.unknown]
+        parts = [part for part in PARTS if part not in self.unknown]
         values = await self._values(parts, fetch)
         if values is None:
             values = {}
@@ -76,7 +91,7 @@ class Identification:
         """The values of the parts; None if the server refuses one of them."""
         if not parts:
             return {}
-        columns = ", ".join(f"{_PARTS[part]} AS {part}" for part in parts)
+        columns = ", ".join(f"{PARTS[part].sql} AS {part}" for part in parts)
         try:
             (record,) = await fetch(f"SELECT {columns}")
         except asyncpg.PostgresError as error:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from itertools import groupby
 
 from lookup_core.errors import BackendError
+from service.connectors.postgres.identification import PARTS
 from service.connectors.postgres.table import quoted
 from service.doctor.backends.postgres_server import ConnectionDemand, Database, PostgresServer
 from service.doctor.check_runner import CheckResult
@@ -56,12 +57,25 @@ def server_findings(
         )
     elif server.is_standby:
         yield subject.ok("is a standby: reads lag behind the primary")
+    yield from _identity_findings(subject, server)
     yield from _pooler_findings(
         Subject("pgbouncer", subject.name),
         server,
         is_configured=is_pooler_configured,
         listens=listens,
     )
+
+
+def _identity_findings(subject: Subject, server: PostgresServer) -> Iterator[Finding]:
+    of_others = {"timeline"} if server.is_standby else {"replayed_timeline"}
+    unknown = [PARTS[part] for part in server.unknown_parts if part not in of_others]
+    if unknown:
+        functions = ", ".join(part.functions for part in unknown)
+        yield subject.warning(
+            f"refuses {functions}: {'; '.join(part.loss for part in unknown)}",
+            f"grant EXECUTE on them to role {server.role}, if the service allows it; else keep "
+            "cache.ttl short",
+        )
 
 
 def _pooler_findings(

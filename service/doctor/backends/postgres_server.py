@@ -21,6 +21,7 @@ from service.connectors.postgres.errors import (
     mapped_errors,
     mapped_parameters,
 )
+from service.connectors.postgres.identification import PARTS, Identification
 from service.connectors.postgres.settings import PostgresSettings
 from service.doctor.clock_skew import ClockReading
 
@@ -88,6 +89,7 @@ class PostgresServer:
     # Port and start time: any role may read them, and they are equal for all addresses of the
     # server. The system identifier would also be equal for its standbys.
     identity: str = ""
+    unknown_parts: tuple[str, ...] = ()  # of the identity that finds another server
 
 
 async def read_postgres_server(settings: PostgresSettings) -> PostgresServer:
@@ -107,6 +109,8 @@ async def read_postgres_server(settings: PostgresSettings) -> PostgresServer:
                 sent_s = time.time()
                 record = await session.fetchrow(_SERVER)
                 received_s = time.time()
+                identification = Identification()
+                await identification.read(session.fetch)
         finally:
             await close_session(session)
     assert record is not None  # every session has a role and a database
@@ -116,6 +120,7 @@ async def read_postgres_server(settings: PostgresSettings) -> PostgresServer:
         connections=ConnectionCounts(**_fields(columns, ConnectionCounts)),
         # A pooler gives its clients process numbers of its own.
         is_pooled=columns["process"] != process,
+        unknown_parts=tuple(part for part in PARTS if part in identification.unknown),
         **_fields(columns, PostgresServer),
     )
 

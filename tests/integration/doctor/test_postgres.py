@@ -127,6 +127,14 @@ CASES = {
         {},
         "ALTER ROLE {} CONNECTION LIMIT -1",
     ),
+    "no identity": Case(
+        "REVOKE EXECUTE ON FUNCTION pg_control_system() FROM public",
+        "database",
+        Severity.WARNING,
+        "grant EXECUTE",
+        {},
+        "GRANT EXECUTE ON FUNCTION pg_control_system() TO public",
+    ),
 }
 
 

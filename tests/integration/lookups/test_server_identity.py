@@ -171,7 +171,7 @@ async def test_switch_back_is_a_switch(primary: PostgresServer) -> None:
             assert failovers(dimension) == 2
 
 
-async def test_session_survives_no_promotion_unseen(primary: PostgresServer) -> None:
+async def test_session_outlives_no_promotion(primary: PostgresServer) -> None:
     """A session whose standby is promoted finds another server with its next query."""
     database, settings = table_of(primary)
     with copied_server(primary) as standby:

@@ -3,6 +3,7 @@
 Transactions commit, become visible, are replayed by a standby and are reported in any order, and
 reads are sent, executed and landed in between. Single rules have scenarios in `test_fence`.
 A commit is in the log before its rows are visible; rows of an open transaction are locked.
+Ids of another system prove nothing: then rows are visible within the hold-off after their report.
 """
 
 from collections.abc import Sequence
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from lookup_core.freshness.change_fence import RecentChanges
+from lookup_core.freshness.server_identity import ServerEpoch
 from lookup_core.freshness.table_snapshot import IdRelation, TableSnapshot
 from lookup_core.settings import BatchSettings, CacheSettings, DimensionSettings
 from tests.lookup_core.dimension.scenario import Result, Scenario
@@ -27,6 +29,17 @@ SETTINGS = DimensionSettings(
     timeout_s=2.0,
 )
 FIRST_ID = 2**33 - 4  # the low 32 bits wrap soon
+HOLD_OFF_S = 5.0
+FOREIGN_OFFSETS = [-1000, -2, 2, 1000]  # of the feed's ids: they look older, or newer
+
+
+@dataclass(frozen=True, slots=True)
+class Ids:
+    """What is known of the ids, what is true, and how soon a reported change is visible."""
+
+    relation: IdRelation
+    offset: int  # of the ids that the feed reports; 0: they are of one system
+    visible_after_s: float
 
 
 @dataclass(slots=True)
@@ -39,6 +52,7 @@ class Transaction:
     is_visible: bool = False
     is_replayed: bool = False
     is_reported: bool = False
+    reported_at: float = 0.0
 
 
 @dataclass(slots=True)
@@ -66,6 +80,13 @@ class TransactionalTable:
     def replay(self) -> None:
         """Make the next transaction of the log visible on the standby."""
         next(each for each in self.log if not each.is_replayed).is_replayed = True
+
+    def show_next(self, *, of_standby: bool) -> None:
+        """Make the next transaction of the log visible to reads."""
+        if of_standby:
+            self.replay()
+        else:
+            next(each for each in self.log if not each.is_visible).is_visible = True
 
     def version(self, key: int, *, of_standby: bool) -> int:
         """The version that a read finds now: the id of a transaction, or 0."""
@@ -95,6 +116,18 @@ class TransactionalTable:
         return [each for each in self.transactions if each.is_visible]
 
 
+IDS = [
+    Ids(IdRelation.COMPARABLE, 0, np.inf),
+    Ids(IdRelation.UNKNOWN, 0, AGE_S),
+    Ids(IdRelation.FOREIGN, 0, HOLD_OFF_S),
+    *(
+        Ids(relation, offset, HOLD_OFF_S)
+        for relation in (IdRelation.UNKNOWN, IdRelation.FOREIGN)
+        for offset in FOREIGN_OFFSETS
+    ),
+]
+
+
 class FenceMachine(RuleBasedStateMachine):
     """Writers, a feed and readers; no cached row is older than a reported change."""
 
@@ -108,12 +141,16 @@ class FenceMachine(RuleBasedStateMachine):
         self.sent: dict[int, list[int]] = {}  # {query that has not read yet: its keys}
         self.read: dict[int, tuple[dict[int, str], TableSnapshot]] = {}  # {query: what it saw}
 
-    @initialize(capacity=st.sampled_from([2, 100]), of_standby=st.booleans())
-    def begin(self, capacity: int, *, of_standby: bool) -> None:
+    @initialize(
+        capacity=st.sampled_from([2, 100]), ids=st.sampled_from(IDS), of_standby=st.booleans()
+    )
+    def begin(self, capacity: int, ids: Ids, *, of_standby: bool) -> None:
         """The fence overflows, or does not; reads go to the primary or to a standby."""
-        self.of_standby = of_standby
-        self.scenario.state._fence = RecentChanges(age_s=AGE_S, capacity=capacity)
-        self.scenario.state.on_ids(IdRelation.COMPARABLE)
+        self.of_standby, self.ids = of_standby, ids
+        self.scenario.state._fence = RecentChanges(
+            age_s=AGE_S, hold_off_s=HOLD_OFF_S, capacity=capacity
+        )
+        self.scenario.state.on_ids(ids.relation)
 
     @precondition(lambda self: self.table.free_keys())
     @rule(data=st.data())
@@ -148,15 +185,21 @@ class FenceMachine(RuleBasedStateMachine):
     def report(self, data: st.DataObject, *, is_of_table: bool) -> None:
         """The changes of a transaction are reported, by row or for the whole table."""
         reported = data.draw(st.sampled_from(self._some(is_logged=True, is_reported=False)))
-        reported.is_reported = True
+        reported.is_reported, reported.reported_at = True, self.scenario.now
         for key in reported.keys:
             if self._version(key) >= reported.id:
                 self.floor[key] = max(self.floor[key], reported.id)
-        self.scenario.change(*([] if is_of_table else reported.keys), by=reported.id)
+        self.scenario.change(
+            *([] if is_of_table else reported.keys), by=reported.id + self.ids.offset
+        )
 
     @rule(keys=st.lists(st.sampled_from(KEYS), min_size=1, max_size=3, unique=True))
     def look_up(self, keys: list[int]) -> None:
         """A lookup comes, and all due queries are sent."""
+        self.look_up_keys(keys)
+
+    def look_up_keys(self, keys: list[int]) -> None:
+        """Submit a lookup, and send all due queries."""
         self.lookups += 1
         for position, key in enumerate(keys):
             self.floors[self.lookups, position] = self.floor[key]
@@ -165,11 +208,22 @@ class FenceMachine(RuleBasedStateMachine):
         while (order := self.scenario.send()) is not None:
             self.sent[order.batch] = order.keys
 
+    @rule(key=st.sampled_from(KEYS))
+    def fetch(self, key: int) -> None:
+        """A lookup comes, and all queries are sent, read and landed at once."""
+        self.look_up_keys([key])
+        for batch in sorted(self.sent):
+            self._execute(batch)
+        for batch in sorted(self.read):
+            self._land(batch)
+
     @precondition(lambda self: self.sent)
     @rule(data=st.data())
     def execute(self, data: st.DataObject) -> None:
         """A query reads the table."""
-        batch = data.draw(st.sampled_from(sorted(self.sent)))
+        self._execute(data.draw(st.sampled_from(sorted(self.sent))))
+
+    def _execute(self, batch: int) -> None:
         keys = self.sent.pop(batch)
         rows = {key: str(self._version(key)) for key in keys}
         self.read[batch] = rows, self.table.snapshot(of_standby=self.of_standby)
@@ -178,14 +232,26 @@ class FenceMachine(RuleBasedStateMachine):
     @rule(data=st.data())
     def land(self, data: st.DataObject) -> None:
         """A query returns its rows, early or late."""
-        batch = data.draw(st.sampled_from(sorted(self.read)))
+        self._land(data.draw(st.sampled_from(sorted(self.read))))
+
+    def _land(self, batch: int) -> None:
         rows, snapshot = self.read.pop(batch)
         self._check(self.scenario.land(batch, rows, snapshot=snapshot))
 
+    @precondition(lambda self: len(self.table.log) > 2 * self.scenario.server.number + 3)  # rarely
+    @rule(offset=st.sampled_from(FOREIGN_OFFSETS))
+    def switch(self, offset: int) -> None:
+        """Another server with the same rows and other ids answers from now on."""
+        self.scenario.server = ServerEpoch(self.scenario.server.number + 1)
+        self.scenario.state.on_epoch(self.scenario.server.number, self.scenario.now)
+        self.ids = Ids(IdRelation.UNKNOWN, offset, HOLD_OFF_S)
+
     @rule(seconds=st.sampled_from([0.5, 1.5, 6.0, 12.0]))
     def wait(self, seconds: float) -> None:
-        """Time passes; overdue queries are cancelled."""
+        """Time passes; overdue queries are cancelled, and reported changes become visible."""
         self.scenario.now += seconds
+        while self._some_overdue():
+            self.table.show_next(of_standby=self.of_standby)
         self._check(self.scenario.expire())
 
     @invariant()
@@ -203,6 +269,14 @@ class FenceMachine(RuleBasedStateMachine):
             for each in self.table.transactions
             if all(getattr(each, name) is value for name, value in states.items())
         ]
+
+    def _some_overdue(self) -> bool:
+        latest = self.scenario.now - self.ids.visible_after_s
+        return any(
+            each.reported_at <= latest
+            for each in self._some(is_reported=True)
+            if not (each.is_replayed if self.of_standby else each.is_visible)
+        )
 
     def _version(self, key: int) -> int:
         return self.table.version(key, of_standby=self.of_standby)
