@@ -14,15 +14,15 @@ from lookup_core.changelog.change_decoder import (
     log_position,
     snapshot_position,
 )
-from lookup_core.changelog.debezium_values import plain_json
+from lookup_core.changelog.debezium_values import key_readings, plain_json
 from lookup_core.changelog.event_origin import Belonging
 from lookup_core.changelog.gathered_changes import (
     ChangeKind,
-    Forms,
     GatheredChanges,
     refuse_unnameable,
 )
 from lookup_core.changelog.json_column import JsonDocuments
+from lookup_core.changelog.key_readings import Forms, KeyDocuments
 from lookup_core.dimension_schema import DimensionSchema
 
 _ENVELOPE = {"schema", "payload"}
@@ -98,6 +98,7 @@ class DebeziumDecoder:
         refuse_unnameable(schema)
         self._schema, self._settings = schema, settings
         self._documents = JsonDocuments(loads, settings.max_message_bytes)
+        self._keys = KeyDocuments(self._documents, schema)
 
     def decode(self, messages: Sequence[ChangeMessage], log: ReplayFilter | None = None) -> Decoded:
         """See ChangeDecoder."""
@@ -106,9 +107,12 @@ class DebeziumDecoder:
             self._schema,
             with_rows=settings.with_rows,
             rewrite=plain_json,
+            read_value=key_readings,
             max_row_bytes=settings.row_bytes,
         )
-        reader = _EventReader(settings, self._documents, gathered, log or ReplayFilter())
+        reader = _EventReader(
+            settings, self._documents, self._keys, gathered, log or ReplayFilter()
+        )
         return gathered.decode(messages, reader.read)
 
 
@@ -118,6 +122,7 @@ class _EventReader:
 
     settings: DecoderSettings
     documents: JsonDocuments
+    keys: KeyDocuments
     gathered: GatheredChanges
     log: ReplayFilter
 
@@ -138,11 +143,24 @@ class _EventReader:
 
     def _read_tombstone(self, message: ChangeMessage) -> None:
         # Compaction has removed its deletion, which may have been of another database.
-        key = debezium_document(self.documents.read(message.key))
+        key = self._key(message)
         if key is not None and self.gathered.has_key(key.payload):
             self.gathered.add(key.payload, ChangeKind.UNKNOWN, forms=key.forms())
         else:
             self.gathered.ignored += 1
+
+    def _key(self, message: ChangeMessage) -> DebeziumDocument | None:
+        """The message's key; raises ValueError if it is undecodable."""
+        content = self.keys.read(message.key)
+        if isinstance(content, dict) and _is_envelope(content):
+            payload = content["payload"]
+            content = content if isinstance(payload, dict | None) else payload
+        if isinstance(content, dict | None):
+            return debezium_document(content)
+        names = self.keys.schema.key.names
+        if len(names) > 1 or isinstance(content, list):
+            raise ValueError("the key is not a JSON object")
+        return DebeziumDocument({names[0]: content})
 
     def _read_other(self, payload: Mapping[str, Any]) -> None:
         names = payload.keys()
@@ -231,7 +249,7 @@ class _EventReader:
         if self.settings.has_full_identity:
             old = event.within("before")
             return old if old is not None and self.gathered.has_key(old.payload) else None
-        old = debezium_document(self.documents.read(message.key))
+        old = self._key(message)
         # A custom message key may contain NULL where Debezium does not know the former value.
         is_known = old is not None and self.gathered.has_whole_key(old.payload)
         return old if is_known else None

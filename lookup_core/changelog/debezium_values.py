@@ -9,8 +9,14 @@ from typing import Any
 import pyarrow as pa
 from pyarrow import types
 
-from lookup_core.changelog.gathered_changes import Forms
 from lookup_core.changelog.json_column import UNUSABLE
+from lookup_core.changelog.key_readings import (
+    Forms,
+    PlainText,
+    decimal_of_number,
+    loose_readings,
+)
+from lookup_core.keys.json_keys import exact_decimal
 
 # The default placeholder for large values (TOAST) that have not changed: PostgreSQL does not send
 # them. Another `unavailable.value.placeholder` is not recognised.
@@ -20,6 +26,7 @@ _SCALE = re.compile(r"[0-9]{1,2}")
 _HEXADECIMAL = re.compile(r"([0-9a-f]{2})+")
 _DECIMAL_BYTES = 16  # enough for 38 digits
 _EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001  # for columns without time zone
+_MILLISECONDS = 10**3
 _UNITS_OF_SECOND = {  # {schema name: units per second}; other schemas may truncate
     "io.debezium.time.Timestamp": 10**3,
     "io.debezium.time.MicroTimestamp": 10**6,
@@ -27,7 +34,7 @@ _UNITS_OF_SECOND = {  # {schema name: units per second}; other schemas may trunc
 }
 
 _Form = Mapping[str, Any]  # a field of a Kafka Connect schema
-_Rewrite = Callable[[object, _Form, pa.Field], object]
+_Rewrite = Callable[[object, _Form, pa.Field], Sequence[object]]  # all readings
 _NO_FORM: _Form = {}
 
 
@@ -50,35 +57,58 @@ def _plain(value: object, form: _Form, field: pa.Field, *, rewrite: _Rewrite | N
     # By default, Kafka Connect writes the default of a column in place of NULL.
     if form.get("optional") and "default" in form and value == form["default"]:
         return UNUSABLE
-    return value if rewrite is None else rewrite(value, form, field)
-
-
-def _text(value: object, _form: _Form, _field: pa.Field) -> object:
-    return UNUSABLE if value == _UNAVAILABLE else value
-
-
-def _date(value: object, _form: _Form, _field: pa.Field) -> object:
-    if type(value) is not int:
-        return _without_zone(value)
-    try:
-        return (_EPOCH + timedelta(days=value)).date().isoformat()
-    except OverflowError:  # beyond the years 1 to 9999, or infinite
-        return UNUSABLE
-
-
-def _timestamp(value: object, form: _Form, field: pa.Field) -> object:
-    if field.type.tz is not None:
+    if rewrite is None:
         return value
+    readings = rewrite(value, form, field)
+    return readings[0] if len(readings) == 1 else UNUSABLE
+
+
+def key_readings(value: object, forms: Forms, field: pa.Field) -> Sequence[object]:
+    """All values of a key column that a value of Debezium may mean; see ReadValue."""
+    if isinstance(value, PlainText):
+        value = value.text
+    rewrite = next((rewrite for fits, rewrite in _REWRITES if fits(field.type)), None)
+    if rewrite is None or (rewrite is _texts and value != _UNAVAILABLE):
+        return loose_readings(value, forms, field)
+    return rewrite(value, forms.get(field.name, _NO_FORM), field)
+
+
+def _texts(value: object, _form: _Form, _field: pa.Field) -> Sequence[object]:
+    return [] if value == _UNAVAILABLE else [value]
+
+
+def _dates(value: object, _form: _Form, _field: pa.Field) -> Sequence[object]:
     if type(value) is not int:
-        return _without_zone(value)
-    units = _UNITS_OF_SECOND.get(str(form.get("name")))
-    microseconds, rest = divmod(value * 10**6, units) if units else (0, 1)
-    if rest:
-        return UNUSABLE
+        return [_without_zone(value)]
     try:
-        return (_EPOCH + timedelta(microseconds=microseconds)).isoformat()
+        return [(_EPOCH + timedelta(days=value)).date().isoformat()]
     except OverflowError:  # beyond the years 1 to 9999, or infinite
-        return UNUSABLE
+        return []
+
+
+def _timestamps(value: object, form: _Form, field: pa.Field) -> Sequence[object]:
+    if field.type.tz is not None:
+        return [value]
+    if type(value) is not int:
+        return [_without_zone(value)]
+    name = form.get("name")
+    if name is not None:
+        return _moments(value, _UNITS_OF_SECOND.get(str(name)))
+    # Milliseconds may be truncated: `time.precision.mode=connect`.
+    if _moments(value, _MILLISECONDS):
+        return []
+    return [each for units in (10**6, 10**9) for each in _moments(value, units)]
+
+
+def _moments(value: int, units_of_second: int | None) -> Sequence[str]:
+    """The moment as ISO 8601; empty beyond the years 1 to 9999, or finer than microseconds."""
+    if units_of_second is None:
+        return []
+    microseconds, rest = divmod(value * 10**6, units_of_second)
+    try:
+        return [] if rest else [(_EPOCH + timedelta(microseconds=microseconds)).isoformat()]
+    except OverflowError:
+        return []
 
 
 def _without_zone(value: object) -> object:
@@ -86,17 +116,33 @@ def _without_zone(value: object) -> object:
     return value.removesuffix("Z") if isinstance(value, str) else UNUSABLE
 
 
-def _decimal(value: object, form: _Form, field: pa.Field) -> object:
+def _decimals(value: object, form: _Form, field: pa.Field) -> Sequence[object]:
+    if isinstance(value, dict):  # of a numeric without precision, as of a domain
+        return _with_scale(value.get("value"), value.get("scale"))
     if not isinstance(value, str):
-        return UNUSABLE
-    readings = []
+        return decimal_of_number(value, field)
+    readings: list[object] = []
     if form.get("type") != "bytes" and _DECIMAL.fullmatch(value):
         readings.append(value)
-    unscaled = _base64(value)
-    if form.get("type") != "string" and unscaled and len(unscaled) <= _DECIMAL_BYTES:
-        number = int.from_bytes(unscaled, "big", signed=True)
-        readings.append(f"{number}E-{_scale(form, field)}")
-    return readings[0] if len(readings) == 1 else UNUSABLE
+    if form.get("type") != "string":
+        readings += _with_scale(value, _scale(form, field))
+    return [each for each in readings if _is_exact(each, field)]
+
+
+def _with_scale(unscaled: object, scale: object) -> Sequence[object]:
+    content = _base64(unscaled) if isinstance(unscaled, str) else None
+    if not content or len(content) > _DECIMAL_BYTES or type(scale) is not int:
+        return []
+    return [f"{int.from_bytes(content, 'big', signed=True)}E{-scale}"]
+
+
+def _is_exact(text: object, field: pa.Field) -> bool:
+    """Whether the column has the number: its precision refutes other readings."""
+    try:
+        exact_decimal(text, field)
+    except (ValueError, ArithmeticError):
+        return False
+    return True
 
 
 def _scale(form: _Form, field: pa.Field) -> int:
@@ -107,16 +153,15 @@ def _scale(form: _Form, field: pa.Field) -> int:
     return int(field.type.scale)
 
 
-def _bytes(value: object, form: _Form, _field: pa.Field) -> object:
+def _contents(value: object, form: _Form, _field: pa.Field) -> Sequence[object]:
     if not isinstance(value, str):
-        return UNUSABLE
+        return []
     readings = [_base64(value.translate(_OF_URLS))]
     if form.get("type") != "bytes" and _HEXADECIMAL.fullmatch(value):
         readings.append(bytes.fromhex(value))
-    found = [reading for reading in readings if reading is not None]
-    if len(found) != 1 or found[0] == _UNAVAILABLE.encode():
-        return UNUSABLE
-    return base64.b64encode(found[0]).decode()
+    if _UNAVAILABLE.encode() in readings:
+        return []
+    return [base64.b64encode(each).decode() for each in readings if each is not None]
 
 
 def _base64(text: str) -> bytes | None:
@@ -128,9 +173,9 @@ def _base64(text: str) -> bytes | None:
 
 _OF_URLS = str.maketrans("-_", "+/")  # `binary.handling.mode=base64-url-safe`
 _REWRITES: tuple[tuple[Callable[[pa.DataType], bool], _Rewrite], ...] = (
-    (types.is_string, _text),
-    (types.is_date32, _date),
-    (types.is_timestamp, _timestamp),
-    (types.is_decimal, _decimal),
-    (types.is_binary, _bytes),
+    (types.is_string, _texts),
+    (types.is_date32, _dates),
+    (types.is_timestamp, _timestamps),
+    (types.is_decimal, _decimals),
+    (types.is_binary, _contents),
 )

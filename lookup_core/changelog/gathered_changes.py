@@ -20,6 +20,14 @@ from lookup_core.changelog.change_decoder import (
     TableChange,
 )
 from lookup_core.changelog.json_column import UNUSABLE, json_column
+from lookup_core.changelog.key_readings import (
+    CONVERTER,
+    Forms,
+    PlainText,
+    ReadValue,
+    all_readings,
+    loose_readings,
+)
 from lookup_core.dimension_schema import DimensionSchema
 from lookup_core.keys.json_keys import typed_keys_from_json
 from lookup_core.keys.typed_keys import TypedKeys
@@ -27,7 +35,6 @@ from lookup_core.operator.watermark_valve import NO_WATERMARK_MS
 from lookup_core.row_bytes import ROW_BYTES, most_row_bytes, row_bytes
 
 Values: TypeAlias = Mapping[str, Any]  # {column: JSON value}
-Forms: TypeAlias = Mapping[str, Any]  # {column: the encoding of its values}, in terms of the format
 # Converts a column's values from the encodings of the format to those of `json_keys`.
 Rewrite: TypeAlias = Callable[[Sequence[object], Sequence[Forms], pa.Field], Sequence[object]]
 
@@ -35,6 +42,10 @@ Message = TypeVar("Message")
 
 _TableChange: TypeAlias = tuple[int, TableChange]  # with the number of row changes before it
 
+KEY_REMEDY = (
+    "set key.converter.schemas.enable=true in the connector, or see its key.converter and modes of "
+    "decimals, times and bytes"
+)
 _NO_FORMS: Forms = {}
 _LOW_HALF = 0xFFFFFFFF
 _END_OF_TIME_MS = 2**63  # watermarks have 63 bits
@@ -57,12 +68,14 @@ class GatheredChanges:
         *,
         with_rows: bool,
         rewrite: Rewrite | None = None,
+        read_value: ReadValue = loose_readings,
         max_row_bytes: int = ROW_BYTES,
     ) -> None:
         self.is_new = True  # the current message; rows of replays may be former ones
         self.ignored = 0
         self.source_time_ms = NO_WATERMARK_MS
         self._schema, self._with_rows, self._rewrite = schema, with_rows, rewrite
+        self._read_value = read_value
         self._max_row_bytes = max_row_bytes
         self._key_names = schema.key.names
         self._key_name_set = {*self._key_names}
@@ -126,7 +139,9 @@ class GatheredChanges:
                 self._faults[self._position] = str(error)
                 self.add_table(str(error))
         keys = self._typed_keys()
-        changes = list(self._changes(keys, self._table_changes + self._unreadable(keys)))
+        others, unreadable = self._other_readings(keys)
+        of_table = self._table_changes + self._unreadable(keys, unreadable)
+        changes = [*self._changes(keys, of_table), *others]
         return Decoded(
             changes,
             self.source_time_ms,
@@ -153,11 +168,50 @@ class GatheredChanges:
     def _plain(self, values: Sequence[object], field: pa.Field) -> Sequence[object]:
         return values if self._rewrite is None else self._rewrite(values, self._forms, field)
 
-    def _unreadable(self, keys: TypedKeys) -> list[_TableChange]:
-        """A key of another type may stand for any row: it is a change of the table."""
+    def _other_readings(self, keys: TypedKeys) -> tuple[list[RowChanges], list[int]]:
+        """The changes of all keys that those of another type may mean, and those without one.
+
+        They follow the other changes, as they only drop rows.
+        """
+        found: list[Sequence[object]] = []
+        owners: list[int] = []
+        for position in sorted(keys.faults):
+            readings = self._readings(position)
+            found += readings
+            owners += [position] * len(readings)
+        is_single = len(self._key_names) == 1
+        typed = typed_keys_from_json(
+            [key[0] if is_single else list(key) for key in found], self._schema
+        )
+        kept = [at for at in range(len(found)) if at not in typed.faults]
+        read = {owners[at] for at in kept}
+        for position in sorted(read):
+            self._hints[self._messages[position]] = _hint(self._values[position])
+        unreadable = [position for position in sorted(keys.faults) if position not in read]
+        kept = sorted({*kept}.difference(typed.nulls.tolist()))
+        return ([self._dropped(typed, kept, owners)] if kept else []), unreadable
+
+    def _readings(self, position: int) -> Sequence[Sequence[object]]:
+        values, forms = self._values[position], self._forms[position]
+        return all_readings(values, forms, self._schema.key, read=self._read_value)
+
+    def _dropped(self, keys: TypedKeys, kept: list[int], owners: list[int]) -> RowChanges:
+        none = np.zeros(len(kept), np.bool_)
+        ids = [self._transaction_ids[owners[at]] for at in kept]
+        return RowChanges(
+            keys=keys.columns.take(pa.array(kept)),
+            has_row=none,
+            is_gone=none,
+            rows=self._no_rows(len(kept)),
+            transaction_ids=np.array(ids, np.uint32),
+        )
+
+    def _unreadable(self, keys: TypedKeys, positions: Iterable[int]) -> list[_TableChange]:
+        """A key without a reading may stand for any row: it is a change of the table."""
         changes = []
-        for position, code in sorted(keys.faults.items()):
-            reason = f"a key does not have the dimension's type ({code})"
+        for position in positions:
+            code = keys.faults[position]
+            reason = f"a key does not have the dimension's type ({code}); {KEY_REMEDY}"
             self._faults[self._messages[position]] = reason
             changes.append((position, TableChange(reason, self._transaction_ids[position])))
         return changes
@@ -184,11 +238,15 @@ class GatheredChanges:
             transaction_ids=np.array(self._transaction_ids, np.uint32),
         )
 
+    def _no_rows(self, count: int) -> pa.RecordBatch:
+        columns = self._schema.columns
+        nulls = [pa.nulls(count, field.type) for field in columns]
+        return pa.record_batch(nulls, schema=columns)
+
     def _rows(self, has_row: Mask) -> pa.RecordBatch:
         columns = self._schema.columns
         if not has_row.any():
-            nulls = [pa.nulls(len(has_row), field.type) for field in columns]
-            return pa.record_batch(nulls, schema=columns)
+            return self._no_rows(len(has_row))
         arrays = []
         is_upsert = has_row.tolist()
         for field in columns:
@@ -203,6 +261,13 @@ class GatheredChanges:
         if most_row_bytes(rows) > self._max_row_bytes:
             has_row[row_bytes(rows) > self._max_row_bytes] = False
         return rows
+
+
+def _hint(key: Values) -> str:
+    """Why a key has several readings, and the remedy."""
+    if any(isinstance(value, PlainText) for value in key.values()):
+        return f"keys are plain texts, and drop all keys that they may mean; {CONVERTER}"
+    return f"keys have several readings, and drop all of them; {KEY_REMEDY}"
 
 
 def refuse_unnameable(schema: DimensionSchema) -> None:

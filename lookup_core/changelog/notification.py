@@ -22,12 +22,12 @@ from pyarrow import types
 from lookup_core.changelog.change_decoder import Decoded, JsonLoads
 from lookup_core.changelog.gathered_changes import (
     ChangeKind,
-    Forms,
     GatheredChanges,
     Values,
     refuse_unnameable,
 )
 from lookup_core.changelog.json_column import UNUSABLE, JsonDocuments, exact_json
+from lookup_core.changelog.key_readings import Forms
 from lookup_core.dimension_schema import DimensionSchema
 
 _VERSION = 1

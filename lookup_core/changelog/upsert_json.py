@@ -2,9 +2,10 @@
 
 Not for Debezium's flattened events, which encode dates, bytes and decimals differently.
 
-The key is a value, a list of values, or an object by column name. The value is an object by column
-name, or null for a deletion. Values have the forms of `json_keys`: ISO 8601 texts, uuids, decimals
-as texts, bytes in base64. A row without all columns in their types is reported as changed only.
+The key is a value, a list of values, or an object by column name. A key of one column may also be a
+plain text. The value is an object by column name, or null for a deletion. Values have the forms of
+`json_keys`: ISO 8601 texts, uuids, decimals as texts, bytes in base64. A row without all columns in
+their types is reported as changed only.
 Upserts have no transaction ids and no log positions: rows that are written again count as new.
 """
 
@@ -25,6 +26,7 @@ from lookup_core.changelog.gathered_changes import (
     refuse_unnameable,
 )
 from lookup_core.changelog.json_column import JsonDocuments
+from lookup_core.changelog.key_readings import KeyDocuments
 from lookup_core.dimension_schema import DimensionSchema
 
 
@@ -40,6 +42,7 @@ class UpsertDecoder:
         refuse_unnameable(schema)
         self._schema, self._settings = schema, settings
         self._documents = JsonDocuments(loads, settings.max_message_bytes)
+        self._keys = KeyDocuments(self._documents, schema)
 
     def decode(self, messages: Sequence[ChangeMessage], log: ReplayFilter | None = None) -> Decoded:
         """See ChangeDecoder."""
@@ -53,7 +56,7 @@ class UpsertDecoder:
     def _read(self, gathered: GatheredChanges, message: ChangeMessage) -> None:
         if message.timestamp >= 0:
             gathered.note_time(message.timestamp)
-        key = self._named(self._documents.read(message.key))
+        key = self._named(self._keys.read(message.key))
         row = self._documents.read(message.value)
         if row is None:
             gathered.add(key, ChangeKind.DELETE)

@@ -33,7 +33,7 @@ _DECIMAL = re.compile(r"[+-]?[0-9]+(\.[0-9]+)?([eE][+-]?[0-9]+)?")
 _FINER_THAN_MICROSECONDS = re.compile(r"[.,][0-9]{7}")  # would be truncated silently
 
 
-class _NotOfType(Exception):
+class _NotOfType(ValueError):
     """Internal: becomes the fault `type` of one key."""
 
 
@@ -154,7 +154,8 @@ def _timestamp(value: object, field: pa.Field) -> datetime:
     return moment
 
 
-def _decimal(value: object, field: pa.Field) -> Decimal:
+def exact_decimal(value: object, field: pa.Field) -> Decimal:
+    """The decimal of a text or a number; raises ValueError or ArithmeticError if it is another."""
     text = str(value) if type(value) in {int, Decimal} else _text(value, field)
     if not _DECIMAL.fullmatch(text):
         raise _NotOfType
@@ -173,6 +174,6 @@ _PARSERS: tuple[tuple[Callable[[pa.DataType], bool], _Parse], ...] = (
     (types.is_boolean, _boolean),
     (types.is_date32, _date),
     (types.is_timestamp, _timestamp),
-    (types.is_decimal, _decimal),
+    (types.is_decimal, exact_decimal),
     (types.is_binary, _bytes),
 )

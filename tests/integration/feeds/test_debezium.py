@@ -323,3 +323,27 @@ async def rowless_keys(captured: Captured, values: TypedValues, *statements: str
         assert not is_wrong.any(), change.keys.filter(pa.array(is_wrong)).to_pylist()
         rowless.update(change.keys.filter(pa.array(~change.has_row))["id"].to_pylist())
     return rowless
+
+
+@pytest.mark.parametrize("mode", ["string", "double", "precise"])
+async def test_decimal_keys_drop_their_rows(
+    kafka: KafkaBroker, followed: Database, tmp_path: Path, *, libraries: Path, mode: str
+) -> None:
+    """In each mode of decimals, also without schemas, a changed key is reported, not the table."""
+    name = f"amounts_{mode}"
+    followed.execute(f"CREATE TABLE {name} (id numeric(12, 0) PRIMARY KEY, note text)")
+    table = PostgresSettings(followed.dsn(), f"public.{name}", ("id",))
+    options = (f"decimal.handling.mode={mode}",)
+    ids = {1234, 12345, 12345678, 123456789012}
+    async with capturing(
+        table, followed, kafka, folder=tmp_path, libraries=libraries, options=options
+    ) as captured:
+        with captured.connector():
+            await captured.begin(f"INSERT INTO {name} SELECT coalesce(min(id), 1) - 1 FROM {name}")
+            await captured.run(*(f"INSERT INTO {name} VALUES ({each})" for each in ids))
+            await captured.run(f"UPDATE {name} SET note = 'x' WHERE id > 0")
+            await captured.run(f"DELETE FROM {name} WHERE id > 0")
+            read = captured.read
+            await read.until(lambda: all(read.counts[each] >= 3 for each in ids))
+
+    assert read.flushes == []

@@ -160,13 +160,19 @@ def test_shortest_text_is_its_float(values: list[float | None]) -> None:
         ("/w==", DECIMAL, Decimal("-0.01")),
         ("12.50", DECIMAL, Decimal("12.50")),
         ("-99", WHOLE, Decimal(-99)),
+        ("12345678", WHOLE, Decimal(12345678)),  # the precision refutes base64
+        (12.5, DECIMAL, Decimal("12.50")),
+        (12, DECIMAL, Decimal(12)),
+        ({"scale": 1, "value": "Dw=="}, DECIMAL, Decimal("1.50")),
+        (1582979696123456, TIMESTAMP, MOMENT),  # milliseconds would be beyond the calendar
         ("12345", WHOLE, Decimal(12345)),
         ("3q2+7w==", pa.binary(), b"\xde\xad\xbe\xef"),
         ("3q2-7w==", pa.binary(), b"\xde\xad\xbe\xef"),
         ("deadbe", pa.binary(), b"\xde\xad\xbe"),
         ("", pa.binary(), b""),
         # Values with two readings: a unit of time, and base64 or digits.
-        (1582979696123456, TIMESTAMP, UNKNOWN),
+        (1582979696123000, TIMESTAMP, UNKNOWN),
+        (1582979696123, TIMESTAMP, UNKNOWN),  # may be truncated
         ("1234", WHOLE, UNKNOWN),
         ("deadbeef", pa.binary(), UNKNOWN),
         # Values that are no value of the type.
@@ -178,12 +184,15 @@ def test_shortest_text_is_its_float(values: list[float | None]) -> None:
         ("infinity", ZONED, UNKNOWN),
         ("+12020-01-01T00:00:00.000000Z", ZONED, UNKNOWN),
         ("2020-02-29T12:34:56", ZONED, UNKNOWN),
-        (12.5, DECIMAL, UNKNOWN),
+        (12.5, pa.decimal128(16, 2), UNKNOWN),  # a double has fewer digits
+        (12.505, DECIMAL, UNKNOWN),
         ("12.505", DECIMAL, UNKNOWN),
         ("NAN", DECIMAL, UNKNOWN),
         ("", DECIMAL, UNKNOWN),
         ("A" * 23 + "=", DECIMAL, UNKNOWN),  # 17 bytes
-        ({"scale": 1, "value": "Dw=="}, DECIMAL, UNKNOWN),
+        ({"scale": 3, "value": "Dw=="}, DECIMAL, UNKNOWN),
+        ({"scale": "1", "value": "Dw=="}, DECIMAL, UNKNOWN),
+        ({"scale": 1}, DECIMAL, UNKNOWN),
         (7, pa.binary(), UNKNOWN),
         ("?", pa.binary(), UNKNOWN),
         (UNUSABLE, pa.binary(), UNKNOWN),

@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 from lookup_core.changelog.change_decoder import Decoded, DecoderSettings, RowChanges, TableChange
 from lookup_core.changelog.event_origin import EventOrigins
 from lookup_core.changelog.format import DECODERS, ChangelogFormat
+from lookup_core.changelog.gathered_changes import KEY_REMEDY
+from lookup_core.changelog.key_readings import CONVERTER
 from lookup_core.changelog.notification import NotificationDecoder
 from lookup_core.dimension_schema import DimensionSchema
 from lookup_core.errors import ErrorCode, InvalidRequest
@@ -22,7 +24,8 @@ from tests.lookup_core.changelog.change_messages import Message, listed, message
 SCHEMA = schema_of({"id": pa.int64()}, {"name": pa.utf8(), "tier": pa.int8()})
 PAIR = schema_of({"line": pa.utf8(), "number": pa.int16()}, {"tier": pa.int8()})
 ANN, NULLS = {"name": "Ann", "tier": 1}, {"name": None, "tier": None}
-NO_KEY = "a key does not have the dimension's type (type)"
+NO_KEY = f"a key does not have the dimension's type (type); {KEY_REMEDY}"
+NO_PLAIN_KEY = f"the key is not valid JSON; {CONVERTER}"
 NO_JSON = "not valid JSON"
 NO_EVENT = "not a Debezium message"
 NO_NOTIFICATION = "not a notification of version 1"
@@ -84,15 +87,16 @@ GOOD: dict[Decode, Message] = {
 }
 WRONG: dict[Decode, list[tuple[Message, str]]] = {
     upserts: [
-        (Message(b"{", b"{}"), NO_JSON),
+        *((Message(key, b"{}"), NO_PLAIN_KEY) for key in (b"{", b"[", b"Struct{id=1}")),
+        *((Message(key, b"{}"), NO_PLAIN_KEY) for key in (b"", b"\0a", b"\xff")),
+        (Message(b"OSL", b"{}"), NO_KEY),
         (Message(b"1", b"{"), NO_JSON),
         (Message(b"1", b"7"), "the value is not a JSON object"),
         *(
             (Message(key, b"{}"), "the key does not have the dimension's key columns")
             for key in (None, b"null", b"[1, 2]", b'{"number": 1}')
         ),
-        (Message(b"1.0", b"{}"), NO_KEY),
-        (Message(b'"1"', b"{}"), NO_KEY),
+        *((Message(key, b"{}"), NO_KEY) for key in (b"1.5", b"true", b'"1.5"', b'"x"')),
         (Message(b"9223372036854775808", b"{}"), NO_KEY),
         (Message(b"1", b'{"name": "%s"}' % (b"x" * 79)), "91 bytes exceed the limit of 90"),
     ],
@@ -100,7 +104,7 @@ WRONG: dict[Decode, list[tuple[Message, str]]] = {
         (Message(b"{}", b"{"), NO_JSON),
         (Message(b"{}", b""), NO_JSON),
         (Message(b"{}", b"\0\0\0\0\1avro"), NO_JSON),
-        (Message(b"Struct{id=1}", None), NO_JSON),
+        (Message(b"Struct{id=1}", None), NO_PLAIN_KEY),
         (Message(b"{}", b"[]"), "not a JSON object"),
         (message({}, {"id": 1, "status": "flat", "ts_ms": 1}), NO_EVENT),
         (message({}, {"op": "c"}), "the event has no source"),
@@ -110,7 +114,7 @@ WRONG: dict[Decode, list[tuple[Message, str]]] = {
         (event("c"), "the row lacks a key column"),
         (event("c", {"name": "A"}), "the row lacks a key column"),
         (event("u", {"name": "A"}, {"id": 1}), "the row lacks a key column"),
-        (event("c", {"id": "1"}), NO_KEY),
+        (event("c", {"id": "x"}), NO_KEY),
     ],
     notifications: [
         *((Message(None, text), NO_JSON) for text in (b"", b"{")),
@@ -124,7 +128,7 @@ WRONG: dict[Decode, list[tuple[Message, str]]] = {
             (notification(x=x, k=[[1]]), "the transaction id is missing or malformed")
             for x in (None, 7, "-7")
         ),
-        (notification(k=[["1"]]), NO_KEY),
+        (notification(k=[["x"]]), NO_KEY),
         (notification(k=[["x" * 8_000]]), "8026 bytes exceed the limit of 8000"),
     ],
 }  # fmt: skip
@@ -197,7 +201,7 @@ def test_changes_are_runs_of_columns() -> None:
     run, *tables, last = decoded.changes
     assert isinstance(run, RowChanges)
     assert isinstance(last, RowChanges)
-    assert tables == [TableChange(NO_JSON)] * 2
+    assert tables == [TableChange(NO_PLAIN_KEY)] * 2
     assert (run.keys.schema, run.rows.schema) == (SCHEMA.key, SCHEMA.columns)
     assert (run.has_row.tolist(), run.is_gone.tolist()) == ([True] * 2, [False] * 2)
     assert decoded.nbytes == sum(
