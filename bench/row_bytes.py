@@ -22,7 +22,8 @@ from lookup_core.dimension_schema import DimensionSchema
 from lookup_core.keys.canonical_keys import canonical_keys
 from lookup_core.settings import CacheSettings
 from service.resources.memory_reading import ProcessMemory
-from service.resources.shared_memory import SHARED_MEMORY, SharedMemory
+from service.resources.shared_memory import SharedMemory
+from service.resources.shared_place import SHARED_MEMORY
 
 FULL = (10_000, 100_000, 1_000_000)  # rows put in
 QUICK = FULL[:-1]

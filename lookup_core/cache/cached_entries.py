@@ -230,6 +230,16 @@ class CachedEntries:
         self.ghosts.resize(slot_count)
         self.slot_count = slot_count
 
+    def begin_move(self) -> None:
+        """Store the arrays in the memory again; the rows follow by `rows.move_next`."""
+        self.shrink()
+        self.rows.begin_move()
+
+    def end_move(self) -> None:
+        """Let readers see all entries in the memory."""
+        self._published = None
+        self.publish()
+
     @property
     def view(self) -> CacheView:
         """The entries as readers see them, until the next change of slots or segments."""

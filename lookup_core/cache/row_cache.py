@@ -187,6 +187,18 @@ class RowCache:
             self._is_filling = False
         return self._settle_at
 
+    def begin_move(self) -> None:
+        """Store the arrays in the memory again; the rows follow."""
+        self._entries.begin_move()
+
+    def move_next(self) -> bool:
+        """Store some rows in the memory again; false once all are stored."""
+        return self._entries.rows.move_next()
+
+    def end_move(self) -> None:
+        """Let readers use the cache."""
+        self._entries.end_move()
+
     def set_max_bytes(self, max_bytes: int) -> None:
         """Set the bound, 0 for no entries, and evict down to it."""
         self._eviction.set_max_bytes(max_bytes)

@@ -91,6 +91,7 @@ class RowStore:
         self._address_count = address_count
         self._next_address = self._next_id = 0
         self._era = object()
+        self._to_move: set[int] = set()  # ids of segments
 
     @property
     def row_bytes(self) -> int:
@@ -129,6 +130,21 @@ class RowStore:
                 self._replace(new[0], *(self._segments[each] for each in new))
                 for each in new[1:]:
                     self._pop(each)
+
+    def begin_move(self) -> None:
+        """Let `move_next` keep each segment again that is kept now."""
+        self._to_move = {each for each, segment in self._segments.items() if segment.is_kept}
+
+    def move_next(self) -> bool:
+        """Keep the rows of one more segment again; false once all are kept."""
+        while self._to_move:
+            segment = self._segments.get(self._to_move.pop())
+            if segment is not None and segment.is_kept:  # else it was merged meanwhile
+                segment.rows = self._keep(segment.rows)
+                segment.columns = segment.rows.columns
+                self._forget_tables(segment)
+                return True
+        return False
 
     @property
     def table(self) -> RowTable:

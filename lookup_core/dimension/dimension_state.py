@@ -67,6 +67,7 @@ class DimensionState:
         self._settings = settings
         self._resolver = LocalResolver(settings, schema, seed=seed, memory=memory)
         self.table = self._resolver.table  # of full mode; None in the other modes
+        self.cache = self._resolver.cache
         self._flights = FlightTable()
         self._batcher = Batcher(settings.batch, self._flights, timeout_s=settings.timeout_s)
         self._guard = BackendGuard(

@@ -181,6 +181,22 @@ class FullTable:
         with self._changing():
             return self._clear()
 
+    def begin_move(self) -> None:
+        """Store the arrays in the memory again; the rows follow."""
+        for table in self._tables():
+            table.entries.begin_move()
+
+    def move_next(self) -> bool:
+        """Store some rows in the memory again; false once all are stored."""
+        return any(table.entries.rows.move_next() for table in self._tables())
+
+    def end_move(self) -> None:
+        """Let readers use the table."""
+        with self._changing():
+            if self.is_whole:
+                self._table.entries.end_move()
+        self._memory.confirm(self._fresh_at)
+
     def set_max_bytes(self, max_bytes: int) -> None:
         """Set the bound for new rows; present rows stay."""
         self._max_bytes = max_bytes
@@ -249,6 +265,11 @@ class FullTable:
     @property
     def _reload_bytes(self) -> int:
         return 0 if self._reload is None else self._reload.bytes
+
+    def _tables(self) -> Iterator[TableRows]:
+        yield self._table
+        if self._reload is not None:
+            yield self._reload.aside
 
     def _row_age_s(self, slot: int, now: float) -> float:
         states = self._table.entries.states

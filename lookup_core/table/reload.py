@@ -127,7 +127,7 @@ class Reload:
         self.began_at = began_at
         self.max_bytes = max_bytes
         self._table = table
-        self._aside = aside  # added at the end, holes included
+        self.aside = aside  # added at the end, holes included
         self._touched = TableRows(schema, max_bytes)  # changed keys
         self._names = schema.columns.names
         self.row_count = 0  # rows read so far
@@ -136,7 +136,7 @@ class Reload:
     @property
     def bytes(self) -> int:
         """Memory in addition to the table's."""
-        return self._aside.bytes + self._touched.bytes
+        return self.aside.bytes + self._touched.bytes
 
     def add(self, keys: CanonicalKeys, rows: pa.RecordBatch, has_row: Mask) -> None:
         """Add a batch of the snapshot; a key may be in several batches.
@@ -147,7 +147,7 @@ class Reload:
         """
         count = keys.size
         keys, rows, has_row = self._untouched(keys, rows, has_row)
-        found, aside = self._table.find(keys), self._aside.find(keys)
+        found, aside = self._table.find(keys), self.aside.find(keys)
         is_known = found != ABSENT
         is_hole = ~has_row | key_repeats(keys) | (aside != ABSENT)
         is_hole |= is_known & self._table.is_marked(found)
@@ -160,7 +160,7 @@ class Reload:
 
     def touch(self, keys: CanonicalKeys) -> None:
         """Record changes of distinct keys: what the table has of them counts."""
-        self._aside.forget(self._aside.find(keys))
+        self.aside.forget(self.aside.find(keys))
         new = np.flatnonzero(self._touched.find(keys) == ABSENT).astype(np.int32)
         self._touched.add(self._touched.holes(keys.take(new)), read_at=self.began_at)
 
@@ -170,7 +170,7 @@ class Reload:
 
     def merged(self) -> TableRows:
         """The rows that are left in the table, and the new ones."""
-        large, small = self._table, self._aside
+        large, small = self._table, self.aside
         if len(large) < len(small):
             large, small = small, large
         large.absorb(small, read_at=self.began_at)
@@ -179,7 +179,7 @@ class Reload:
 
     def check_invariants(self) -> None:
         """For tests."""
-        self._aside.check_invariants()
+        self.aside.check_invariants()
         self._touched.check_invariants()
 
     def _untouched(
@@ -203,18 +203,18 @@ class Reload:
         self, keys: CanonicalKeys, rows: pa.RecordBatch, *, is_new: Mask, row_count: int
     ) -> None:
         at = np.flatnonzero(is_new).astype(np.int32)
-        newcomers = self._aside.newcomers(keys.take(at), rows.take(pa.array(at)))
+        newcomers = self.aside.newcomers(keys.take(at), rows.take(pa.array(at)))
         room_bytes = self.max_bytes - self._table.bytes - self._touched.bytes
-        if not self._aside.has_room(newcomers, room_bytes):
+        if not self.aside.has_room(newcomers, room_bytes):
             raise self._is_full(self.row_count + row_count)
-        self._aside.add(newcomers, read_at=self.began_at)
+        self.aside.add(newcomers, read_at=self.began_at)
 
     def _punch(self, keys: CanonicalKeys) -> None:
         keys = keys.take(last_of_each(keys))
         found = self._table.find(keys)
         self._table.unmark(found[found != ABSENT])  # its row is one of several
-        self._aside.forget(self._aside.find(keys))
-        self._aside.add(self._aside.holes(keys), read_at=self.began_at)
+        self.aside.forget(self.aside.find(keys))
+        self.aside.add(self.aside.holes(keys), read_at=self.began_at)
 
     def _is_full(self, row_count: int) -> BackendError:
         detail = (

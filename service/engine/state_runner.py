@@ -83,6 +83,8 @@ class StateRunner:
         seed = random.getrandbits(63)
         self.memory = _shared_memory(schema, seed, parts)
         self.state = DimensionState(parts.settings, schema, seed=seed, memory=self.memory)
+        if self.memory is not None:
+            parts.shared_caches.restore(self.memory, self.state.cache)
         self.wake = parts.wake
         self._parts = parts
         self.settings = parts.settings

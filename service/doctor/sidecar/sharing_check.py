@@ -14,7 +14,7 @@ from lookup_core.cache.shared_layout import LEASE_FILE
 from service.config.quantity import size_text
 from service.doctor.finding import Finding, Subject
 from service.doctor.sidecar.socket_check import own_ids
-from service.resources.shared_memory import SharedPlace, shared_place
+from service.resources.shared_place import SharedPlace, shared_place
 
 _MEBIBYTE = 2**20
 

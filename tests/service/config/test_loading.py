@@ -179,13 +179,15 @@ def test_parts_refine_the_whole() -> None:
         assert list(read_environment({name: "1"}, {}).origins.values()) == [name]
 
 
+A_B = "SIDELOOK_DIMENSIONS__A_B__TIMEOUT"
+
+
 @pytest.mark.parametrize(
     ("names", "fault"),
     [
         (
-            ["SIDELOOK_DIMENSIONS__MY_PORTS__TIMEOUT"],
-            "SIDELOOK_DIMENSIONS__MY_PORTS__TIMEOUT: matches my-ports and my.ports; "
-             "rename one, or set it in the file",
+            [A_B],
+            f"{A_B}: matches a-b and a.b; rename one, or set it in the file",
         ),
         (
             ["SIDELOOK_LIMITS", "SIDELOOK_limits"],
@@ -195,7 +197,7 @@ def test_parts_refine_the_whole() -> None:
 )
 def test_ambiguous_variable_is_refused(names: list[str], fault: str) -> None:
     """A variable sets one value, and no other variable sets the same."""
-    document = {"dimensions": {"my-ports": {}, "my.ports": {}}}
+    document = {"dimensions": {"a-b": {}, "a.b": {}}}
 
     found = read_environment(dict.fromkeys(names, "{}"), document)
 

@@ -115,7 +115,7 @@ async def test_place_of_shared_caches_is_checked(monkeypatch: pytest.MonkeyPatch
             )
             for size in (2**20, 2**60)
         ]
-    monkeypatch.setattr("service.resources.shared_memory.SHARED_MEMORY", Path("/proc"))
+    monkeypatch.setattr("service.resources.shared_place.SHARED_MEMORY", Path("/proc"))
     alone, beside = [
         await found(check_shared_memory(SUBJECT, Path("/proc/s"), 1, is_sidecar_checked=checked))
         for checked in (False, True)

@@ -59,7 +59,7 @@ from service.doctor.sidecar.sidecar_check import (
     version_finding,
 )
 from service.doctor.sidecar.socket_check import SocketFacts, socket_findings
-from service.resources.shared_memory import SharedPlace
+from service.resources.shared_place import SharedPlace
 from tests.service.case_tables import cases
 from tests.service.config.configuration import parsed
 from tests.service.doctor.findings import SUBJECT, texts

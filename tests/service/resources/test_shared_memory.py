@@ -1,6 +1,7 @@
 """Memory of caches in files: the contract of `CacheMemory`, leases, full file systems, folders."""
 
 import asyncio
+import errno
 import fcntl
 import gc
 import math
@@ -8,6 +9,7 @@ import os
 import resource
 import shutil
 import stat
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,11 +23,14 @@ import structlog
 from lookup_core.cache.cache_memory import CacheMemory, OwnMemory
 from lookup_core.cache.cached_answers import CacheDescription
 from lookup_core.cache.row_cache import RowCache
-from lookup_core.settings import CacheSettings
+from lookup_core.settings import CacheMode, CacheSettings
+from lookup_core.table.full_table import FullTable
+from lookup_core.table.reload import Reload
 from service.resources.shared_memory import SharedCaches, SharedMemory
 from spark_client.transport.shared_cache import SharedCache
 from tests.hand_clock import HandClock
 from tests.lookup_core.cache.row_caches import KINDS
+from tests.service.engine.running import until
 
 KIND = KINDS["number"]
 SETTINGS = CacheSettings(ttl_s=60.0)
@@ -312,7 +317,7 @@ def test_caches_share_one_folder(tmp_path: Path) -> None:
     assert [*(tmp_path / "cache").iterdir()] == []
 
 
-@pytest.mark.parametrize("gone", ["", "lock", "1/lease", "1", "."])
+@pytest.mark.parametrize("gone", ["1/map", "lock", "1/lease", "1", "."])
 def test_end_tolerates_files_that_are_gone(tmp_path: Path, gone: str) -> None:
     """The end of the process removes what is there, whatever another process has removed."""
     caches = SharedCaches(tmp_path / "cache")
@@ -320,7 +325,10 @@ def test_end_tolerates_files_that_are_gone(tmp_path: Path, gone: str) -> None:
     assert memory is not None
     fill(RowCache(KIND.schema, SETTINGS, memory), 1)
     lost = memory.folder.parent / gone
-    shutil.rmtree(lost) if lost.is_dir() and gone else lost.unlink() if gone else None
+    if lost.is_dir():
+        shutil.rmtree(lost)
+    else:
+        lost.unlink()
 
     async def run() -> None:
         async with asyncio.TaskGroup() as tasks:
@@ -332,6 +340,154 @@ def test_end_tolerates_files_that_are_gone(tmp_path: Path, gone: str) -> None:
     caches.remove(memory)
 
     assert [*(tmp_path / "cache").iterdir()] == []
+
+
+def _remove_rows(memory: SharedMemory) -> None:
+    next(memory.folder.glob("rows-*")).unlink()
+
+
+def _remove_lease(memory: SharedMemory) -> None:
+    (memory.folder / "lease").unlink()
+
+
+def _remove_folder(memory: SharedMemory) -> None:
+    shutil.rmtree(memory.folder.parent)
+
+
+def _remove_all(memory: SharedMemory) -> None:
+    shutil.rmtree(memory.folder.parents[1])
+
+
+def _replace_folder(memory: SharedMemory) -> None:
+    former = memory.folder.rename(memory.folder.with_name("former"))
+    shutil.copytree(former, memory.folder)
+
+
+def _fill_up(memory: SharedMemory) -> None:
+    with largest_file(SMALL_BYTES):
+        memory.zeros(SMALL_BYTES, np.uint64)
+
+
+@pytest.mark.parametrize(
+    "lose",
+    [_remove_rows, _remove_lease, _remove_folder, _remove_all, _replace_folder, _fill_up],
+)
+def test_lost_files_are_shared_again(tmp_path: Path, lose: Callable[[SharedMemory], None]) -> None:
+    """Lost files and a full file system end sharing with a log line, and it begins again."""
+    caches = SharedCaches(tmp_path / "cache")
+    memory = caches.new("customers", DESCRIPTION)
+    assert memory is not None
+    cache = RowCache(KIND.schema, SETTINGS, memory)
+    caches.restore(memory, cache)
+    fill(cache, *range(1_000), now=time.monotonic())
+    former = SharedCache(memory.folder)
+    memory.extend_lease()
+
+    async def run() -> None:
+        async with asyncio.TaskGroup() as tasks:
+            running = tasks.create_task(caches.run())
+            await until(lambda: memory.is_shared_now and memory.folder != former._folder)
+            assert not former.has_lease
+            again = SharedCache(memory.folder)
+            await until(lambda: again.has_lease)
+            fill(cache, 1_000, now=time.monotonic())
+            cache.invalidate(KIND.keys([7]))
+            assert read(again, 6, 7, 999, 1_000, now=time.monotonic()) == [6, 999, 1_000]
+            running.cancel()
+
+    with structlog.testing.capture_logs() as logs:
+        lose(memory)
+        asyncio.run(run())
+
+    assert [each["event"] for each in logs] == ["cache.sharing_ended", "cache.shared_again"]
+    assert [*tmp_path.glob("cache/*")] == []
+
+
+def test_cache_is_shared_once_it_can_be(tmp_path: Path) -> None:
+    """A cache that cannot be shared at the start is shared once its folder can be made."""
+    (tmp_path / "cache").touch()
+    caches = SharedCaches(tmp_path / "cache")
+    memory = caches.new("customers", DESCRIPTION)
+    assert memory is not None
+    cache = RowCache(KIND.schema, SETTINGS, memory)
+    caches.restore(memory, cache)
+    fill(cache, 1, now=time.monotonic())
+
+    async def run() -> list[int] | None:
+        async with asyncio.TaskGroup() as tasks:
+            running = tasks.create_task(caches.run())
+            await asyncio.sleep(0)
+            assert not memory.is_shared_now
+            (tmp_path / "cache").unlink()
+            await until(lambda: memory.is_shared_now)
+            memory.extend_lease()
+            found = read(SharedCache(memory.folder), 1, now=time.monotonic())
+            running.cancel()
+        return found
+
+    assert asyncio.run(run()) == [1]
+
+
+def test_rows_may_change_while_they_move(tmp_path: Path, clock: HandClock) -> None:
+    """Between two steps of a move, rows come, go and are merged; readers see the last ones."""
+    memory = SharedMemory("customers", tmp_path / "1", DESCRIPTION, clock=clock)
+    cache = RowCache(KIND.schema, SETTINGS, memory)
+    for first in range(0, 600, 100):
+        fill(cache, *range(first, first + 100))
+    memory.end(OSError(errno.ENOSPC, "full"))
+    fill(cache, *range(600, 700))
+
+    memory.restart(tmp_path / "2")
+    cache.begin_move()
+    steps = [cache.move_next()]
+    fill(cache, *range(700, 800))
+    cache.invalidate(KIND.keys(range(0, 700, 2)))
+    while steps[-1]:
+        steps.append(cache.move_next())
+        cache.check_invariants()
+    memory.end_move()
+    cache.end_move()
+    memory.extend_lease()
+
+    found = read(SharedCache(tmp_path / "2", clock=clock), *range(800))
+    assert found == [*range(1, 700, 2), *range(700, 800)]
+    assert not (tmp_path / "1").exists()
+
+
+def test_full_table_moves_as_a_whole(tmp_path: Path, clock: HandClock) -> None:
+    """Readers of a full table that moves know all of its rows or none, also those of a reload."""
+    settings = CacheSettings(mode=CacheMode.FULL)
+    description = CacheDescription(KIND.schema, 0, settings)
+    memory = SharedMemory("customers", tmp_path / "1", description, clock=clock)
+    table = FullTable(KIND.schema, settings, memory)
+
+    def read_into(reload: Reload, numbers: range) -> None:
+        reload.add(KIND.keys(numbers), KIND.rows(numbers), np.ones(len(numbers), np.bool_))
+
+    first = table.begin_reload(100.0)
+    read_into(first, range(100))
+    assert table.finish_reload(first, unseen=np.zeros(0, np.uint64))
+    memory.end(OSError(errno.ENOSPC, "full"))
+    second = table.begin_reload(100.0)
+    read_into(second, range(1_000))
+
+    memory.restart(tmp_path / "2")
+    table.begin_move()
+    while table.move_next():
+        table.check_invariants()
+    memory.end_move()
+    table.end_move()
+    memory.extend_lease()
+    shared = SharedCache(tmp_path / "2", clock=clock)
+    found = [read(shared, *range(1_001))]
+    assert table.finish_reload(second, unseen=np.zeros(0, np.uint64))
+    found.append(read(shared, *range(1_001)))
+
+    reader = shared.reader()
+    assert reader is not None
+    missing = reader.read(KIND.keys([999, 1_000]), ["position"], 100.0).missing
+    assert found == [[*range(100)], [*range(1_000)]]
+    assert missing.places.tolist() == [1]
 
 
 def test_drain_ends_all_leases(tmp_path: Path) -> None:
@@ -378,10 +534,13 @@ def test_unsafe_folder_leaves_caches_private(tmp_path: Path, make: Callable[[Pat
     caches = SharedCaches(tmp_path / "cache")
 
     with structlog.testing.capture_logs() as logs:
-        assert caches.new("customers", DESCRIPTION) is None
+        memory = caches.new("customers", DESCRIPTION)
 
     assert [each["event"] for each in logs] == ["cache.not_shared"]
-    assert "cache" in caches.why_private
+    assert memory is not None
+    assert "cache" in (memory.why_private or "")
+    fill(RowCache(KIND.schema, SETTINGS, memory), 1)
+    assert memory.file_bytes == 0
 
 
 def test_only_memory_is_shared() -> None:
