@@ -12,7 +12,7 @@ from lookup_core.dimension.dimension_events import FetchedRows, LookupRequest
 from lookup_core.dimension.dimension_state import DimensionState
 from lookup_core.dimension.flight_table import BatchId, LookupId
 from lookup_core.dimension_schema import DimensionSchema
-from lookup_core.freshness.table_snapshot import TableSnapshot
+from lookup_core.freshness.table_snapshot import IdRelation, TableSnapshot
 from lookup_core.keys.typed_keys import TypedKeys
 from lookup_core.settings import BatchSettings, DimensionSettings
 from lookup_core.statistics import InvalidationOrigin
@@ -27,6 +27,7 @@ class DimensionRun:
     def __init__(self) -> None:
         settings = DimensionSettings("customers", batch=BatchSettings(linger_s=0.0))
         self._state = DimensionState(settings, _SCHEMA)
+        self._state.on_ids(IdRelation.COMPARABLE)  # changes and reads are of one server
         self._keys: dict[int, list[int]] = {}  # {query: its keys}
         self._lookups: dict[LookupId, tuple[int, ...]] = {}  # {lookup: its keys}
 

@@ -62,12 +62,12 @@ def test_foreign_events_change_no_row(planes: FollowedTable, source: dict[str, o
     planes.publish(*foreign_messages(planes, **source))
     after_foreign = planes.look_up(*NAMES)
     own = planes.table.messages.foreign(
-        planes.table.rename(3, "tre"), db=planes.table.database.name, name="shop"
+        planes.table.rename(3, "third"), db=planes.table.database.name, name="shop"
     )
     planes.publish(own)
 
     assert after_foreign == HITS
-    assert planes.look_up(*NAMES) == [*HITS[:2], ("hit", "tre")]
+    assert planes.look_up(*NAMES) == [*HITS[:2], ("hit", "third")]
     assert planes.log.count(HINT) == 1
 
 
