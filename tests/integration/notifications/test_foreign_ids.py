@@ -56,7 +56,7 @@ async def test_foreign_ids_are_no_proof(
 
     async with serving(PostgresBackend(table), sources=sources, clock=clock) as dimension:
         await until_feed_is(dimension, FeedState.LIVE)
-        clock.ahead_s += HOLD_OFF_S
+        clock.ahead_s += HOLD_OFF_S  # after the gap before the connection
         before = await notes(dimension)
         database.execute("UPDATE t SET note = 'new'")
         await until(lambda: dimension.statistics().cache.rows == 0)

@@ -274,6 +274,29 @@ def test_only_known_ids_are_proof(
     assert admitted == let_in
 
 
+@pytest.mark.parametrize(
+    ("relation", "settled_at", "unseen"),
+    [
+        (IdRelation.COMPARABLE, 2.0, []),
+        (IdRelation.UNKNOWN, 6.0, [9]),
+        (IdRelation.FOREIGN, 6.0, [9]),
+    ],
+)
+def test_load_waits_for_unproved_ids(
+    fence: Fence, relation: IdRelation, settled_at: float, unseen: list[int]
+) -> None:
+    """Without proof by ids, a load begins after the hold-off, and misses keys within it."""
+    fence.relate(relation)
+    fence.note_table(103, 1.0)
+    fence.report(9, by=103, at=2.0)
+
+    found = fence.unseen(TableSnapshot.parse("104:105:"), sent_at=6.5, now=6.5)
+
+    assert fence.settled_from(2.0) == settled_at
+    assert found is not None
+    assert found.tolist() == unseen
+
+
 @pytest.mark.parametrize("capacity", [9, 0], ids=["keys", "table"])
 def test_other_history_makes_ids_void(capacity: int) -> None:
     """After a switch of servers, former changes hold off reads for 5 s, whatever their ids."""
