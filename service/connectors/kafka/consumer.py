@@ -17,6 +17,7 @@ from aiokafka.errors import (
     KafkaConnectionError,
     KafkaError,
     LeaderNotAvailableError,
+    OffsetOutOfRangeError,
     TopicAuthorizationFailedError,
     UnknownTopicOrPartitionError,
     for_code,
@@ -24,7 +25,13 @@ from aiokafka.errors import (
 from aiokafka.protocol.fetch import FetchRequest
 
 from service.connectors.kafka.errors import mapped_errors
-from service.connectors.kafka.leader_epochs import EpochEnd, EpochEndRequest, LogEpochs
+from service.connectors.kafka.leader_epochs import (
+    Batch,
+    EpochEnd,
+    EpochEndRequest,
+    LogEpochs,
+    batches_of,
+)
 from service.connectors.kafka.metadata import TopicMetadata, TopicMetadataRequest
 from service.connectors.kafka.settings import RETRY_BACKOFF_MS, KafkaSettings
 
@@ -32,6 +39,7 @@ log = structlog.get_logger()
 
 _PAUSE_S = 0.1  # between metadata requests, which aiokafka repeats while a leader is unknown
 _CLOSE_TIMEOUT_S = 1.0
+_COMMITTED = 1  # isolation level
 
 
 class KafkaClient(AIOKafkaClient):  # type: ignore[misc]  # aiokafka has no types
@@ -108,15 +116,35 @@ class KafkaClient(AIOKafkaClient):  # type: ignore[misc]  # aiokafka has no type
 
         Raises KafkaError, or NotImplementedError for a broker that cannot answer.
         """
-        leader = self.cluster.leader_for_partition(address)
-        if leader is None or leader < 0:
-            raise LeaderNotAvailableError(address)
-        response = await self.send(leader, EpochEndRequest(address, epoch))
+        response = await self.send(self._leader(address), EpochEndRequest(address, epoch))
         ((_, ((error_code, _, _, end),)),) = response.topics
         if error_code:
             self.force_metadata_update()
             raise for_code(error_code)(address)
         return int(end)
+
+    async def batch_at(self, address: TopicPartition, offset: int) -> Batch | None:
+        """The batch of an offset, or the next one; None at the ends of the log.
+
+        Raises KafkaError.
+        """
+        of_topic = (address.topic, [(address.partition, offset, 1)])  # at least one whole batch
+        request = FetchRequest(0, 0, 1, _COMMITTED, [of_topic], rack_id="")
+        # Not by `send`, which notes batches that were read.
+        response = await super().send(self._leader(address), request)
+        ((_, ((_, error_code, *_, content),)),) = response.topics
+        if error_code == OffsetOutOfRangeError.errno:
+            return None
+        if error_code:
+            self.force_metadata_update()
+            raise for_code(error_code)(address)
+        return next(batches_of(content or b""), None)
+
+    def _leader(self, address: TopicPartition) -> int:
+        leader: int | None = self.cluster.leader_for_partition(address)
+        if leader is None or leader < 0:
+            raise LeaderNotAvailableError(address)
+        return leader
 
     async def _fail_with_cause(self) -> None:
         # `bootstrap` of aiokafka only logs why a broker refuses the connection.
@@ -203,15 +231,27 @@ class KafkaConsumer(AIOKafkaConsumer):  # type: ignore[misc]  # aiokafka has no 
 
         Sends requests only if the leader may have changed.
         """
-        epochs, found = self.client.epochs, []
-        for address, ends in epochs.unverified().items():
-            for each in ends:
-                if await self._is_shortened(address, each):
-                    found.append(address)
-                    break
-            else:
-                epochs.note_verified(address, ends)
-        return found
+        if not (due := self.client.epochs.unverified()):
+            return ()
+        # At once: on a connection, each waits for the response to a fetch.
+        checks = (self._is_other_log(address, ends) for address, ends in due.items())
+        outcomes = await asyncio.gather(*checks, return_exceptions=True)
+        for outcome in outcomes:
+            if isinstance(outcome, BaseException):
+                raise outcome
+        others = [address for address, is_other in zip(due, outcomes, strict=True) if is_other]
+        for address in due.keys() - others:
+            self.client.epochs.note_verified(address, due[address])
+        return others
+
+    async def _is_other_log(self, address: TopicPartition, ends: Sequence[EpochEnd]) -> bool:
+        for each in ends:
+            if await self._is_shortened(address, each):
+                return True
+        last = self.client.epochs.last_batch(address)
+        return last is not None and not last.is_in_log(
+            await self.client.batch_at(address, last.first)
+        )
 
     async def _is_shortened(self, address: TopicPartition, read: EpochEnd) -> bool:
         try:

@@ -1,20 +1,21 @@
 """Leader epochs of a topic's log, which show that its end was cut off and grew again (KIP-320).
 
 Each batch has the epoch of the leader that wrote it. If a later leader lacks records that we have
-read, an earlier epoch ends before them in its log. Compaction and retention keep the epochs.
+read, an earlier epoch ends before them in its log. Compaction and retention keep the epochs. A
+restored cluster may use an epoch again: the last batch that was read is compared, too.
 """
 
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from aiokafka import TopicPartition
 from aiokafka.protocol.api import Request, RequestStruct, Response
 from aiokafka.protocol.types import Array, Int16, Int32, Int64, Schema, String
 
-# Offset, bytes after the length, epoch, version; then checksum, attributes, and the last offset
-# less the first.
-_BATCH = struct.Struct(">qiibiHi")
+# Offset, bytes after the length, epoch, version, checksum, attributes, the last offset less the
+# first; then times, producer, and the number of messages.
+_BATCH = struct.Struct(">qiibiHi8x8x8x2x4xi")
 _LENGTH_END = 12
 _EPOCHS_SINCE = 2  # version of batches
 _ANY_EPOCH = -1  # of the leader
@@ -29,15 +30,52 @@ class EpochEnd:
     end: int
 
 
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """The header of a batch."""
+
+    first: int  # offset
+    end: int  # the offset after the last one
+    epoch: int
+    checksum: int
+    messages: int
+
+    def is_in_log(self, found: "Batch | None") -> bool:
+        """Whether a log has this batch, given what it has from its first offset on.
+
+        Compaction may have removed messages, or the batch: then it may be in the log.
+        """
+        if found is None or found.first >= self.end or found.messages < self.messages:
+            return True
+        return self == found
+
+
+def batches_of(content: bytes) -> Iterator[Batch]:
+    """The headers of the complete batches that have epochs."""
+    at = 0
+    while at + _BATCH.size <= len(content):
+        first, nbytes, epoch, version, checksum, _, more, count = _BATCH.unpack_from(content, at)
+        at += _LENGTH_END + nbytes
+        if version >= _EPOCHS_SINCE and epoch >= 0 and at <= len(content):
+            yield Batch(first, first + more + 1, epoch, checksum, count)
+
+
 @dataclass(slots=True)
 class _ReadLog:
     """The epochs of one partition, in the order of reading."""
 
     ends: list[EpochEnd] = field(default_factory=list)
+    last: Batch | None = None
+    compared: Batch | None = None  # the last one before the log became suspect
     leader_epoch: int | None = None
     is_suspect: bool = False  # another leader may have another log
 
-    def add(self, found: EpochEnd) -> None:
+    def suspect(self) -> None:
+        if not self.is_suspect:
+            self.is_suspect, self.compared = True, self.last
+
+    def add(self, batch: Batch) -> None:
+        self.last, found = batch, EpochEnd(batch.epoch, batch.end)
         if self.ends and self.ends[-1].epoch == found.epoch:
             found = EpochEnd(found.epoch, max(found.end, self.ends.pop().end))
         self.ends.append(found)
@@ -51,23 +89,26 @@ class LogEpochs:
 
     def add_batches(self, address: TopicPartition, batches: bytes) -> None:
         """Add the batches of a response, the last of which may be incomplete."""
-        log, at = self._log(address), 0
-        while at + _BATCH.size <= len(batches):
-            first, nbytes, epoch, version, _, _, more = _BATCH.unpack_from(batches, at)
-            at += _LENGTH_END + nbytes
-            if version >= _EPOCHS_SINCE and epoch >= 0 and at <= len(batches):
-                log.add(EpochEnd(epoch, first + more + 1))
+        log = self._log(address)
+        for batch in batches_of(batches):
+            log.add(batch)
+
+    def last_batch(self, address: TopicPartition) -> Batch | None:
+        """The last batch before a change of the leader, which may have another one instead."""
+        log = self._log(address)
+        return log.compared if log.is_suspect else None
 
     def note_leader(self, address: TopicPartition, leader_epoch: int) -> None:
         """Note the epoch of the current leader; another one makes the partition suspect."""
         log = self._log(address)
-        log.is_suspect |= log.leader_epoch not in (None, leader_epoch)
+        if log.leader_epoch not in (None, leader_epoch):
+            log.suspect()
         log.leader_epoch = leader_epoch
 
     def suspect(self, address: TopicPartition | None = None) -> None:
         """A leader may have changed: of one partition, or of all."""
         for log in self._logs.values() if address is None else [self._log(address)]:
-            log.is_suspect = True
+            log.suspect()
 
     def unverified(self) -> Mapping[TopicPartition, Sequence[EpochEnd]]:
         """The ends that the current leader must have, by partition, where they are not known."""
@@ -86,7 +127,7 @@ class LogEpochs:
     def forget(self, address: TopicPartition) -> None:
         """The partition is read from another position: no earlier batch counts."""
         log = self._log(address)
-        log.ends, log.is_suspect = [], False
+        log.ends, log.last, log.is_suspect = [], None, False
 
     def _log(self, address: TopicPartition) -> _ReadLog:
         return self._logs.setdefault(address, _ReadLog())

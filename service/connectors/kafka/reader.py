@@ -33,7 +33,7 @@ _MAX_MESSAGES = 1000  # per read
 _FIRST_MESSAGES = 100  # per read, while their size is unknown
 _READ_BYTES = 384 * 2**10  # about 5 ms of decoding
 _WAIT_MS = 500
-_VERIFY_TIMEOUT_S = 1.0
+_VERIFY_TIMEOUT_S = 3.0  # two requests, each after a fetch
 _SHORT_WAIT_MS = 50  # while a partition is behind
 
 Records = Mapping[TopicPartition, Sequence[ConsumerRecord]]
@@ -56,6 +56,7 @@ class KafkaReader(SplitReader):
         self._topic = topic
         self._addresses: dict[str, TopicPartition] = {}  # {split id: partition}
         self._max_messages = _FIRST_MESSAGES
+        self._fetched: Records = {}  # not returned yet, as after a cancellation
         self._warnings = EventRateLimit()
 
     async def __aenter__(self) -> Self:
@@ -81,36 +82,45 @@ class KafkaReader(SplitReader):
         await asyncio.sleep(0)  # `getmany` does not wait if it has messages
         with mapped_errors(self._settings):
             await self._assignment.update(at=_now())
-            try:
-                records = await self._consumer.getmany(
-                    timeout_ms=self._wait_ms(), max_records=self._max_messages
-                )
-            except OffsetOutOfRangeError as error:
-                self._assignment.lose(error.args[0])
-                await self._consumer.client.refresh()  # the topic may have been created again
-                await self._assignment.update(at=_now())
-                records = {}
-            records, is_verified = await self._verified(records)
+            if not self._fetched:
+                self._fetched = await self._fetch()
+            is_verified = await self._verify()
+        records, self._fetched = self._fetched, {}
         if sizes_bytes := _sizes_bytes(records):
             self._max_messages = messages_per_read(sizes_bytes)
         return await self._pieces(records, at=_now(), is_verified=is_verified)
 
-    async def _verified(self, records: Records) -> tuple[Records, bool]:
-        """The records of logs without lost messages, and whether the leaders were reached.
+    async def _fetch(self) -> Records:
+        try:
+            records: Records = await self._consumer.getmany(
+                timeout_ms=self._wait_ms(), max_records=self._max_messages
+            )
+        except OffsetOutOfRangeError as error:
+            self._assignment.lose(error.args[0])
+            await self._consumer.client.refresh()  # the topic may have been created again
+            await self._assignment.update(at=_now())
+            return {}
+        return records
 
-        A partition whose log lost messages is restarted, and its records are dropped.
+    async def _verify(self) -> bool:
+        """Restart the partitions whose log lost messages, without their records.
+
+        Returns whether the leaders were reached. Raises KafkaError if there are records.
         """
         try:
             async with asyncio.timeout(_VERIFY_TIMEOUT_S):
-                shortened = await self._consumer.shortened_logs()
+                lost = await self._consumer.shortened_logs()
         except (KafkaError, TimeoutError):
-            if records:
+            if self._fetched:
                 raise
-            return records, False  # no broker responds: the silence counts
-        if shortened:
-            self._assignment.restart_shortened(shortened)
+            return False  # no broker responds: the silence counts
+        if lost:
+            self._fetched = {
+                each: found for each, found in self._fetched.items() if each not in lost
+            }
+            self._assignment.restart_shortened(lost)
             await self._assignment.update(at=_now())
-        return {each: found for each, found in records.items() if each not in shortened}, True
+        return True
 
     def pause(self, split_ids: Collection[str]) -> None:
         """Pause these partitions, and resume all others."""
@@ -129,7 +139,7 @@ class KafkaReader(SplitReader):
         pieces = [
             self._piece(address, records.get(address, ()), at=at)
             for address in self._assignment.progress
-            if address not in self._assignment.paused
+            if address not in self._assignment.paused or address in records
         ]
         self._note_heartbeats(records, at=at)
         pieces += [self._missing(address) for address in self._assignment.waiting]

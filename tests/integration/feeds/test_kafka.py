@@ -1,6 +1,7 @@
 """Changelog topics of a real Kafka: what readers return, and faults of the broker."""
 
 import asyncio
+import shutil
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -235,3 +236,26 @@ async def test_longer_log_is_followed(broker: KafkaBroker, topic: str) -> None:
         await read.until(lambda: read.counts[9])
 
     assert (read.keys, read.flushes) == ([*range(10)], [])
+
+
+async def test_restored_log_flushes(broker: KafkaBroker, topic: str, tmp_path: Path) -> None:
+    """If a broker is restored from a copy, any row may have changed, also if epochs repeat."""
+    data = broker.log.parent / "data"
+    await create_topic(broker.address, topic)
+    await send_keys(broker.address, topic, range(5))
+    broker.kill()
+    shutil.copytree(data, tmp_path / "copy")
+    broker.start()
+    await send_keys(broker.address, topic, range(5, 9))
+    async with reading(KafkaSettings((broker.address,), topic)) as read:
+        await read.until(lambda: read.is_caught_up and read.counts[8])
+        broker.kill()
+        shutil.rmtree(data)
+        shutil.copytree(tmp_path / "copy", data)
+        broker.start()
+        await send_keys(broker.address, topic, range(100, 110))
+        await read.until(lambda: read.flushes)
+        await read.until(lambda: read.counts[109])
+
+    assert read.flushes == [SHORTENED]
+    assert {*range(5), *range(100, 110)} <= {*read.keys}
