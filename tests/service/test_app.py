@@ -133,6 +133,19 @@ async def test_tokens_guard_the_routes(tmp_path: Path, dimensions: dict[str, Any
             assert (without, response.status) == (401, 200)
 
 
+async def test_dimension_without_cache_takes_no_memory(
+    tmp_path: Path, dimensions: dict[str, Any]
+) -> None:
+    """A dimension of mode `none` leaves the whole memory of caches to the others."""
+    customers = dimensions["customers"]
+    uncached = customers | {"cache": {"mode": "none"}}
+    chosen = settings(tmp_path, {"customers": customers, "uncached": uncached})
+    async with serving(chosen) as session, session.get("/v1/dimensions/customers") as response:
+        cache = (await response.json())["cache"]
+
+    assert cache["max_bytes"] == chosen.limits.memory_bytes // 2
+
+
 async def test_service_starts_without_its_database(tmp_path: Path) -> None:
     """While its database is down the service is alive and not ready."""
     dsn = tmp_path / "dsn"

@@ -197,7 +197,7 @@ A_B = "SIDELOOK_DIMENSIONS__A_B__TIMEOUT"
 )
 def test_ambiguous_variable_is_refused(names: list[str], fault: str) -> None:
     """A variable sets one value, and no other variable sets the same."""
-    document = {"dimensions": {"a-b": {}, "a.b": {}}}
+    document: dict[str, object] = {"dimensions": {"a-b": {}, "a.b": {}}}
 
     found = read_environment(dict.fromkeys(names, "{}"), document)
 
