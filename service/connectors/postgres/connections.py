@@ -11,6 +11,7 @@ import asyncpg
 from lookup_core.errors import BackendError, ErrorCode
 from service.connectors.postgres.errors import explained, mapped_errors, mapped_parameters
 from service.connectors.postgres.plans import INDEXES, QueryPlan
+from service.connectors.postgres.session_settings import READ_COMMITTED, fixed_settings
 from service.connectors.postgres.settings import PostgresSettings
 
 _CLOSE_TIMEOUT_S = 0.9
@@ -22,15 +23,17 @@ _BROKEN = (
     ConnectionError,
 )
 
+_OF_LOOKUPS = {
+    "default_transaction_read_only": "on",
+    "client_connection_check_interval": "250",  # ms; from version 14
+}
 # Session settings, and whether the identity may be read. Read-only is no startup parameter: the
 # session would count as a read-only server, and `target_session_attrs=read-write` in the DSN would
 # fail. A session whose client is gone ends soon, also during a query, and frees its slot.
-_SESSION = """
+_SESSION = f"""
 SELECT pg_catalog.has_function_privilege('pg_catalog.pg_control_system()', 'EXECUTE')
        AND pg_catalog.has_function_privilege('pg_catalog.pg_control_checkpoint()', 'EXECUTE'),
-       pg_catalog.set_config('default_transaction_read_only', 'on', false),
-       CASE WHEN pg_catalog.current_setting('server_version_num')::int >= 140000
-            THEN pg_catalog.set_config('client_connection_check_interval', '250ms', false) END
+       ({fixed_settings(_OF_LOOKUPS, is_local=False)})
 """
 # A query of its own: the server checks privileges before it evaluates any condition.
 _IDENTITY = """
@@ -336,11 +339,12 @@ class DedicatedSession:
 
 async def dedicated_connection(settings: PostgresSettings, purpose: str) -> Connection:
     """A connection of a `DedicatedSession`; the server shows its purpose as application name."""
+    isolation = {} if settings.pgbouncer else READ_COMMITTED
     with mapped_parameters():
         return await asyncpg.connect(
             settings.current_dsn(),
             timeout=settings.connect_timeout_s,
-            server_settings={"application_name": f"sidelook {purpose}"},
+            server_settings={"application_name": f"sidelook {purpose}", **isolation},
             statement_cache_size=settings.statement_cache_size,
         )
 

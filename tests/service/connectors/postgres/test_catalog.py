@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+import asyncpg
 import pyarrow as pa
 import pytest
 
@@ -11,6 +12,7 @@ from lookup_core.dimension_schema import TableOrigin
 from lookup_core.errors import BackendError, ErrorCode
 from lookup_core.keys.key_casts import NO_NUL_FIELD, UUID_FIELD
 from service.connectors.postgres.catalog import read_table
+from service.connectors.postgres.errors import mapped_errors
 from service.connectors.postgres.settings import PostgresSettings
 from service.connectors.postgres.table import (
     KeySending,
@@ -39,6 +41,7 @@ ENTRY: dict[str, Any] = {
     "parent": None,
     "has_unchecked_columns": False,
     "has_exact_texts": True,
+    "inexact_settings": [],
     "is_populated": True,
     "is_published": False,
     "is_partition": False,
@@ -188,7 +191,9 @@ async def test_malformed_name_is_unavailable() -> None:
     """A name that SQL cannot parse, or would truncate, is a fault of the configuration."""
 
     async def run(_query: str, _arguments: Sequence[Any]) -> Sequence[Mapping[str, Any]]:
-        raise BackendError(ErrorCode.SCHEMA_CHANGED, "a.b.c.d")
+        with mapped_errors("a.b.c.d"):
+            raise asyncpg.PostgresError.new({"C": "42601", "M": "improper relation name"})
+        raise AssertionError("it raises")
 
     with pytest.raises(BackendError) as caught:
         await read_table(run, SETTINGS)
