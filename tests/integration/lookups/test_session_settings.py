@@ -16,7 +16,7 @@ from lookup_core.type_texts import parsed_type
 from service.connectors.postgres.backend import PostgresBackend
 from service.connectors.postgres.settings import PostgresSettings
 from service.connectors.postgres.snapshot_source import PostgresSnapshot
-from tests.integration.lookups.tables import PATIENCE_S, described, names_of
+from tests.integration.lookups.tables import PATIENCE_S, create_reader, described, names_of
 from tools.processes.pgbouncer import PgBouncer
 from tools.processes.postgres_server import Database, PostgresServer, running_standby
 
@@ -81,11 +81,11 @@ def places(database: Database) -> Database:
     return database
 
 
-def hostile(database: Database) -> Iterator[str]:
-    """Statements that set what the server has."""
+def hostile(database: Database, role: str = "postgres") -> Iterator[str]:
+    """Statements that set for the role what the server has."""
     for name, value in HOSTILE.items():
         if database.query("SELECT FROM pg_settings WHERE lower(name) = %s", [name]):
-            yield f"ALTER ROLE postgres IN DATABASE {database.name} SET {name} = '{value}'"
+            yield f"ALTER ROLE {role} IN DATABASE {database.name} SET {name} = '{value}'"
 
 
 async def loaded(settings: PostgresSettings, schema: DimensionSchema) -> list[dict[str, Any]]:
@@ -258,3 +258,32 @@ async def test_serializable_pooler_is_named(standby: Database) -> None:
         "public.customers: a standby refuses serializable transactions; run "
         "ALTER ROLE … SET default_transaction_isolation = 'read committed'"
     )
+
+
+# A session of the sidecar that has done nothing, or waited for a lock, for longer than HOSTILE.
+OVERDUE = """EXISTS (SELECT FROM pg_stat_activity WHERE application_name = 'sidelook'
+    AND datname = current_database() AND state = '{state}'
+    AND clock_timestamp() - state_change > interval '1200 ms')"""
+
+
+async def test_timeouts_of_the_role_end_nothing(database: Database) -> None:
+    """An idle session, and a lookup that waits for a lock, outlive the role's timeouts."""
+    database.execute(*PLACES)
+    reader = f"reader_of_{database.name}"
+    dsn = create_reader(database, table="places")
+    for statement in hostile(database, reader):
+        database.execute(statement)
+    settings = settings_of(database, dsn=dsn, statement_timeout_s=PATIENCE_S)
+    keys = pa.record_batch({"id": pa.array([1], pa.int32())})
+    pids = f"SELECT pid FROM pg_stat_activity WHERE usename = '{reader}'"
+    async with described(settings) as backend:
+        before = database.query(pids)
+        await database.wait_for(OVERDUE.format(state="idle"))
+        with database.locked("places"):
+            task = asyncio.ensure_future(backend.fetch(keys, timeout_s=PATIENCE_S))
+            await database.wait_for(OVERDUE.format(state="active"))
+        fetched = await task
+        after = database.query(pids)
+
+    assert fetched.rows.num_rows == 1
+    assert before == after

@@ -23,6 +23,8 @@ from service.connectors.postgres.table import (
 )
 from tests.service.connectors.postgres.described_tables import builtin, numeric
 
+_REJECTED = ErrorCode.BACKEND_REJECTED
+
 SETTINGS = PostgresSettings("postgresql://", "customers", ("id",))
 FOLLOWED = replace(SETTINGS, is_followed=True)
 TRIGGERED = replace(FOLLOWED, has_triggers=True)
@@ -185,6 +187,29 @@ async def test_unfit_tables_are_refused(
 async def test_inheritance_is_accepted(entry: dict[str, Any], settings: PostgresSettings) -> None:
     """A table in a hierarchy is accepted if its feed reports all changes, or if it has no feed."""
     assert (await read(CannedCatalog(entry), settings)).name == "customers"
+
+
+@pytest.mark.parametrize(
+    ("state", "message", "code"),
+    [
+        ("42883", "function pg_catalog.row_security_active(oid) does not exist", _REJECTED),
+        ("0A000", "this server does not support this function", _REJECTED),
+        ("42501", "permission denied for view pg_publication_tables", ErrorCode.FORBIDDEN),
+    ],
+)
+async def test_own_statements_name_their_cause(state: str, message: str, code: ErrorCode) -> None:
+    """A statement of the sidecar that fails is not explained as a fault of the table."""
+
+    async def run(_query: str, _arguments: Sequence[Any]) -> Sequence[Mapping[str, Any]]:
+        with mapped_errors("t"):
+            raise asyncpg.PostgresError.new({"C": state, "M": message})
+        raise AssertionError("it raises")
+
+    with pytest.raises(BackendError) as caught:
+        await read_table(run, SETTINGS)
+
+    detail = f"t: the server refused a query of its catalog: {message} ({state})"
+    assert (caught.value.code, caught.value.detail) == (code, detail)
 
 
 async def test_malformed_name_is_unavailable() -> None:
