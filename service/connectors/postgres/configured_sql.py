@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any, Protocol, TypeAlias
 
 from lookup_core.errors import BackendError, ErrorCode
-from service.connectors.postgres.errors import own_statement_fault, statement_fault
+from service.connectors.postgres.errors import own_statements, statement_fault
 from service.connectors.postgres.session_settings import UNFIXED
 from service.connectors.postgres.settings import PostgresSettings
 from service.connectors.postgres.table import PostgresTable, quoted
@@ -54,10 +54,8 @@ def unavailable(
 
 async def run_own(run: RunQuery, statement: str, *arguments: Any) -> Sequence[CatalogRow]:  # noqa: ANN401  of SQL
     """Run a statement on the catalog; its failure is not explained as a fault of the relation."""
-    try:
+    with own_statements():
         return await run(statement, arguments)
-    except BackendError as error:
-        raise own_statement_fault(error) from error.__cause__
 
 
 async def check_meaning(run: RunQuery, settings: PostgresSettings) -> None:
@@ -67,8 +65,8 @@ async def check_meaning(run: RunQuery, settings: PostgresSettings) -> None:
     """
     has_sql = settings.query is not None or settings.where is not None
     if has_sql and settings.pgbouncer and (found := await run_own(run, UNFIXED)):
-        names = ", ".join(f"{name} = {value}" for name, value, _ in found)
-        remedy = "; ".join(f"ALTER ROLE … SET {name} = {fixed}" for name, _, fixed in found)
+        names = ", ".join(f"{each[0]} = {each[1]}" for each in found)
+        remedy = "; ".join(f"ALTER ROLE … SET {each[0]} = {each[2]}" for each in found)
         reason = f"behind PgBouncer, sessions have {names}, which changes what its SQL means; run "
         raise unavailable(settings, reason + remedy, is_permanent=False)
 

@@ -232,6 +232,15 @@ def own_statement_fault(error: BackendError) -> BackendError:
     return BackendError(code, f"{table}: {reason}")
 
 
+@contextmanager
+def own_statements() -> Iterator[None]:
+    """Raise the errors of `own_statement_fault`."""
+    try:
+        yield
+    except BackendError as error:
+        raise own_statement_fault(error) from error.__cause__
+
+
 def is_invalid_name(error: BackendError) -> bool:
     """Whether the server cannot read a text as the name of a table of this database."""
     cause = error.__cause__

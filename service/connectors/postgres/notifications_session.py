@@ -18,6 +18,7 @@ from service.connectors.postgres.errors import (
     PoolerParameterError,
     mapped_errors,
     mapped_parameters,
+    own_statements,
 )
 from service.connectors.postgres.session_settings import READ_COMMITTED, fixed_settings
 from service.connectors.postgres.settings import CONNECT_TIMEOUT_S
@@ -108,9 +109,10 @@ class PostgresNotificationsSession(DedicatedSession):
 
     async def __aenter__(self) -> Self:
         """Connect and listen; raises BackendError in time, also if triggers are missing."""
-        async with self.bounded(self._settings.connect_timeout_s):
-            self._connection = await self._connected()
-            await self._listen(self._connection)
+        with own_statements():
+            async with self.bounded(self._settings.connect_timeout_s):
+                self._connection = await self._connected()
+                await self._listen(self._connection)
         return self
 
     async def __aexit__(self, *_: object) -> None:
