@@ -64,7 +64,11 @@ def guard(*, table_id: int, sql: str | None) -> str:
     decides about row-level security when it plans: `sql` is planned again, after the settings.
     """
     local = {**_TEXTS, "row_security": "off", "transaction_read_only": "on"}
-    calls = [f"pg_catalog.set_config('{name}', '{value}', true)" for name, value in local.items()]
+    calls = [
+        f"CASE WHEN pg_catalog.current_setting('{name}') <> '{value}'"  # most are right already
+        f" THEN pg_catalog.set_config('{name}', '{value}', true) END"
+        for name, value in local.items()
+    ]
     if sql is None:
         fault = f"pg_catalog.current_setting('{HIDDEN_ROWS}')"
         calls.append(f"CASE WHEN pg_catalog.row_security_active({table_id}::oid) THEN {fault} END")
