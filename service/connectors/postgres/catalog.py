@@ -14,9 +14,12 @@ from service.connectors.postgres.configured_sql import (
     CatalogRow,
     RunQuery,
     check_filter,
+    check_meaning,
     described_query,
+    run_own,
     unavailable,
 )
+from service.connectors.postgres.errors import is_invalid_name, own_statement_fault
 from service.connectors.postgres.settings import PostgresSettings
 from service.connectors.postgres.table import (
     MAX_NAME_BYTES,
@@ -67,16 +70,26 @@ SELECT c.oid, pg_catalog.current_database() AS database,
        -- NOT NULL NOT VALID, from version 18
        EXISTS (SELECT FROM pg_catalog.pg_constraint k WHERE k.conrelid = c.oid
                AND k.contype = 'n' AND NOT k.convalidated) AS has_unchecked_columns,
-       -- the changelog connector's session has the settings of its own role
-       pg_catalog.current_setting('extra_float_digits')::int > 0
-       AND pg_catalog.current_setting('bytea_output') = 'hex'
-       AND pg_catalog.getdatabaseencoding() <> 'SQL_ASCII'
-       AND NOT EXISTS (SELECT FROM pg_catalog.pg_db_role_setting s,
-                                   pg_catalog.unnest(s.setconfig) AS e (setting)
-                       WHERE s.setdatabase IN (0, (SELECT d.oid FROM pg_catalog.pg_database d
-                                                   WHERE d.datname = current_database()))
-                       AND pg_catalog.split_part(e.setting, '=', 1)
-                           IN ('extra_float_digits', 'bytea_output')) AS has_exact_texts
+       pg_catalog.getdatabaseencoding() <> 'SQL_ASCII' AS has_exact_texts,
+       -- The changelog connector's session has the settings of its own role, which may replicate.
+       -- `reset_val` has no change by this session.
+       ARRAY(SELECT s.name FROM pg_catalog.pg_settings s
+             WHERE s.name = 'extra_float_digits' AND s.reset_val::int < 1
+                OR s.name = 'bytea_output' AND s.reset_val <> 'hex'
+             UNION
+             SELECT pg_catalog.split_part(e.setting, '=', 1)
+             FROM pg_catalog.pg_db_role_setting s
+             CROSS JOIN pg_catalog.unnest(s.setconfig) AS e (setting)
+             LEFT JOIN pg_catalog.pg_roles r ON r.oid = s.setrole
+             WHERE s.setdatabase IN (0, (SELECT d.oid FROM pg_catalog.pg_database d
+                                         WHERE d.datname = pg_catalog.current_database()))
+             AND (s.setrole = 0 OR r.rolreplication OR r.rolsuper
+                  -- the right of replication at Amazon RDS
+                  OR EXISTS (SELECT FROM pg_catalog.pg_roles g WHERE g.rolname = 'rds_replication'
+                             AND pg_catalog.pg_has_role(r.oid, g.oid, 'MEMBER')))
+             AND (e.setting ~ '^extra_float_digits=(0|-)'
+                  OR e.setting ~ '^bytea_output=' AND e.setting <> 'bytea_output=hex')
+       ) AS inexact_settings
 FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
 WHERE c.oid = pg_catalog.to_regclass($1)
 """
@@ -165,12 +178,14 @@ async def read_table(run: RunQuery, settings: PostgresSettings) -> PostgresTable
     Raises BackendError: `table_unavailable` with the reason and the nearest name, `forbidden` with
     a column that may not be read, and the errors of `run`.
     """
+    await check_meaning(run, settings)
     entry = await _entry(run, settings.table) if settings.query is None else _QUERY_ENTRY
     kind = _suitable_kind(settings, entry)
     if settings.query is None:
-        records = await run(_COLUMNS, [entry["oid"]])
+        records = await run_own(run, _COLUMNS, entry["oid"])
     else:
-        records = await run(_QUERY_COLUMNS, [0, *await described_query(run, settings)])
+        described = await described_query(run, settings)
+        records = await run_own(run, _QUERY_COLUMNS, 0, *described)
     columns = {record["name"]: record for record in records}
     names = settings.columns or [name for name in columns if name not in settings.key]
     _refuse_unreadable(settings, columns, [*settings.key, *names])
@@ -198,7 +213,7 @@ async def read_table(run: RunQuery, settings: PostgresSettings) -> PostgresTable
         has_foreign_parts=entry["foreign_part"] is not None,
         query=settings.query,
         where=settings.where,
-        may_write=settings.pgbouncer,
+        is_guarded=settings.pgbouncer,
         row_bytes=settings.row_bytes,
         has_several_rows=settings.has_several_rows,
         database=entry["database"],
@@ -218,6 +233,7 @@ _QUERY_ENTRY: Any = {  # a CatalogRow
     "has_full_identity": False,
     "foreign_part": None,
     "has_exact_texts": False,
+    "inexact_settings": (),
 }
 
 
@@ -226,14 +242,14 @@ async def _entry(run: RunQuery, table: str) -> CatalogRow:
     try:
         records = [] if is_too_long else await run(_TABLE, [table])
     except BackendError as error:
-        if error.code is not ErrorCode.SCHEMA_CHANGED:
-            raise
+        if not is_invalid_name(error):
+            raise own_statement_fault(error) from error.__cause__
         # too many dots, or another database
         detail = f"{table}: is not the name of a table; write schema.table, as in SQL"
         raise BackendError(ErrorCode.TABLE_UNAVAILABLE, detail) from error
     if records:
         return records[0]
-    names = [record["name"] for record in await run(_NAMES, [])]
+    names = [record["name"] for record in await run_own(run, _NAMES)]
     detail = f"{table}: no such table; {_nearest_relation(table, names)}"
     raise BackendError(ErrorCode.TABLE_UNAVAILABLE, detail)
 
@@ -376,6 +392,8 @@ _EXACT_TYPES = frozenset(
     {"int2", "int4", "int8", "bool", "float4", "float8", "text", "varchar", "uuid"}
     | {"date", "timestamp", "timestamptz"}
 )
+# {setting of the connector's role: types whose texts in its events it changes}
+_CHANGED_BY = {"extra_float_digits": "float", "bytea_output": "bytea"}
 _MAX_INLINE_DIGITS = 37  # of a numeric of 23 bytes; from 25 on, values may be stored out of line
 
 
@@ -384,8 +402,11 @@ def _has_exact_changes(
 ) -> bool:
     """Whether a row in the table's changelog certainly equals the queried row of its key."""
     has_full_identity = table["has_full_identity"]
+    inexact = {_CHANGED_BY[name] for name in table["inexact_settings"]}
+    kinds = {each["type_name"].rstrip("0123456789") for each in (*key, *columns)}
     return (
         table["has_exact_texts"]
+        and not inexact & kinds
         and not table["has_unchecked_columns"]
         and _has_one_row_each(table, key)
         and all(_is_exact(each, has_full_identity) for each in (*key, *columns))

@@ -5,7 +5,8 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any, Protocol, TypeAlias
 
 from lookup_core.errors import BackendError, ErrorCode
-from service.connectors.postgres.errors import statement_fault
+from service.connectors.postgres.errors import own_statements, statement_fault
+from service.connectors.postgres.session_settings import UNFIXED
 from service.connectors.postgres.settings import PostgresSettings
 from service.connectors.postgres.table import PostgresTable, quoted
 
@@ -49,6 +50,25 @@ def unavailable(
     """The refusal of a relation; permanent if it exists and does not suit the configuration."""
     detail = f"{settings.table}: {reason}"
     return BackendError(ErrorCode.TABLE_UNAVAILABLE, detail, is_permanent=is_permanent)
+
+
+async def run_own(run: RunQuery, statement: str, *arguments: Any) -> Sequence[CatalogRow]:  # noqa: ANN401  of SQL
+    """Run a statement on the catalog; its failure is not explained as a fault of the relation."""
+    with own_statements():
+        return await run(statement, arguments)
+
+
+async def check_meaning(run: RunQuery, settings: PostgresSettings) -> None:
+    """Check that the role's settings do not change what SQL of the configuration means.
+
+    Raises BackendError: `table_unavailable` with the statement that mends it.
+    """
+    has_sql = settings.query is not None or settings.where is not None
+    if has_sql and settings.pgbouncer and (found := await run_own(run, UNFIXED)):
+        names = ", ".join(f"{each[0]} = {each[1]}" for each in found)
+        remedy = "; ".join(f"ALTER ROLE … SET {each[0]} = {each[2]}" for each in found)
+        reason = f"behind PgBouncer, sessions have {names}, which changes what its SQL means; run "
+        raise unavailable(settings, reason + remedy, is_permanent=False)
 
 
 async def described_query(

@@ -13,6 +13,7 @@ from lookup_core.freshness.server_identity import ServerEpoch, ServerEpochs, Ser
 from service.connectors.postgres.errors import explained, mapped_errors, mapped_parameters
 from service.connectors.postgres.identification import Fetch, Identification
 from service.connectors.postgres.plans import INDEXES, QueryPlan
+from service.connectors.postgres.session_settings import READ_COMMITTED, fixed_settings
 from service.connectors.postgres.settings import PostgresSettings
 
 _CLOSE_TIMEOUT_S = 0.9
@@ -28,12 +29,10 @@ _BROKEN = (
 # Read-only is no startup parameter: the session would count as a read-only server, and
 # `target_session_attrs=read-write` in the DSN would fail. A session whose client is gone ends soon,
 # also during a query, and frees its slot, if the server's platform can notice it.
-_READ_ONLY = "SELECT pg_catalog.set_config('default_transaction_read_only', 'on', false)"
-_SESSION = f"""
-{_READ_ONLY},
-       CASE WHEN pg_catalog.current_setting('server_version_num')::int >= 140000
-            THEN pg_catalog.set_config('client_connection_check_interval', '250ms', false) END
-"""
+_READ_ONLY = {"default_transaction_read_only": "on"}
+_CHECK_CLIENT = {"client_connection_check_interval": "250"}  # ms; from version 14
+_SESSION = fixed_settings({**_READ_ONLY, **_CHECK_CLIENT}, is_local=False)
+_SESSION_WITHOUT_CHECK = fixed_settings(_READ_ONLY, is_local=False)
 
 _PLANNING = (
     "BEGIN READ ONLY",
@@ -348,11 +347,11 @@ def _is_gone(session: PostgresSession) -> bool:
 
 
 async def _set_up(fetch: Fetch) -> None:
-    """Set the parameters of a new session; not every platform has the second one."""
+    """Set the parameters of a new session; not every platform can notice a lost client."""
     try:
         await fetch(_SESSION)
     except asyncpg.PostgresError:
-        await fetch(_READ_ONLY)
+        await fetch(_SESSION_WITHOUT_CHECK)
 
 
 async def _keep(connection: Connection) -> None:
@@ -391,11 +390,12 @@ class DedicatedSession:
 
 async def dedicated_connection(settings: PostgresSettings, purpose: str) -> Connection:
     """A connection of a `DedicatedSession`; the server shows its purpose as application name."""
+    isolation = {} if settings.pgbouncer else READ_COMMITTED
     with mapped_parameters():
         return await asyncpg.connect(
             settings.current_dsn(),
             timeout=settings.connect_timeout_s,
-            server_settings={"application_name": f"sidelook {purpose}"},
+            server_settings={"application_name": f"sidelook {purpose}", **isolation},
             statement_cache_size=settings.statement_cache_size,
         )
 

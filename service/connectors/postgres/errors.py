@@ -17,6 +17,7 @@ import asyncpg
 
 from lookup_core.errors import BackendError, ErrorCode
 from service.connectors.postgres.column_values import INVALID_TEXT
+from service.connectors.postgres.session_settings import HIDDEN_ROWS, ISOLATION
 
 _POOLER = "behind PgBouncer, set pgbouncer: true"
 _SEE_LOG = "see the log of the server"
@@ -30,6 +31,12 @@ _FILE_FAULTS: dict[type, str] = {
 _FILE_REMEDY = "grant this user the file, or name others by sslcert, sslkey and sslrootcert"
 _ROW_FAULT = "its SQL failed for a row of this batch of keys"
 _ROW_REMEDY = "correct the SQL of its view, source.query or source.where"
+
+
+def _ended_by(setting: str) -> str:
+    return f"the server ended the session at its {setting}; run ALTER ROLE … SET {setting} = 0"
+
+
 # {SQLSTATE, or its class (the first two digits): code and reason}; PostgreSQL manual, Appendix A
 _STATES: dict[str, tuple[ErrorCode, str]] = {
     "08": (ErrorCode.BACKEND_UNAVAILABLE, "the connection was lost"),
@@ -43,6 +50,8 @@ _STATES: dict[str, tuple[ErrorCode, str]] = {
         ErrorCode.BACKEND_REJECTED,
         "its SQL writes, and sessions are read-only; remove FOR UPDATE and functions that write",
     ),
+    "25P03": (ErrorCode.CONNECTION_LOST, _ended_by("idle_in_transaction_session_timeout")),
+    "25P04": (ErrorCode.CONNECTION_LOST, _ended_by("transaction_timeout")),
     "26": (ErrorCode.BACKEND_REJECTED, f"a prepared statement is missing; {_POOLER}"),
     "28": (ErrorCode.BACKEND_AUTH, "the server refused the role of the DSN"),
     "28P01": (ErrorCode.BACKEND_AUTH, "the server refused the password"),
@@ -62,8 +71,16 @@ _STATES: dict[str, tuple[ErrorCode, str]] = {
     # A value has at most 1 GB; a refused batch of keys is split, and each half has fewer rows.
     "54": (ErrorCode.KEY_REJECTED, "the rows of this batch of keys are too large for one answer"),
     "55": (ErrorCode.BACKEND_UNAVAILABLE, "the table is locked or not ready; see pg_locks"),
+    "55P03": (
+        ErrorCode.BACKEND_UNAVAILABLE,
+        (
+            "the table is locked for longer than lock_timeout; see pg_locks, or run "
+            "ALTER ROLE … SET lock_timeout = 0"
+        ),
+    ),
     "57": (ErrorCode.BACKEND_UNAVAILABLE, "the server is starting or stopping; wait for it"),
     "57014": (ErrorCode.TIMEOUT, "the server ended the query at its statement timeout"),
+    "57P05": (ErrorCode.CONNECTION_LOST, _ended_by("idle_session_timeout")),
     "58": (ErrorCode.BACKEND_UNAVAILABLE, f"the server has a system error; {_SEE_LOG}"),
     "HV": (
         ErrorCode.BACKEND_UNAVAILABLE,
@@ -83,6 +100,16 @@ _NO_RIGHT = "42501"
 # table a".
 _REFUSING = frozenset({"aclcheck_error", "aclcheck_error_col"})
 _HIDING = "check_enable_rls"
+_HIDDEN = "row-level security hides rows from the role of the DSN, in it or in a table below it"
+# The function of the server that refuses a serializable transaction on a standby.
+_SERIALIZING = "GetSerializableTransactionSnapshot"
+_SERIALIZABLE = (
+    f"a standby refuses serializable transactions; run ALTER ROLE … SET {ISOLATION} = "
+    "'read committed'"
+)
+# Errors of the parser of names, for a text that is no name of a table; SQLSTATE and function.
+_INVALID_NAMES = frozenset({"42601", "42602"})
+_OF_OTHER_DATABASE = "RangeVarGetRelidExtended"
 
 # The function of postgres_fdw that repeats errors of its server, and what they mean: another schema
 # there is not that of the table here. Messages of these classes have the names of objects.
@@ -188,6 +215,41 @@ def statement_fault(error: BackendError) -> str | None:
     return None
 
 
+def own_statement_fault(error: BackendError) -> BackendError:
+    """The error of a statement of the sidecar's own on the catalog, which names its cause.
+
+    The relation of the configuration is not at fault. Such statements read no row of it, so that
+    the server's message has names of objects only.
+    """
+    cause = error.__cause__
+    if not isinstance(cause, asyncpg.PostgresError) or cause.sqlstate[:2] not in _OF_STATEMENTS:
+        return error
+    if cause.server_source_function == _SERIALIZING:
+        return error
+    table = error.detail.partition(": ")[0]
+    reason = f"the server refused a query of its catalog: {cause.args[0]} ({cause.sqlstate})"
+    code = ErrorCode.FORBIDDEN if cause.sqlstate == _NO_RIGHT else ErrorCode.BACKEND_REJECTED
+    return BackendError(code, f"{table}: {reason}")
+
+
+@contextmanager
+def own_statements() -> Iterator[None]:
+    """Raise the errors of `own_statement_fault`."""
+    try:
+        yield
+    except BackendError as error:
+        raise own_statement_fault(error) from error.__cause__
+
+
+def is_invalid_name(error: BackendError) -> bool:
+    """Whether the server cannot read a text as the name of a table of this database."""
+    cause = error.__cause__
+    if not isinstance(cause, asyncpg.PostgresError):
+        return False
+    is_elsewhere = cause.server_source_function == _OF_OTHER_DATABASE
+    return cause.sqlstate in _INVALID_NAMES or (cause.sqlstate == "0A000" and is_elsewhere)
+
+
 def is_untranslatable(error: BackendError) -> bool:
     """Whether a text of a key or of a row lacks an equal in the encoding of the other side."""
     return isinstance(error.__cause__, asyncpg.UntranslatableCharacterError)
@@ -202,7 +264,7 @@ def explained(error: BaseException) -> tuple[ErrorCode, str]:
             code, reason = _STATES.get(state) or _STATES.get(state[:2], _OTHER_STATE)
             if code in _FOREIGN and (error.server_source_function or "").startswith(_OF_FOREIGN):
                 return _FOREIGN[code][0], f"{_FOREIGN[code][1]}: {error.args[0]}"
-            return code, _missing_right(error) or reason
+            return _of_session(error) or (code, _missing_right(error) or reason)
         case asyncpg.OutdatedSchemaCacheError():
             return _STATES["0A"]
         case UnicodeError():
@@ -232,11 +294,20 @@ def _is_of_socket(error: BaseException) -> bool:
     return any(frame.f_code.co_name == "create_unix_connection" for frame, _ in frames)
 
 
+def _of_session(error: asyncpg.PostgresError) -> tuple[ErrorCode, str] | None:
+    """The code and the reason of an error by settings of the session; None for others."""
+    if error.server_source_function == _SERIALIZING:
+        return ErrorCode.BACKEND_REJECTED, _SERIALIZABLE
+    if isinstance(error, asyncpg.UndefinedObjectError) and HIDDEN_ROWS in str(error.args[0]):
+        return ErrorCode.FORBIDDEN, _HIDDEN
+    return None
+
+
 def _missing_right(error: asyncpg.PostgresError) -> str | None:
     """The reason with the object that may not be read; None if a message may have values."""
     function = error.server_source_function
     if function == _HIDING:
-        return "row-level security hides rows of a table below it from the role of the DSN"
+        return _HIDDEN
     if function in _REFUSING:
         return f"{_STATES[_NO_RIGHT][1]}: {error.args[0]}"
     return None

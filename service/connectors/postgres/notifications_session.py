@@ -19,17 +19,18 @@ from service.connectors.postgres.errors import (
     PoolerParameterError,
     mapped_errors,
     mapped_parameters,
+    own_statements,
 )
 from service.connectors.postgres.identification import Identification
+from service.connectors.postgres.session_settings import READ_COMMITTED, fixed_settings
 from service.connectors.postgres.settings import CONNECT_TIMEOUT_S
 from service.connectors.postgres.table_version import TABLE_VERSION, TriggerCheck
 from service.connectors.postgres.triggers import trigger_names
 
 # Without the interval, a session whose client is gone would stay while it waits for its commit.
-_SESSION = """
-SELECT pg_catalog.pg_backend_pid(),
-       CASE WHEN pg_catalog.current_setting('server_version_num')::int >= 140000
-            THEN pg_catalog.set_config('client_connection_check_interval', '250ms', false) END
+_INTERVAL = {"client_connection_check_interval": "250"}
+_SESSION = f"""
+SELECT pg_catalog.pg_backend_pid(), ({fixed_settings(_INTERVAL, is_local=False)})
 """
 _CLOCK = """
 SELECT pg_catalog.floor(
@@ -67,6 +68,7 @@ class PostgresNotificationsSettings:
         """
         return {
             "application_name": "sidelook listen",
+            **READ_COMMITTED,
             "default_transaction_read_only": "on",
             "synchronous_commit": "off",  # a lost heartbeat does no harm
             "statement_timeout": f"{round(self.heartbeat_timeout_s * 1000)}ms",
@@ -110,9 +112,10 @@ class PostgresNotificationsSession(DedicatedSession):
 
     async def __aenter__(self) -> Self:
         """Connect and listen; raises BackendError in time, also if triggers are missing."""
-        async with self.bounded(self._settings.connect_timeout_s):
-            self._connection = await self._connected()
-            await self._listen(self._connection)
+        with own_statements():
+            async with self.bounded(self._settings.connect_timeout_s):
+                self._connection = await self._connected()
+                await self._listen(self._connection)
         return self
 
     async def __aexit__(self, *_: object) -> None:

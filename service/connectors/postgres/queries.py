@@ -14,6 +14,7 @@ from lookup_core.dimension.batcher import QUERY_BYTES
 from lookup_core.keys.key_casts import UUID_FIELD
 from lookup_core.row_bytes import LISTED_ROW_BYTES
 from service.connectors.postgres.column_values import DAYS, MICROSECONDS
+from service.connectors.postgres.session_settings import guard
 from service.connectors.postgres.table import (
     ColumnReading,
     PostgresTable,
@@ -32,8 +33,6 @@ REPLY_BYTES = QUERY_BYTES * 5 // 4  # rows may be larger than the former ones, w
 COMPOSITE_FACTOR = 8  # of the bytes of arrays and structs, which are decoded slowly
 # Relations whose columns may be computed: their sizes would cost another computation.
 _COMPUTED = {RelationKind.VIEW, RelationKind.QUERY, RelationKind.FOREIGN_TABLE}
-# An uncorrelated subquery: the server evaluates it once, before the rows of the query.
-_READ_ONLY = "(SELECT pg_catalog.set_config('transaction_read_only', 'on', true)) = 'on'"
 
 
 def lookup_query(table: PostgresTable, *, is_ordered: bool) -> str:
@@ -142,14 +141,19 @@ def index_remedy(table: PostgresTable) -> str:
 
 
 def _guarded(table: PostgresTable, query: str) -> str:
-    """The lookup in a transaction that it makes read-only before any row is read.
+    """The lookup in a transaction whose settings it fixes before any row is read.
 
-    Behind PgBouncer, sessions may write. A transaction around each query would cost round trips.
-    OFFSET 0 keeps conditions of the query below that of the transaction.
+    Behind PgBouncer, sessions have the settings of the role. A transaction around each query would
+    cost round trips. The server evaluates the parts of a UNION ALL in their order. A condition of
+    the query would be dropped where the planner knows that a policy hides all rows.
     """
     if not table.is_guarded:
         return query
-    return f"SELECT q.* FROM ({query} OFFSET 0) AS q WHERE {_READ_ONLY}"  # noqa: S608  as above
+    sql = f"SELECT FROM {table.from_item()} LIMIT 0" if table.has_sql else None
+    names = ("ordinal", *(f"column{number}" for number, _ in enumerate(table.columns, 1)))
+    nulls = ", ".join(f"NULL AS {name}" for name in names)
+    first = f"SELECT {nulls} WHERE {guard(table_id=table.table_id, sql=sql)}"
+    return f"{first} UNION ALL SELECT q.* FROM ({query} OFFSET 0) AS q"  # noqa: S608  as above
 
 
 def keys_query(table: PostgresTable) -> str:

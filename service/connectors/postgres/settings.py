@@ -10,6 +10,7 @@ import structlog
 
 from lookup_core.dimension_schema import VersionColumns
 from lookup_core.row_bytes import ROW_BYTES
+from service.connectors.postgres.session_settings import READ_COMMITTED
 
 log = structlog.get_logger()
 
@@ -71,7 +72,7 @@ class PostgresSettings:
             "statement_timeout": f"{max(1, round(self.statement_timeout_s * 1000))}ms",
             "jit": "off",  # compilation takes longer than any batch of index lookups
             "row_security": "off",  # rows hidden by a policy are an error, not missing
-            "intervalstyle": "postgres",
+            **READ_COMMITTED,  # the first query of a session fixes other settings
         }
 
     @property

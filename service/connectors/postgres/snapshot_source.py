@@ -22,6 +22,7 @@ from service.connectors.postgres.connections import (
     dedicated_connection,
 )
 from service.connectors.postgres.plans import INDEXES, QueryPlan
+from service.connectors.postgres.session_settings import fixed_settings
 from service.connectors.postgres.settings import PostgresSettings
 from service.connectors.postgres.snapshot_queries import (
     CTID,
@@ -51,18 +52,18 @@ SELECT pg_catalog.pg_export_snapshot() AS id, pg_catalog.pg_current_snapshot()::
 _QUERY_TIMEOUT_S = 30.0  # of one page, also while another session locks the table
 _STREAM_TIMEOUT_S = 600.0  # of the first page: the server reads and sorts all rows before it
 _GRACE_S = 2.0  # the server's timeout comes first
-# The role's timeouts for short transactions must not end a load; a lost client must. Settings that
-# a server version lacks are left out.
-_SETTINGS = f"""
-SELECT pg_catalog.set_config(s.name, w.value, true)
-FROM pg_catalog.pg_settings s JOIN (VALUES
-    ('statement_timeout', '{_QUERY_TIMEOUT_S * 1000:.0f}'), ('transaction_timeout', '0'),
-    ('idle_in_transaction_session_timeout', '0'), ('client_connection_check_interval', '1000'),
-    ('tcp_keepalives_idle', '30'), ('tcp_keepalives_interval', '10'), ('tcp_keepalives_count', '3'),
-    ('jit', 'off'), ('row_security', 'off'), ('intervalstyle', 'postgres'),
-    ('max_parallel_workers_per_gather', '0')
-) AS w (name, value) ON w.name = s.name
-"""  # noqa: S608  constants only
+# The role's timeouts for short transactions must not end a load; a lost client must.
+_SETTINGS = fixed_settings(
+    {
+        "client_connection_check_interval": "1000",
+        "max_parallel_workers_per_gather": "0",
+        "statement_timeout": f"{_QUERY_TIMEOUT_S * 1000:.0f}",
+        "tcp_keepalives_count": "3",
+        "tcp_keepalives_idle": "30",
+        "tcp_keepalives_interval": "10",
+    },
+    is_local=True,
+)
 _NO_SUCH_SNAPSHOT = {"22023", "42704", "55000"}  # in different versions of PostgreSQL
 _SET_STREAM = f"""
 SELECT pg_catalog.set_config('statement_timeout', '{_STREAM_TIMEOUT_S * 1000:.0f}', true),

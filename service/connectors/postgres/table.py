@@ -343,7 +343,7 @@ class PostgresTable:
     has_foreign_parts: bool = False  # a partition is a foreign table
     query: str | None = None  # one SELECT, of a RelationKind.QUERY
     where: str | None = None  # condition of the rows that the dimension has
-    may_write: bool = False  # its sessions are not read-only
+    is_guarded: bool = False  # each lookup fixes its settings: sessions have those of the role
     row_bytes: int = ROW_BYTES  # of one row, or of all rows of a key with several
     has_several_rows: bool = False  # per key
     database: str | None = None  # its name on the server
@@ -352,11 +352,6 @@ class PostgresTable:
     def has_sql(self) -> bool:
         """Whether SQL of a view or the configuration is run for its rows."""
         return self.where is not None or self.kind in {RelationKind.VIEW, RelationKind.QUERY}
-
-    @property
-    def is_guarded(self) -> bool:
-        """Whether its lookups must make their transactions read-only."""
-        return self.may_write and self.has_sql
 
     @property
     def sql_name(self) -> str:

@@ -20,6 +20,7 @@ from lookup_core.sources.splits import Split
 from service.connectors.ports.source import Source, SplitEnumerator, SplitPiece, SplitReader
 from service.connectors.ports.split_read import PendingRead
 from service.connectors.postgres.connections import PostgresConnections, PostgresPool
+from service.connectors.postgres.errors import own_statement_fault
 from service.connectors.postgres.settings import PostgresSettings
 from service.connectors.postgres.table_version import TABLE_VERSION, version_arguments
 
@@ -159,11 +160,12 @@ class WatchingReader(SplitReader):
         try:
             reply = await self._connections.run(TABLE_VERSION, arguments, timeout_s=timeout_s)
         except BackendError as error:
+            fault = own_statement_fault(error)
             if self._origin.is_partitioned:
-                raise
+                raise fault from error.__cause__
             if self._warnings.is_due("table", asyncio.get_running_loop().time()):
                 log.warning(
-                    "changelog.table_not_compared", table=settings.table, error=error.detail
+                    "changelog.table_not_compared", table=settings.table, error=fault.detail
                 )
             return _Version(None, is_known=False)
         epoch = reply.server.number

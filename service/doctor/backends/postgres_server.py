@@ -20,6 +20,7 @@ from service.connectors.postgres.errors import (
     PoolerParameterError,
     mapped_errors,
     mapped_parameters,
+    own_statements,
 )
 from service.connectors.postgres.identification import PARTS, Identification
 from service.connectors.postgres.settings import PostgresSettings
@@ -94,7 +95,7 @@ class PostgresServer:
 
 async def read_postgres_server(settings: PostgresSettings) -> PostgresServer:
     """Read the properties; raises BackendError within twice the connect timeout."""
-    with mapped_errors(settings.table):
+    with own_statements(), mapped_errors(settings.table):
         async with asyncio.timeout(settings.connect_timeout_s):
             with mapped_parameters():
                 session = await asyncpg.connect(

@@ -73,6 +73,13 @@ PARTS = TypedValues("parts", has_full_identity=False)
 WHOLE = TypedValues("whole", has_full_identity=True)
 TEXTUAL = TypedValues("textual", has_full_identity=True)
 
+HOSTILE = (
+    "datestyle = 'German, DMY'",
+    "intervalstyle = 'sql_standard'",
+    "timezone = 'Asia/Kolkata'",
+    "default_transaction_isolation = 'serializable'",
+)
+
 Connector = Callable[[], AbstractContextManager[Any]]
 
 
@@ -306,6 +313,25 @@ async def test_rows_of_events_equal_queries(
     expected = values.holes | values.keys_of(*without_form)
     not_sent_again = set() if values.has_full_identity else values.keys_of(LONG_TEXT)
     assert (inserted, updated) == (expected, expected | not_sent_again)
+
+
+async def test_settings_of_connectors_change_no_row(
+    kafka: KafkaBroker, followed: Database, libraries: Path, *, tmp_path: Path
+) -> None:
+    """Settings of the database that the catalog does not check change no row of an event."""
+    WHOLE.create(followed)
+    table = PostgresSettings(followed.dsn(), f"public.{WHOLE.name}", ("id",))
+    async with capturing(
+        table, followed, kafka, folder=tmp_path, libraries=libraries, options=SCHEMAS
+    ) as captured:
+        for setting in HOSTILE:
+            await captured.run(f"ALTER DATABASE {followed.name} SET {setting}")
+        with captured.connector():
+            probe = f"INSERT INTO {WHOLE.name} SELECT coalesce(min(id), 1) - 1 FROM {WHOLE.name}"
+            await captured.begin(probe)
+            inserted = await rowless_keys(captured, WHOLE, *WHOLE.inserts())
+
+    assert inserted == WHOLE.holes
 
 
 async def rowless_keys(captured: Captured, values: TypedValues, *statements: str) -> set[int]:

@@ -11,6 +11,8 @@ from tests.integration.lookups.tables import PATIENCE_S, create_reader
 from tools.processes.postgres_server import Database, PostgresServer
 
 PLAIN = "CREATE TABLE things (id int4 PRIMARY KEY, other int4, name text)"
+FLOATS = "CREATE TABLE things (id int4 PRIMARY KEY, f float8)"
+BYTES = "CREATE TABLE things (id int4 PRIMARY KEY, b bytea)"
 WITH_ROWS = TableOrigin("public", "things", reports_rows=True)
 FULL_IDENTITY = "ALTER TABLE things REPLICA IDENTITY FULL"
 
@@ -63,15 +65,47 @@ async def test_exact_tables_use_rows(database: Database, statements: tuple[str, 
         (PLAIN, "ALTER TABLE things ADD COLUMN n numeric(38, 1)"),
         (PLAIN, "ALTER TABLE things ADD COLUMN j jsonb"),
         (PLAIN, "ALTER TABLE things ADD CONSTRAINT c NOT NULL name NOT VALID"),
-        (PLAIN, "ALTER DATABASE {database} SET extra_float_digits = 0"),
-        (PLAIN, "ALTER ROLE postgres IN DATABASE {database} SET bytea_output = 'escape'"),
+        (FLOATS, "ALTER DATABASE {database} SET extra_float_digits = 0"),
+        (FLOATS, "ALTER ROLE postgres IN DATABASE {database} SET extra_float_digits = -1"),
+        (BYTES, FULL_IDENTITY, "ALTER DATABASE {database} SET bytea_output = 'escape'"),
     ],
 )
 async def test_inexact_tables_use_keys(database: Database, statements: tuple[str, ...]) -> None:
     """Only keys are used if rows of events might differ from queried rows (E12)."""
     named = [statement.format(database=database.name) for statement in statements]
 
-    assert await origin(database, *named) == TableOrigin("public", "things")
+    found = await origin(database, *named)
+
+    assert found is not None
+    assert not found.reports_rows
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "ALTER DATABASE {database} SET extra_float_digits = 2",
+        "ALTER DATABASE {database} SET bytea_output = 'hex'",
+        "ALTER ROLE reader_of_{database} IN DATABASE {database} SET extra_float_digits = 0",
+        "ALTER ROLE reader_of_{database} SET bytea_output = 'escape'",
+        "ALTER ROLE postgres IN DATABASE postgres SET extra_float_digits = 0",
+    ],
+)
+async def test_unrelated_settings_leave_rows(database: Database, statement: str) -> None:
+    """A setting with an exact value, or of a role that cannot replicate, changes no schema."""
+    before = await origin(database, FLOATS, "ALTER TABLE things ADD COLUMN b bytea", FULL_IDENTITY)
+    create_reader(database, table="things")
+
+    after = await origin(database, statement.format(database=database.name))
+
+    database.execute("ALTER ROLE postgres IN DATABASE postgres RESET extra_float_digits")
+    assert (after, after and after.reports_rows) == (before, True)
+
+
+async def test_settings_without_their_type_leave_rows(database: Database) -> None:
+    """A setting that changes no type of the table changes no schema."""
+    statement = f"ALTER DATABASE {database.name} SET extra_float_digits = 0"
+
+    assert await origin(database, PLAIN, statement) == WITH_ROWS
 
 
 async def test_full_identity_is_known(database: Database) -> None:

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+import asyncpg
 import pyarrow as pa
 import pytest
 
@@ -11,6 +12,7 @@ from lookup_core.dimension_schema import TableOrigin
 from lookup_core.errors import BackendError, ErrorCode
 from lookup_core.keys.key_casts import NO_NUL_FIELD, UUID_FIELD
 from service.connectors.postgres.catalog import read_table
+from service.connectors.postgres.errors import mapped_errors
 from service.connectors.postgres.settings import PostgresSettings
 from service.connectors.postgres.table import (
     KeySending,
@@ -20,6 +22,8 @@ from service.connectors.postgres.table import (
     key_sending,
 )
 from tests.service.connectors.postgres.described_tables import builtin, numeric
+
+_REJECTED = ErrorCode.BACKEND_REJECTED
 
 SETTINGS = PostgresSettings("postgresql://", "customers", ("id",))
 FOLLOWED = replace(SETTINGS, is_followed=True)
@@ -40,6 +44,7 @@ ENTRY: dict[str, Any] = {
     "has_unchecked_columns": False,
     "has_exact_texts": True,
     "database": "shop",
+    "inexact_settings": [],
     "is_populated": True,
     "is_published": False,
     "is_partition": False,
@@ -185,11 +190,36 @@ async def test_inheritance_is_accepted(entry: dict[str, Any], settings: Postgres
     assert (await read(CannedCatalog(entry), settings)).name == "customers"
 
 
+@pytest.mark.parametrize(
+    ("state", "message", "code"),
+    [
+        ("42883", "function pg_catalog.row_security_active(oid) does not exist", _REJECTED),
+        ("0A000", "this server does not support this function", _REJECTED),
+        ("42501", "permission denied for view pg_publication_tables", ErrorCode.FORBIDDEN),
+    ],
+)
+async def test_own_statements_name_their_cause(state: str, message: str, code: ErrorCode) -> None:
+    """A statement of the sidecar that fails is not explained as a fault of the table."""
+
+    async def run(_query: str, _arguments: Sequence[Any]) -> Sequence[Mapping[str, Any]]:
+        with mapped_errors("t"):
+            raise asyncpg.PostgresError.new({"C": state, "M": message})
+        raise AssertionError("it raises")
+
+    with pytest.raises(BackendError) as caught:
+        await read_table(run, SETTINGS)
+
+    detail = f"t: the server refused a query of its catalog: {message} ({state})"
+    assert (caught.value.code, caught.value.detail) == (code, detail)
+
+
 async def test_malformed_name_is_unavailable() -> None:
     """A name that SQL cannot parse, or would truncate, is a fault of the configuration."""
 
     async def run(_query: str, _arguments: Sequence[Any]) -> Sequence[Mapping[str, Any]]:
-        raise BackendError(ErrorCode.SCHEMA_CHANGED, "a.b.c.d")
+        with mapped_errors("a.b.c.d"):
+            raise asyncpg.PostgresError.new({"C": "42601", "M": "improper relation name"})
+        raise AssertionError("it raises")
 
     with pytest.raises(BackendError) as caught:
         await read_table(run, SETTINGS)

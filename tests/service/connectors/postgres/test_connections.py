@@ -39,7 +39,7 @@ SERVER_SETTINGS = {
     "statement_timeout": "2000ms",
     "jit": "off",
     "row_security": "off",
-    "intervalstyle": "postgres",
+    "default_transaction_isolation": "read committed",
 }
 
 

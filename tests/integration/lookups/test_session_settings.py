@@ -1,0 +1,289 @@
+"""Settings of a role, database or DSN: rows and errors are those of a plain session."""
+
+import asyncio
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import psycopg
+import pyarrow as pa
+import pytest
+
+from lookup_core.changelog.change_decoder import RowChanges
+from lookup_core.dimension_schema import DimensionSchema
+from lookup_core.errors import BackendError, ErrorCode
+from lookup_core.type_texts import parsed_type
+from service.connectors.postgres.backend import PostgresBackend
+from service.connectors.postgres.settings import PostgresSettings
+from service.connectors.postgres.snapshot_source import PostgresSnapshot
+from tests.integration.lookups.tables import PATIENCE_S, create_reader, described, names_of
+from tools.processes.pgbouncer import PgBouncer
+from tools.processes.postgres_server import Database, PostgresServer, running_standby
+
+# Each setting with a value that changes a text, or ends a session.
+HOSTILE = {
+    "array_nulls": "off",
+    "bytea_output": "escape",
+    "datestyle": "German, DMY",
+    "default_transaction_deferrable": "on",
+    "default_transaction_isolation": "serializable",
+    "extra_float_digits": "-3",
+    "idle_in_transaction_session_timeout": "1s",
+    "idle_session_timeout": "1s",
+    "intervalstyle": "sql_standard",
+    "lock_timeout": "1s",
+    "quote_all_identifiers": "on",
+    "standard_conforming_strings": "off",
+    "timezone": "Asia/Kolkata",
+    "transaction_timeout": "1s",
+    "transform_null_equals": "on",
+    "xmlbinary": "hex",
+    "xmloption": "document",
+}
+PLACES = (
+    "CREATE TYPE geo AS (lat float8, lon float8)",
+    "CREATE TYPE event AS (at timestamptz, data bytea, lasted interval)",
+    """CREATE TABLE places (id int PRIMARY KEY, pos geo, track geo[], d float8, p point, dd float8,
+       ts timestamp, r daterange, at timestamptz, period tstzrange, lasted interval,
+       events event[], kind regclass, area box, f4 float4[])""",
+    """INSERT INTO places SELECT 1, ROW(0.1::float8 + 0.2, 2.1)::geo,
+       ARRAY[ROW(0.1::float8 + 0.2, 1)::geo], 0.1::float8 + 0.2, point(0.1::float8 + 0.2, 1),
+       0.1::float8 + 0.2, '2026-01-02 03:04:05', '[2026-01-02,2026-03-04)',
+       '2026-01-02 03:04:05Z', '[2026-01-02 03:04:05Z,)', '-1 day 02:03:04',
+       ARRAY[ROW('2026-01-02 03:04:05Z', '\\x00ff', '1 day')::event], 'places',
+       box(point(0.1::float8 + 0.2, 1), point(0, 0)), ARRAY[1.1::float4]""",
+)
+REQUESTED = {
+    "pos": parsed_type("struct<lat double, lon double>"),
+    "track": parsed_type("array<struct<lat double, lon double>>"),
+    "dd": pa.utf8(),
+    "ts": pa.utf8(),
+}
+ROW = {
+    "pos": {"lat": 0.30000000000000004, "lon": 2.1},
+    "track": [{"lat": 0.30000000000000004, "lon": 1.0}],
+    "d": 0.30000000000000004,
+    "p": "(0.30000000000000004,1)",
+    "dd": "0.30000000000000004",
+    "ts": "2026-01-02 03:04:05",
+    "r": "[2026-01-02,2026-03-04)",
+    "period": '["2026-01-02 03:04:05+00",)',
+    "lasted": "-1 days +02:03:04",
+    "kind": "places",
+    "area": "(0.30000000000000004,1),(0,0)",
+}
+
+
+@pytest.fixture
+def places(database: Database) -> Database:
+    """A database with the table `places`, whose settings are hostile to all sessions."""
+    database.execute(*PLACES, *hostile(database))
+    return database
+
+
+def hostile(database: Database, role: str = "postgres") -> Iterator[str]:
+    """Statements that set for the role what the server has."""
+    for name, value in HOSTILE.items():
+        if database.query("SELECT FROM pg_settings WHERE lower(name) = %s", [name]):
+            yield f"ALTER ROLE {role} IN DATABASE {database.name} SET {name} = '{value}'"
+
+
+async def loaded(settings: PostgresSettings, schema: DimensionSchema) -> list[dict[str, Any]]:
+    """The rows of a load."""
+    source = PostgresSnapshot(settings)
+    found: list[dict[str, Any]] = []
+    async with source.enumerator(schema) as enumerator, source.reader(schema) as reader:
+        for split in await enumerator.discover():
+            await reader.assign(split, position=None)
+            is_finished = False
+            while not is_finished:
+                for piece in await reader.read():
+                    changes = [each for each in piece.changes if isinstance(each, RowChanges)]
+                    found += [row for each in changes for row in each.rows.to_pylist()]
+                    is_finished = piece.is_finished
+    return found
+
+
+async def rows_of(settings: PostgresSettings) -> list[dict[str, Any]]:
+    """The rows of key 1, by records, by blocks, and by a load."""
+    keys = pa.record_batch({"id": pa.array([1], pa.int32())})
+    many = pa.record_batch({"id": pa.array(range(1, 1_002), pa.int32())})
+    async with PostgresBackend(settings) as backend:
+        schema = await backend.describe(timeout_s=PATIENCE_S)
+        few = await backend.fetch(keys, timeout_s=PATIENCE_S)
+        blocks = await backend.fetch(many, timeout_s=PATIENCE_S)
+    return [
+        *few.rows.to_pylist(),
+        *blocks.rows.to_pylist(),
+        *await loaded(settings, schema),
+    ]
+
+
+def settings_of(places: Database, **changed: Any) -> PostgresSettings:  # noqa: ANN401  any setting
+    """Settings of the table `places`."""
+    settings = PostgresSettings(places.dsn(), "places", ("id",), types=REQUESTED)
+    return replace(settings, **changed)
+
+
+async def test_rows_are_those_of_plain_sessions(database: Database, bouncer: PgBouncer) -> None:
+    """No setting of a role changes a row of a lookup or a load, direct or behind a pooler."""
+    database.execute(*PLACES)
+    (plain, *_) = await rows_of(settings_of(database))
+    database.execute(*hostile(database))
+
+    direct = await rows_of(settings_of(database))
+    pooled = await rows_of(settings_of(database, dsn=bouncer.dsn, pgbouncer=True))
+    viewed = await rows_of(settings_of(database, table="q", query="SELECT * FROM places"))
+
+    assert {name: plain[name] for name in ROW} == ROW
+    assert direct == pooled == viewed == [plain] * 3
+
+
+async def test_settings_of_the_dsn_lose(places: Database) -> None:
+    """Settings in the DSN, also in its options, change no row."""
+    dsn = (
+        f"{places.dsn()}&extra_float_digits=0&TimeZone=Asia/Tokyo&options=-c%20bytea_output=escape"
+    )
+
+    rows = await rows_of(settings_of(places, dsn=dsn))
+
+    assert [{name: row[name] for name in ROW} for row in rows] == [ROW] * 3
+
+
+async def test_parsing_settings_are_named_behind_poolers(
+    places: Database, bouncer: PgBouncer
+) -> None:
+    """Behind PgBouncer, settings that change the meaning of configured SQL are refused by name."""
+    settings = settings_of(places, table="q", query="SELECT * FROM places")
+
+    with pytest.raises(BackendError) as caught:
+        await rows_of(replace(settings, dsn=bouncer.dsn, pgbouncer=True))
+
+    assert caught.value.detail == (
+        "q: behind PgBouncer, sessions have standard_conforming_strings = off, "
+        "transform_null_equals = on, which changes what its SQL means; run "
+        "ALTER ROLE … SET standard_conforming_strings = on; "
+        "ALTER ROLE … SET transform_null_equals = off"
+    )
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"table": "dimension"},
+        {"table": "own"},
+        {"table": "of_owner"},
+        {"table": "q", "query": "SELECT id, name FROM dimension"},
+        {"table": "parts"},
+        {"table": "dimension", "where": "name <> 'x'"},
+    ],
+    ids=["table", "invoker", "definer", "query", "partitioned", "filtered"],
+)
+@pytest.mark.parametrize("pgbouncer", [False, True])
+async def test_new_policy_is_never_missing(
+    database: Database, bouncer: PgBouncer, *, pgbouncer: bool, more: dict[str, Any]
+) -> None:
+    """From the first query after ENABLE ROW LEVEL SECURITY, hidden rows are an error."""
+    reader, owner = f"reader_{database.name}", f"owner_{database.name}"
+    database.execute(
+        f"CREATE ROLE {reader} LOGIN",
+        f"CREATE ROLE {owner}",
+        "CREATE TABLE dimension (id int PRIMARY KEY, name text)",
+        "INSERT INTO dimension VALUES (1, 'one')",
+        "CREATE TABLE parts (id int PRIMARY KEY, name text) PARTITION BY LIST (id)",
+        "CREATE TABLE part PARTITION OF parts FOR VALUES IN (1)",
+        "INSERT INTO parts VALUES (1, 'one')",
+        "CREATE VIEW own WITH (security_invoker) AS SELECT id, name FROM dimension",
+        "CREATE VIEW of_owner AS SELECT id, name FROM dimension",
+        f"ALTER VIEW of_owner OWNER TO {owner}",
+        f"GRANT SELECT ON dimension, parts, own, of_owner TO {reader}, {owner}",
+    )
+    grants = f"ALTER ROLE postgres IN DATABASE {database.name} SET role = {reader}"
+    database.execute(grants)
+    dsn = bouncer.dsn if pgbouncer else database.dsn()
+    settings = replace(PostgresSettings(dsn, "", ("id",), pgbouncer=pgbouncer), **more)
+    async with described(settings) as backend:
+        before = await names_of(backend, 1)
+        await asyncio.to_thread(as_owner, database, "dimension")
+        await asyncio.to_thread(as_owner, database, "parts")
+        with pytest.raises(BackendError) as caught:
+            await names_of(backend, 1)
+
+    assert before == ["one"]
+    assert caught.value.code is ErrorCode.FORBIDDEN
+    assert "row-level security hides rows from the role of the DSN" in caught.value.detail
+
+
+def as_owner(database: Database, table: str) -> None:
+    """Enable row-level security, without a policy."""
+    with psycopg.connect(database.dsn(), autocommit=True) as connection:
+        connection.execute(b"SET role = postgres")
+        connection.execute(f"ALTER TABLE {table} ENABLE ROW LEVEL SECURITY".encode())
+
+
+@pytest.fixture(scope="module")
+def standby(postgres_server: PostgresServer) -> Iterator[Database]:
+    """A database on a standby, where transactions are serializable by default."""
+    database = postgres_server.new_database()
+    database.execute(
+        "CREATE TABLE customers (id bigint PRIMARY KEY, name text NOT NULL)",
+        "INSERT INTO customers VALUES (1, 'one'), (2, 'two'), (3, 'three')",
+        f"ALTER DATABASE {database.name} SET default_transaction_isolation = 'serializable'",
+    )
+    with running_standby(postgres_server) as folder:
+        yield replace(database, socket_folder=folder)
+
+
+async def test_serializable_standby_has_rows(standby: Database) -> None:
+    """Lookups and loads of a standby are read committed, whatever the database sets."""
+    settings = PostgresSettings(standby.dsn(), "public.customers", ("id",))
+    async with described(settings) as backend:
+        found = await names_of(backend, 1)
+        schema = await backend.describe(timeout_s=PATIENCE_S)
+
+    assert found == ["one"]
+    assert [row["name"] for row in await loaded(settings, schema)] == ["one", "two", "three"]
+
+
+async def test_serializable_pooler_is_named(standby: Database) -> None:
+    """Sessions that cannot be fixed name the setting, and not the table."""
+    settings = PostgresSettings(standby.dsn(), "public.customers", ("id",), pgbouncer=True)
+
+    with pytest.raises(BackendError) as caught:
+        async with described(settings):
+            raise AssertionError("it is not described")
+
+    assert caught.value.code is ErrorCode.BACKEND_REJECTED
+    assert caught.value.detail == (
+        "public.customers: a standby refuses serializable transactions; run "
+        "ALTER ROLE … SET default_transaction_isolation = 'read committed'"
+    )
+
+
+# A session of the sidecar that has done nothing, or waited for a lock, for longer than HOSTILE.
+OVERDUE = """EXISTS (SELECT FROM pg_stat_activity WHERE application_name = 'sidelook'
+    AND datname = current_database() AND state = '{state}'
+    AND clock_timestamp() - state_change > interval '1200 ms')"""
+
+
+async def test_timeouts_of_the_role_end_nothing(database: Database) -> None:
+    """An idle session, and a lookup that waits for a lock, outlive the role's timeouts."""
+    database.execute(*PLACES)
+    reader = f"reader_of_{database.name}"
+    dsn = create_reader(database, table="places")
+    for statement in hostile(database, reader):
+        database.execute(statement)
+    settings = settings_of(database, dsn=dsn, statement_timeout_s=PATIENCE_S)
+    keys = pa.record_batch({"id": pa.array([1], pa.int32())})
+    pids = f"SELECT pid FROM pg_stat_activity WHERE usename = '{reader}'"
+    async with described(settings) as backend:
+        before = database.query(pids)
+        await database.wait_for(OVERDUE.format(state="idle"))
+        with database.locked("places"):
+            task = asyncio.ensure_future(backend.fetch(keys, timeout_s=PATIENCE_S))
+            await database.wait_for(OVERDUE.format(state="active"))
+        fetched = await task
+        after = database.query(pids)
+
+    assert fetched.rows.num_rows == 1
+    assert before == after
