@@ -23,6 +23,16 @@ def row_bytes(rows: pa.RecordBatch) -> npt.NDArray[np.int64]:
     return total
 
 
+def fixed_row_bytes(schema: pa.Schema) -> int | None:
+    """The bytes of each row; None if rows differ."""
+    if any(types.is_nested(kind) for kind in schema.types):
+        return None
+    try:
+        return sum(kind.bit_width for kind in schema.types) // 8
+    except ValueError:  # of texts and bytes
+        return None
+
+
 def most_row_bytes(rows: pa.RecordBatch) -> int:
     """An upper bound of the bytes of a row, much cheaper than `row_bytes`."""
     return sum(_most_value_bytes(column) for column in rows.columns) if rows.num_rows else 0

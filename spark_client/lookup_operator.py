@@ -38,6 +38,7 @@ from lookup_core.operator.row_products import TooManyRows, even_lists
 from lookup_core.operator.segmented_queue import KeyOrderedQueue, UnorderedQueue
 from lookup_core.protocol.backlog import ChannelAnswer
 from lookup_core.protocol.sent_lookups import QuestionId, SentKeys
+from lookup_core.row_bytes import fixed_row_bytes
 from spark_client.as_of import AsOfPlan
 from spark_client.input_thread import Doorbell, Input
 from spark_client.lookup_settings import (
@@ -123,6 +124,13 @@ class LookupPlan:
         return f": {'keys' if keys[1:] else 'key'} {', '.join(keys[:_KEYS_SHOWN])}{more}"
 
 
+def _answer_bytes(plans: Sequence[LookupPlan]) -> int | None:
+    """The bytes that the lookups add to each record; None if records differ."""
+    sizes = [None if plan.expands else fixed_row_bytes(plan.columns) for plan in plans]
+    known = [size for size in sizes if size is not None]
+    return sum(known) if len(known) == len(sizes) else None
+
+
 def _key_column(run: Leaving, column: KeyColumn) -> pa.Array:
     if column.lookup is not None:
         return run.questions[column.lookup].column_at(run.rows, column.position)
@@ -156,7 +164,7 @@ class LookupOperator:
         self._clock = clock
         self._in_flight = RecordsInFlight(
             _QUEUES[settings.mode](settings.capacity),
-            ByteBudget(settings.max_bytes),
+            ByteBudget(settings.max_bytes, _answer_bytes(plans)),
             [plan.sources for plan in plans],
         )
         self._direct = [lookup for lookup, plan in enumerate(plans) if not plan.sources]

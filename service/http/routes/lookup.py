@@ -49,6 +49,8 @@ async def engine_lookup(
     timeout_s = dimension.settings.timeout_s if lookup.timeout_s is None else lookup.timeout_s
     deadline_s = clock() + timeout_s
     schema = await dimension.wait_until_described(timeout_s)
+    if not schema.has_columns(lookup.columns):
+        schema = await dimension.described_again(max(0.0, deadline_s - clock()))
     columns = schema.select(lookup.columns)
     keys = typed(schema)
     left_s = max(0.0, deadline_s - clock())
