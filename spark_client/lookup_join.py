@@ -138,13 +138,15 @@ class LookupJoin:
         fields = [key_field(name, kind) for name, kind in zip(keys.names, kinds, strict=True)]
         if self.added.schema is not None:
             return chosen_columns(as_struct("schema", self.added.schema), self.added.columns)
-        described = described_columns(
-            self.address,
-            self.dimension,
-            columns=self.added.columns,
-            key=pa.schema(fields, metadata=keys.metadata),
-            needs=self.settings.needs(is_as_of=self.as_of is not None, expands=self.added.expands),
-        )
+        needs = self.settings.needs(is_as_of=self.as_of is not None, expands=self.added.expands)
+        with keys.named_in_refusals():
+            described = described_columns(
+                self.address,
+                self.dimension,
+                columns=self.added.columns,
+                key=pa.schema(fields, metadata=keys.metadata),
+                needs=needs,
+            )
         return dimension_columns(described)
 
 

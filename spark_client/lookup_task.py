@@ -165,7 +165,10 @@ class LookupPass:
                 channel = connection.begin(target.request(key), ring=bell.ring)
                 stack.callback(channel.close)
                 opening.append((connection, channel))
-            channels = [connection.finish(channel) for connection, channel in opening]
+            channels = []
+            for target, (connection, channel) in zip(self.targets, opening, strict=True):
+                with target.keys.named_in_refusals():
+                    channels.append(connection.finish(channel))
             plans = [
                 target.plan(key, channel)
                 for target, key, channel in zip(self.targets, keys, channels, strict=True)

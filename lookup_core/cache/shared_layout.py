@@ -83,7 +83,7 @@ class CacheMap:
     def _check(self) -> None:
         """Raise ValueError for names outside of the folder, and for impossible numbers."""
         names = [*self.arrays, *(each.name for each in self.segments)]
-        are_names = all(isinstance(name, str) and _NAME.fullmatch(name) for name in names)
+        are_names = all(_NAME.fullmatch(str(name)) for name in names)
         are_distinct = are_names and len(set(names)) == len(names)
         starts = [each.start for each in self.segments]
         are_addresses = all(type(start) is int and 0 <= start < _ADDRESSES for start in starts)

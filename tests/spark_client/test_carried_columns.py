@@ -178,3 +178,15 @@ def test_collated_key_is_refused(sidecar: Sidecar, spark_session: SparkSession) 
     assert caught.value.code is ErrorCode.KEY_TYPE
     assert "column 'id' has the collation UTF8_LCASE" in str(caught.value)
     assert "on=F.collate('id', 'UTF8_BINARY')" in str(caught.value)
+
+
+def test_refused_key_names_the_column(sidecar: Sidecar, spark_session: SparkSession) -> None:
+    """A key of another type is refused with the records' column that the user joins by."""
+    records = spark_session.sql("SELECT true AS customer")
+
+    with pytest.raises(InvalidRequest) as caught:
+        records.transform(sidecar.lookup_join("names", on={"customer": "id"}))
+
+    assert caught.value.code is ErrorCode.KEY_TYPE
+    assert 'key "id" is bigint, the given column is boolean' in str(caught.value)
+    assert str(caught.value).endswith("; on= joins by customer")
