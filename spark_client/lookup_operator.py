@@ -124,13 +124,6 @@ class LookupPlan:
         return f": {'keys' if keys[1:] else 'key'} {', '.join(keys[:_KEYS_SHOWN])}{more}"
 
 
-def _answer_bytes(plans: Sequence[LookupPlan]) -> int | None:
-    """The bytes that the lookups add to each record; None if records differ."""
-    sizes = [None if plan.expands else fixed_row_bytes(plan.columns) for plan in plans]
-    known = [size for size in sizes if size is not None]
-    return sum(known) if len(known) == len(sizes) else None
-
-
 def _key_column(run: Leaving, column: KeyColumn) -> pa.Array:
     if column.lookup is not None:
         return run.questions[column.lookup].column_at(run.rows, column.position)
@@ -162,11 +155,10 @@ class LookupOperator:
         self._settings = settings
         self._bell = bell
         self._clock = clock
-        self._in_flight = RecordsInFlight(
-            _QUEUES[settings.mode](settings.capacity),
-            ByteBudget(settings.max_bytes, _answer_bytes(plans)),
-            [plan.sources for plan in plans],
-        )
+        kinds = [kind for plan in plans for kind in plan.columns.types]
+        budget = ByteBudget(settings.max_bytes, fixed_row_bytes(kinds))
+        queue = _QUEUES[settings.mode](settings.capacity)
+        self._in_flight = RecordsInFlight(queue, budget, [plan.sources for plan in plans])
         self._direct = [lookup for lookup, plan in enumerate(plans) if not plan.sources]
         self._later = [lookup for lookup, plan in enumerate(plans) if plan.sources]
         self._pool = BatchPool(most_rows=settings.pooled_rows, most_bytes=settings.pooled_bytes)
