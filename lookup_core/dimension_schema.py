@@ -105,6 +105,10 @@ class DimensionSchema:
             raise InvalidRequest(ErrorCode.BAD_REQUEST, "each column may be requested only once")
         return tuple(names)
 
+    def has_columns(self, names: Sequence[str] | None) -> bool:
+        """Whether all of these columns exist; None: all columns."""
+        return names is None or set(names) <= {*self.columns.names, *self.key.names}
+
     def select_versions(self, names: Sequence[str] | None) -> pa.Schema:
         """The requested columns, followed by the version columns that are not among them.
 

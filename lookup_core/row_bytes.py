@@ -3,6 +3,8 @@
 Validity bitmaps, offsets and padding are not included.
 """
 
+from collections.abc import Sequence
+
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -21,6 +23,16 @@ def row_bytes(rows: pa.RecordBatch) -> npt.NDArray[np.int64]:
     for column in rows.columns:
         total += value_bytes(column)
     return total
+
+
+def fixed_row_bytes(kinds: Sequence[pa.DataType]) -> int | None:
+    """The bytes of each row with columns of these types; None if rows differ."""
+    if any(types.is_nested(kind) for kind in kinds):
+        return None
+    try:
+        return sum(kind.bit_width for kind in kinds) // 8
+    except ValueError:  # of texts and bytes
+        return None
 
 
 def most_row_bytes(rows: pa.RecordBatch) -> int:

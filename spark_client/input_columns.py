@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Any, TypeAlias
 
+import pyspark
 from pyspark.errors import AnalysisException
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, types
 from pyspark.sql.types import DataType, StructField, StructType
 
 from lookup_core.errors import ErrorCode, InvalidRequest, nearest_name, similar_name
@@ -263,8 +264,46 @@ def quoted(name: str) -> str:
     return f"`{name.replace('`', '``')}`"
 
 
+# By name, because not every version has every type.
+_KINDS_ONLY_IN_JVM = tuple(
+    getattr(types, name)
+    for name in ("YearMonthIntervalType", "CalendarIntervalType", "CharType", "VarcharType")
+    if hasattr(types, name)
+)
+
+
+def only_in_jvm(records: DataFrame) -> list[StructField]:
+    """The columns that `mapInArrow` cannot return, such as intervals of months."""
+    return [field for field in records.schema.fields if _has_kind_only_in_jvm(field.dataType)]
+
+
+def _has_kind_only_in_jvm(kind: DataType) -> bool:
+    match kind:
+        case types.StructType(fields=fields):
+            inner = [field.dataType for field in fields]
+        case types.ArrayType(elementType=element):
+            inner = [element]
+        case types.MapType(keyType=key, valueType=value):
+            inner = [key, value]
+        case types.UserDefinedType():
+            inner = [kind.sqlType()]
+        case _:
+            return isinstance(kind, _KINDS_ONLY_IN_JVM)
+    return any(map(_has_kind_only_in_jvm, inner))
+
+
 def addressable(records: DataFrame) -> DataFrame:
-    """The records as `mapInArrow` takes them: it reads dots and backticks in names as a path."""
+    """The records as `mapInArrow` takes them: it reads dots and backticks in names as a path.
+
+    Raises InvalidRequest for a column that it cannot return.
+    """
+    for field in only_in_jvm(records):
+        detail = (
+            f"column {field.name!r} is {field.dataType.simpleString()}, which Python functions of"
+            f" PySpark {pyspark.__version__} cannot return; cast it, drop it before the lookup, or"
+            " use PySpark 4.1 or newer, where it stays in the JVM"
+        )
+        raise InvalidRequest(ErrorCode.TYPE, detail)
     if not any(mark in name for name in records.columns for mark in ".`"):
         return records
     return records.toDF(*(f"c{position}" for position in range(len(records.columns))))

@@ -19,7 +19,7 @@ from lookup_core.operator.as_of import is_moment
 from lookup_core.operator.event_time_watermarks import is_event_time
 from lookup_core.protocol.frames import MAX_CHANNELS
 from spark_client.call_options import PassOptions, lookup_settings, pass_options
-from spark_client.input_columns import InputColumn, InputColumns, addressable, quoted
+from spark_client.input_columns import InputColumn, InputColumns, addressable, only_in_jvm, quoted
 from spark_client.lookup_settings import (
     JoinKeys,
     JoinType,
@@ -138,13 +138,15 @@ class LookupJoin:
         fields = [key_field(name, kind) for name, kind in zip(keys.names, kinds, strict=True)]
         if self.added.schema is not None:
             return chosen_columns(as_struct("schema", self.added.schema), self.added.columns)
-        described = described_columns(
-            self.address,
-            self.dimension,
-            columns=self.added.columns,
-            key=pa.schema(fields, metadata=keys.metadata),
-            needs=self.settings.needs(is_as_of=self.as_of is not None, expands=self.added.expands),
-        )
+        needs = self.settings.needs(is_as_of=self.as_of is not None, expands=self.added.expands)
+        with keys.named_in_refusals():
+            described = described_columns(
+                self.address,
+                self.dimension,
+                columns=self.added.columns,
+                key=pa.schema(fields, metadata=keys.metadata),
+                needs=needs,
+            )
         return dimension_columns(described)
 
 
@@ -205,7 +207,12 @@ class LookupJoins:
         event_time = _time_position(inputs, "event_time", column=options.event_time)
         lookups = LookupPass(targets, options.settings(event_time))
         expands = any(lookup.added.expands for lookup in self.lookups)
-        if not expands and is_function(options.via, options.mode, columns=len(records.columns)):
+        is_narrow = expands or not is_function(
+            options.via, options.mode, columns=len(records.columns)
+        )
+        if HAS_ARROW_FUNCTIONS and only_in_jvm(records):
+            lookups, is_narrow = lookups.in_order(), False
+        if not is_narrow:
             return by_function(inputs.projected(), lookups, added, names=records.columns)
         # A batch without columns has no row count, so such records keep the hidden ones until then.
         kept = records if records.columns else inputs.projected()

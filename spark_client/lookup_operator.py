@@ -38,6 +38,7 @@ from lookup_core.operator.row_products import TooManyRows, even_lists
 from lookup_core.operator.segmented_queue import KeyOrderedQueue, UnorderedQueue
 from lookup_core.protocol.backlog import ChannelAnswer
 from lookup_core.protocol.sent_lookups import QuestionId, SentKeys
+from lookup_core.row_bytes import fixed_row_bytes
 from spark_client.as_of import AsOfPlan
 from spark_client.input_thread import Doorbell, Input
 from spark_client.lookup_settings import (
@@ -154,11 +155,10 @@ class LookupOperator:
         self._settings = settings
         self._bell = bell
         self._clock = clock
-        self._in_flight = RecordsInFlight(
-            _QUEUES[settings.mode](settings.capacity),
-            ByteBudget(settings.max_bytes),
-            [plan.sources for plan in plans],
-        )
+        kinds = [kind for plan in plans for kind in plan.columns.types]
+        budget = ByteBudget(settings.max_bytes, fixed_row_bytes(kinds))
+        queue = _QUEUES[settings.mode](settings.capacity)
+        self._in_flight = RecordsInFlight(queue, budget, [plan.sources for plan in plans])
         self._direct = [lookup for lookup, plan in enumerate(plans) if not plan.sources]
         self._later = [lookup for lookup, plan in enumerate(plans) if plan.sources]
         self._pool = BatchPool(most_rows=settings.pooled_rows, most_bytes=settings.pooled_bytes)

@@ -1,9 +1,12 @@
 """Settings of a pass and of its lookups, and the mapping of key columns; they travel with tasks."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from lookup_core.answer import Outcome
 from lookup_core.compatibility import TextEnum
+from lookup_core.errors import ErrorCode, InvalidRequest
 from lookup_core.keys.typed_keys import EXACT_NAMES
 from lookup_core.lookup_options import NO_OPTIONS, LookupOptions
 from lookup_core.protocol.frames import TraceParent
@@ -109,6 +112,16 @@ class JoinKeys:
     def metadata(self) -> dict[bytes, bytes] | None:
         """Metadata of the key's schema on the wire."""
         return EXACT_NAMES if self.are_exact else None
+
+    @contextmanager
+    def named_in_refusals(self) -> Iterator[None]:
+        """Name the records' columns in a refusal of the key, which has those of the dimension."""
+        try:
+            yield
+        except InvalidRequest as error:
+            if error.code is ErrorCode.KEY_TYPE and self.columns:
+                error.add_remedy(f"on= joins by {', '.join(self.columns)}")
+            raise
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,13 @@ from spark_client.as_of import (
 from spark_client.batch_sizes import counted, in_sizes
 from spark_client.input_thread import Doorbell, InputThread
 from spark_client.lookup_operator import LookupOperator, LookupPlan
-from spark_client.lookup_settings import JoinKeys, KeyColumn, LookupSettings, PassSettings
+from spark_client.lookup_settings import (
+    JoinKeys,
+    KeyColumn,
+    LookupSettings,
+    OutputMode,
+    PassSettings,
+)
 from spark_client.output_columns import (
     AddedOutput,
     AddedPart,
@@ -103,6 +109,10 @@ class LookupPass:
             found += [column.position for column in target.key_columns if column.lookup is None]
         return tuple(sorted({position for position in found if position is not None}))
 
+    def in_order(self) -> "LookupPass":
+        """The same lookups in the mode of functions, which keeps the order of all records."""
+        return replace(self, settings=replace(self.settings, mode=OutputMode.ORDERED))
+
     def over_inputs(self) -> "LookupPass":
         """The same lookups for records that consist of the `inputs` only."""
         places: dict[int | None, int] = {
@@ -155,7 +165,10 @@ class LookupPass:
                 channel = connection.begin(target.request(key), ring=bell.ring)
                 stack.callback(channel.close)
                 opening.append((connection, channel))
-            channels = [connection.finish(channel) for connection, channel in opening]
+            channels = []
+            for target, (connection, channel) in zip(self.targets, opening, strict=True):
+                with target.keys.named_in_refusals():
+                    channels.append(connection.finish(channel))
             plans = [
                 target.plan(key, channel)
                 for target, key, channel in zip(self.targets, keys, channels, strict=True)

@@ -79,6 +79,14 @@ class AddedPart:
         return fields
 
     @property
+    def returned_fields(self) -> list[pa.Field]:
+        """The fields of a function: as `fields`, but the columns as one list if it expands."""
+        if not self.expands:
+            return self.fields
+        width = len(self.columns)
+        return [pa.field("", pa.list_(pa.struct(self.fields[:width]))), *self.fields[width:]]
+
+    @property
     def drops_records(self) -> bool:
         """Whether some records do not leave."""
         return self.how is not JoinType.LEFT
@@ -96,6 +104,15 @@ class AddedPart:
         if self.status_column is not None:
             arrays.append(question.status_at(rows))
         return arrays
+
+    def lists(self, question: Question, rows: Positions) -> pa.ListArray:
+        """The rows found for each of these rows, if the part expands."""
+        counts = question.counts_at(rows)
+        ends = np.cumsum(counts)
+        elements = np.arange(counts.sum()) - np.repeat(ends - counts, counts)
+        columns = question.elements_at(np.repeat(rows, counts), elements)
+        structs = pa.StructArray.from_arrays(columns, fields=self.fields[: len(self.columns)])
+        return pa.ListArray.from_arrays(pa.array(np.append(0, ends), pa.int32()), structs)
 
     def bytes_at(self, question: Question, rows: Positions) -> npt.NDArray[np.int64] | int:
         """The bytes of `arrays` for each of these rows, without the status."""
@@ -223,15 +240,16 @@ class StructOutput:
 class AddedOutput:
     """Builds batches of one struct column, with what all lookups add to a record.
 
-    The fields have the names "0", "1" and so on. If the lookups drop records, the last one is
-    whether the record leaves. A single field stands alone: Spark copies structs.
+    The fields have the names "0", "1" and so on. A lookup that expands has one field of its
+    columns, a list of rows. If the lookups drop records, the last field is whether the record
+    leaves. A single field stands alone: Spark copies structs.
     """
 
     parts: Sequence[AddedPart]
 
     @property
     def _fields(self) -> list[pa.Field]:
-        fields = [field for part in self.parts for field in part.fields]
+        fields = [field for part in self.parts for field in part.returned_fields]
         if drops_records(self.parts):
             fields.append(pa.field("", pa.bool_()))
         return [field.with_name(str(at)) for at, field in enumerate(fields)]
@@ -246,7 +264,11 @@ class AddedOutput:
 
     def _built(self, run: Leaving) -> pa.RecordBatch:
         pairs = list(zip(self.parts, run.questions, strict=True))
-        arrays = [array for part, question in pairs for array in part.arrays(question, run.rows)]
+        arrays = []
+        for part, question in pairs:
+            if part.expands:
+                arrays.append(part.lists(question, run.rows))
+            arrays += part.arrays(question, run.rows)
         if drops_records(self.parts):
             leaves = np.ones(len(run.rows), np.bool_)
             for part, question in pairs:

@@ -4,16 +4,18 @@ Chooses between such a function and `mapInArrow` for a pass; looks up nothing.
 """
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
 
 import pyarrow as pa
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 -- its usual name
-from pyspark.sql.types import BooleanType, DataType, StructField, StructType
+from pyspark.sql.types import ArrayType, BooleanType, DataType, StructField, StructType
 
 from spark_client.input_columns import quoted
 from spark_client.lookup_settings import OutputMode, Via
 from spark_client.lookup_task import LookupFunctionTask, LookupPass, LookupPassTask
-from spark_client.output_columns import drops_records
+from spark_client.output_columns import AddedPart, drops_records
 from spark_client.pandas_function import LookupFunction
 
 HAS_ARROW_FUNCTIONS = hasattr(F, "arrow_udf")  # PySpark 4.1 and newer
@@ -69,10 +71,12 @@ def by_function(
     The function is evaluated once for each record: it counts as nondeterministic, so that Spark
     neither copies it nor moves filters below it.
     """
-    drops = drops_records([target.part for target in lookups.targets])
+    parts = [target.part for target in lookups.targets]
+    drops = drops_records(parts)
     if not added and not drops:
         return records.select(*map(quoted, names))
-    kinds = [field.dataType for field in added] + [BooleanType()] * drops
+    returned = _returned(parts, added)
+    kinds = [each.kind for each in returned] + [BooleanType()] * drops
     result: DataType = kinds[0]
     if kinds[1:]:
         result = StructType([StructField(str(at), kind) for at, kind in enumerate(kinds)])
@@ -86,12 +90,42 @@ def by_function(
         fields = [F.col(found).getField(str(at)) for at in range(len(kinds))]
     if drops:
         looked_up = looked_up.where(fields[-1])
-    columns = [each.alias(field.name) for each, field in zip(fields, added, strict=False)]
+    columns: list[Column] = []
+    for at, (each, values) in enumerate(zip(returned, fields, strict=False)):
+        own = [values]
+        if each.expands:
+            elements = [f"{found}{at}_{place}" for place in range(len(each.names))]
+            looked_up = looked_up.select("*", F.inline_outer(values).alias(*elements))
+            own = [F.col(element) for element in elements]
+        columns += [column.alias(name) for column, name in zip(own, each.names, strict=True)]
     return looked_up.select(*map(quoted, names), *columns)
 
 
+@dataclass(frozen=True, slots=True)
+class _Returned:
+    """A value that the function returns for a record: a column, or the rows of a lookup."""
+
+    kind: DataType
+    names: tuple[str, ...]  # of the output's columns
+    expands: bool = False  # an array of rows, of which each becomes a record
+
+
+def _returned(parts: Sequence[AddedPart], added: Sequence[StructField]) -> list[_Returned]:
+    """The values for these parts, in the order of `AddedOutput`."""
+    fields, returned = iter(added), []
+    for part in parts:
+        own = list(islice(fields, len(part.fields)))
+        if part.expands:
+            rows, own = own[: len(part.columns)], own[len(part.columns) :]
+            kind = ArrayType(StructType(rows))
+            returned.append(_Returned(kind, tuple(each.name for each in rows), expands=True))
+        returned += [_Returned(each.dataType, (each.name,)) for each in own]
+    return returned
+
+
 def _free_name(names: Sequence[str]) -> str:
-    name, taken = "_lookup", {each.lower() for each in names}
-    while name in taken:
-        name += "_"
+    """A name with which none of these begins."""
+    name = "_lookup"
+    while any(each.lower().startswith(name) for each in names):
+        name = f"_{name}"
     return name

@@ -63,6 +63,7 @@ _WIDER = {
     "int": ("bigint",),
     "float": ("double",),
 }
+BINARY_COLLATION = "UTF8_BINARY"  # Spark's default: equal texts have equal bytes
 _MOST_DIGITS = 38  # of a decimal in Spark
 ANY_KEY = pa.schema([])  # of a channel that only reads the schema
 STATUS = StructType().add("outcome", "string").add("age_ms", "long").add("error", "string")
@@ -135,6 +136,14 @@ def column_field(name: str, kind: spark.DataType) -> pa.Field:
 def key_field(name: str, kind: spark.DataType) -> pa.Field:
     """The field of a key on the wire; raises InvalidRequest for types that are no keys."""
     found = arrow_type(kind)
+    collation = getattr(kind, "collation", BINARY_COLLATION)  # new in PySpark 4.0
+    if collation != BINARY_COLLATION:
+        raise InvalidRequest(
+            ErrorCode.KEY_TYPE,
+            f"column {name!r} has the collation {collation}, to which different texts are equal,"
+            " but a lookup compares their bytes; give"
+            f" on=F.collate({name!r}, {BINARY_COLLATION!r})",
+        )
     if types.is_null(found) or types.is_nested(found) or types.is_time(found):
         raise InvalidRequest(
             ErrorCode.KEY_TYPE, f"column {name!r} is {kind.simpleString()}, which is no key type"

@@ -10,6 +10,7 @@
 """
 
 import json
+import re
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -17,6 +18,8 @@ from enum import IntEnum
 from typing import NamedTuple
 
 LAYOUT_VERSION = 1
+_NAME = re.compile(r"(numbers|rows)-[0-9]+")  # of a file
+_ADDRESSES = 2**32  # of rows
 LEASE_FILE = "lease"
 DESCRIPTION_FILE = "description"
 MAP_FILE = "map"
@@ -67,10 +70,27 @@ class CacheMap:
 
     @classmethod
     def decoded(cls, content: bytes) -> "CacheMap":
-        """The map of a file's content; raises ValueError or TypeError for another one."""
-        arrays, tick_s, first_tick, segments = json.loads(content)
-        segments = [SegmentFile(*each) for each in segments]
-        return cls(ArrayFiles(*arrays), tick_s, first_tick, segments)
+        """The map of a file's content; raises ValueError for another one."""
+        try:
+            arrays, tick_s, first_tick, segments = json.loads(content)
+            files = cls(
+                ArrayFiles(*arrays), tick_s, first_tick, [SegmentFile(*each) for each in segments]
+            )
+        except (TypeError, RecursionError) as error:
+            raise ValueError(f"no map of a cache: {error}") from error
+        files._check()
+        return files
+
+    def _check(self) -> None:
+        """Raise ValueError for names outside of the folder, and for impossible numbers."""
+        names = [*self.arrays, *(each.name for each in self.segments)]
+        are_names = all(_NAME.fullmatch(str(name)) for name in names)
+        are_distinct = are_names and len(set(names)) == len(names)
+        starts = [each.start for each in self.segments]
+        are_addresses = all(type(start) is int and 0 <= start < _ADDRESSES for start in starts)
+        has_ticks = type(self.first_tick) is int and type(self.tick_s) in {int, float}
+        if not are_distinct or not are_addresses or not has_ticks or starts != sorted(set(starts)):
+            raise ValueError("no map of a cache: a name or number is impossible")
 
 
 class LockFence:

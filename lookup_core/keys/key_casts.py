@@ -98,12 +98,13 @@ def _cast_for(given: pa.DataType, field: pa.Field) -> _Cast:
             return cast
     raise InvalidRequest(
         ErrorCode.KEY_TYPE,
-        f'key "{field.name}" is {_type_name(field)}, the given column is {type_text(given)}, which'
-        f" does not convert to it exactly; cast it to {_type_name(field)}",
+        f'key "{field.name}" is {column_type(field)}, the given column is {type_text(given)}, which'
+        f" does not convert to it exactly; cast it to {column_type(field)}",
     )
 
 
-def _type_name(field: pa.Field) -> str:
+def column_type(field: pa.Field) -> str:
+    """The type of a key column, for people."""
     return "uuid" if field.metadata == UUID_FIELD else type_text(field.type)
 
 

@@ -106,15 +106,19 @@ class BatchPool:
         return batches[0] if len(batches) == 1 else concat_batches(batches)
 
 
-FIRST_ROWS = 1_000  # while the size of an answer is not known
+FIRST_ROWS = 8  # while the size of an answer is not known: 64 MiB of rows of the default limit
+_GROWTH = 4  # further rows in flight for each answered row, so that a few small ones prove little
+_KNOWN_ROWS = 1_000  # answers that show the size of others
 _MEAN_ROWS = 2_000  # about: the last answers, which give the expected size of the next ones
 
 
 class ByteBudget:
     """Byte budget of rows in flight: their input, and the answers expected for them."""
 
-    def __init__(self, max_bytes: int) -> None:
+    def __init__(self, max_bytes: int, answer_bytes: int | None = None) -> None:
+        """`answer_bytes`: of each answer, if all have the same size."""
         self._max_bytes = max_bytes
+        self._fixed_bytes = answer_bytes
         self._rows = 0  # in flight
         self._input_bytes = 0
         self._answered_rows = 0.0  # for the mean size of an answer; older ones count less
@@ -122,12 +126,12 @@ class ByteBudget:
 
     def rows_that_fit(self, row_bytes: int) -> int:
         """How many more rows of this size fit; at least one while no row is in flight."""
-        is_known = self._answered_rows > 0
-        answer_bytes = self._answer_bytes / self._answered_rows if is_known else 0
+        answer_bytes = self._expected_bytes()
         left = self._max_bytes - self._input_bytes - self._rows * answer_bytes
         fitting = int(left // max(row_bytes + answer_bytes, 1))
-        if not is_known:
-            fitting = min(fitting, FIRST_ROWS - self._rows)
+        if self._fixed_bytes is None and self._answered_rows < _KNOWN_ROWS:
+            most = FIRST_ROWS + int(_GROWTH * self._answered_rows)
+            fitting = min(fitting, most - self._rows)
         return max(fitting, 0 if self._rows else 1)
 
     def add(self, rows: int, *, row_bytes: int) -> None:
@@ -145,6 +149,11 @@ class ByteBudget:
         share = min(_MEAN_ROWS / max(self._answered_rows, 1), 1)
         self._answered_rows = share * self._answered_rows + rows
         self._answer_bytes = share * self._answer_bytes + answer_bytes
+
+    def _expected_bytes(self) -> float:
+        if self._answered_rows:
+            return self._answer_bytes / self._answered_rows
+        return self._fixed_bytes or 0
 
     def check_invariants(self) -> None:
         """For tests: counts are not negative, and no bytes remain without rows."""

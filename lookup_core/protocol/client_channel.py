@@ -6,7 +6,7 @@ Owns no connection: after `on_lost` and `open`, all unanswered keys are sent aga
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum, auto
 
 import numpy as np
@@ -200,6 +200,8 @@ class ClientChannel:
     def on_result(self, result: frames.Result) -> ChannelAnswer | None:
         """The answers in a frame; None if its lookup was answered or abandoned.
 
+        None also if all of its keys are sent once more, because the table changed.
+
         Raises ProtocolViolation for a payload that does not answer the lookup.
         """
         keys = self._sent.get(result.sequence)
@@ -208,7 +210,22 @@ class ClientChannel:
         answer = self._decoded(result)
         _check_outcomes(answer)
         self._sent.on_answer(result.sequence, answer.positions, is_last=result.is_last)
-        return ChannelAnswer(keys.question, keys.placed(answer))
+        left = self._without_changed(answer, keys)
+        if answer.size and not left.size:
+            return None
+        return ChannelAnswer(keys.question, keys.placed(left))
+
+    def _without_changed(self, answer: Answer, keys: SentKeys) -> Answer:
+        """The answer without keys that met a change of the table: they are sent once more.
+
+        If the columns of this channel and its key are the same, the second try succeeds.
+        """
+        changed = [at for at, code in answer.errors.items() if code is ErrorCode.SCHEMA_CHANGED]
+        if not changed or keys.is_second_try:
+            return answer
+        is_changed = np.isin(np.arange(keys.count), changed)
+        self._backlog.add(replace(keys.only(is_changed), is_second_try=True))
+        return answer.only(~is_changed[answer.positions])
 
     def look_up(self, keys: SentKeys, *, now_s: float) -> list[Frame]:
         """Look up distinct keys, now or when there is credit.

@@ -24,6 +24,7 @@ class SentKeys:
     start: int = 0  # position of the first key in the question
     event_time_ms: int | None = None  # the largest of the question's records
     positions: npt.NDArray[np.int32] | None = None  # of all keys; None: consecutive from `start`
+    is_second_try: bool = False  # after a change of the table
 
     @property
     def count(self) -> int:

@@ -7,7 +7,7 @@ Owns the clock, the timer and the changes of the schema. The core makes the deci
 import asyncio
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from itertools import count
 
@@ -153,6 +153,17 @@ class Dimension:
         described is gone.
         """
         return await self._schema.wait(timeout_s)
+
+    async def described_again(self, timeout_s: float) -> DimensionSchema:
+        """The schema after another description, as for a column that is not known yet.
+
+        Concurrent calls share a description; there is at most one a second. After `timeout_s`, the
+        schema as it was. Raises BackendError without a schema.
+        """
+        with suppress(TimeoutError):
+            async with asyncio.timeout(timeout_s):
+                await self._schema.is_unchanged()
+        return self._schema.known()
 
     def submit(  # noqa: PLR0913 -- the parameters of one lookup
         self,

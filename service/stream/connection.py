@@ -195,8 +195,8 @@ class StreamConnection:
                     pass  # sent before the client read ERROR: it sends it again
                 case frames.Open():
                     self._revoked.pop(frame.channel, None)
-                    self._check_new(frame)
-                    self._opening[frame.channel] = tasks.create_task(self._open(frame))
+                    if self._has_room_for(frame):
+                        self._opening[frame.channel] = tasks.create_task(self._open(frame))
                 case frames.Lookup():
                     self._channel(frame.channel).on_lookup(frame)
                 case _:
@@ -240,16 +240,25 @@ class StreamConnection:
         async with asyncio.timeout(self._timeouts.send_s):
             await self._socket.pong(content)
 
-    def _check_new(self, frame: frames.Open) -> None:
+    def _has_room_for(self, frame: frames.Open) -> bool:
+        """Whether the connection may have another channel; otherwise, this one is refused."""
         if frame.channel in self._channels or frame.channel in self._opening:
             raise bad_frame(f"channel {frame.channel} is already open")
-        if len(self._channels) + len(self._opening) >= MAX_CHANNELS:
-            raise ConnectionEnded(WSCloseCode.TRY_AGAIN_LATER, f"more than {MAX_CHANNELS} channels")
+        if len(self._channels) + len(self._opening) < MAX_CHANNELS:
+            return True
+        detail = f"its connection has {MAX_CHANNELS} channels, the limit; use another connection"
+        refusal = of_dimension(frame.dimension, detail)
+        self._outbox.put(
+            frames.Failure(frame.channel, ErrorCode.OVERLOADED, refusal, is_retryable=True)
+        )
+        return False
 
     async def _open(self, frame: frames.Open) -> None:
         try:
             dimension = named_dimension(self._registry.dimensions, frame.dimension)
             schema = await dimension.wait_until_described(self._timeouts.describe_s)
+            if not schema.has_columns(frame.columns):
+                schema = await dimension.described_again(self._timeouts.describe_s)
             with _refusals_of(frame.dimension):
                 frame = _with_named_key(frame, schema)
                 select = schema.select_versions if frame.is_as_of else schema.select

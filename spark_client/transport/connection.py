@@ -27,7 +27,7 @@ from lookup_core.errors import (
 from lookup_core.protocol import frames
 from lookup_core.protocol.client_channel import ChannelRequest, ClientChannel
 from lookup_core.protocol.frame_codec import decode_frame, encode_frame
-from lookup_core.protocol.frames import PROTOCOL_VERSION, Frame
+from lookup_core.protocol.frames import MAX_CHANNELS, PROTOCOL_VERSION, Frame
 from spark_client.transport.channel_session import ChannelSession, Wire, nothing
 from spark_client.transport.endpoint import endpoint_of
 from spark_client.transport.interface import Transport
@@ -73,6 +73,12 @@ class Connection:
         self._backoff = self._new_backoff()
         self._idle_since_s = 0.0
         self._outage: SidecarUnreachable | None = None  # since the last WELCOME
+
+    @property
+    def has_room(self) -> bool:
+        """Whether another channel may be opened."""
+        with self._lock:
+            return len(self._sessions) < MAX_CHANNELS
 
     def open(self, request: ChannelRequest, *, is_patient: bool = True) -> ChannelSession:
         """An open channel; `begin` and `finish` in one."""

@@ -1,4 +1,4 @@
-"""Connections of this process, one for each sidecar: the only state that outlives a task.
+"""Connections of this process, by sidecar: the only state that outlives a task.
 
 Spark reuses and forks Python workers; a forked child starts without connections. The import
 starts nothing.
@@ -8,6 +8,7 @@ import os
 import threading
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 from pathlib import Path
 
 from lookup_core.errors import ErrorCode, InvalidRequest
@@ -58,22 +59,23 @@ class Connections:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._open: dict[tuple[int, Address], Connection] = {}
+        self._open: dict[tuple[int, Address], list[Connection]] = {}
 
     def to(self, address: Address) -> Connection:
-        """The connection of this process; it connects when a channel is opened."""
+        """A connection of this process with room for a channel; it connects when one is opened."""
         with self._lock:
-            key = (os.getpid(), address)
-            if key not in self._open:
-                timing = Timing(connect_timeout_s=address.connect_timeout_s)
-                connect = partial(_connected, address)
-                self._open[key] = Connection(connect, url=address.url, timing=timing)
-            return self._open[key]
+            own = self._open.setdefault((os.getpid(), address), [])
+            for connection in own:
+                if connection.has_room:
+                    return connection
+            timing = Timing(connect_timeout_s=address.connect_timeout_s)
+            own.append(Connection(partial(_connected, address), url=address.url, timing=timing))
+            return own[-1]
 
     def forget(self) -> None:
         """In a forked child: close the descriptors of the parent's connections."""
         self._lock = threading.Lock()  # the parent may have held it
-        for connection in self._open.values():
+        for connection in chain.from_iterable(self._open.values()):
             connection.disown()
         self._open.clear()
 

@@ -15,13 +15,14 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from lookup_core.cache.cache_view import CacheReader, CacheView, EntryReader
+from lookup_core.cache.cache_view import HASH, CacheReader, CacheView, EntryReader
 from lookup_core.cache.cached_answers import CacheDescription
 from lookup_core.cache.entry_states import Lifetimes, StateTable
 from lookup_core.cache.row_table import RowTable
 from lookup_core.cache.shared_layout import (
     DESCRIPTION_FILE,
     LAYOUT_VERSION,
+    LEASE_BYTES,
     LEASE_FILE,
     MAP_FILE,
     CacheMap,
@@ -43,6 +44,9 @@ class SharedCache:
         self._folder = folder
         self._clock = clock
         lease = _mapped(folder / LEASE_FILE)
+        if len(lease) != LEASE_BYTES:
+            detail = f"{len(lease):,} bytes instead of {LEASE_BYTES:,}"
+            raise ValueError(f"the lease of {folder} has {detail}")
         self._counts = np.frombuffer(lease, np.uint64)
         self._times = np.frombuffer(lease, np.float64)
         found = self._counts.item(LeaseField.LAYOUT)
@@ -98,7 +102,7 @@ class SharedCache:
                 return
             in_use: set[str] = set()
             if self.has_lease:
-                with suppress(OSError):  # as if no file were in use
+                with suppress(OSError, ValueError):  # as if no file were in use
                     files = self._files_in_use()
                     in_use = {*files.arrays, *(each.name for each in files.segments)}
             self._map, self._reader = 0, None
@@ -106,7 +110,7 @@ class SharedCache:
             self._segments = {name: each for name, each in self._segments.items() if name in in_use}
 
     def _files_in_use(self) -> CacheMap:
-        """Raises OSError if the map cannot be read."""
+        """Raises OSError if the map cannot be read, ValueError for another content."""
         return CacheMap.decoded((self._folder / MAP_FILE).read_bytes())
 
     def _map_files(self) -> None:
@@ -119,18 +123,20 @@ class SharedCache:
                 for name in files.arrays
             }
             self._segments = {
-                each.name: self._segments.get(each.name) or _rows(self._folder / each.name)
+                each.name: self._segments.get(each.name) or self._rows(each.name)
                 for each in files.segments
             }
+            view = self._view(files)
         except FileNotFoundError:  # replaced meanwhile: the next lookup tries again
             return
-        except OSError as error:  # such as too many open files, or a limit of the address space
+        except (OSError, ValueError, pa.ArrowException) as error:
+            # Such as too many open files, a limit of the address space, or damaged files.
             if not self._is_failing:
                 _log.warning("lookups bypass the shared cache %s: %s", self._folder, error)
             self._is_failing = True
             return
         self._is_failing = False
-        self._reader = self._reader_of(self._view(files), number)
+        self._reader = self._reader_of(view, number)
         self._map = number
 
     def _reader_of(self, view: CacheView, number: int) -> EntryReader:
@@ -139,22 +145,41 @@ class SharedCache:
         return CacheReader(view, self._lifetimes, self._fence)
 
     def _view(self, files: CacheMap) -> CacheView:
+        """The files as arrays; raises ValueError for sizes that do not fit each other."""
         segments = list(self._segments.values())
         starts = np.array([each.start for each in files.segments], np.uint32)
         sizes = np.array([each.num_rows for each in segments], np.uint32)
-        places, hashes, states, addresses = (self._arrays[name] for name in files.arrays)
+        mapped = [self._arrays[name] for name in files.arrays]
+        places, hashes = np.frombuffer(mapped[0], np.int32), np.frombuffer(mapped[1], np.uint64)
+        states, addresses = (np.frombuffer(each, np.uint32) for each in mapped[2:])
+        is_power = not len(places) & (len(places) - 1)
+        if not is_power or not len(hashes) == len(states) == len(addresses):
+            found = ", ".join(str(len(each)) for each in (places, hashes, states, addresses))
+            raise ValueError(f"the arrays of a cache have impossible sizes: {found}")
         return CacheView(
-            KeyTable(np.frombuffer(places, np.int32), np.frombuffer(hashes, np.uint64)),
-            StateTable(np.frombuffer(states, np.uint32), files.tick_s, files.first_tick),
+            KeyTable(places, hashes),
+            StateTable(states, files.tick_s, files.first_tick),
             RowTable(
                 self.description.stored_schema,
-                np.frombuffer(addresses, np.uint32),
+                addresses,
                 starts,
                 starts + sizes,
                 segments,
                 [each.is_negative for each in files.segments],
             ),
         )
+
+    def _rows(self, name: str) -> pa.RecordBatch:
+        """The rows of a segment; raises ValueError or ArrowException for another content."""
+        rows = pa.ipc.open_stream(pa.py_buffer(_mapped(self._folder / name))).read_next_batch()
+        rows.validate()
+        schema = self.description.stored_schema
+        if HASH not in rows.schema.names or any(
+            field.name not in schema.names or field.type != schema.field(field.name).type
+            for field in rows.schema
+        ):
+            raise ValueError(f"{name} has no rows of this cache")
+        return rows
 
 
 def _mapped(path: Path) -> mmap.mmap:
@@ -163,7 +188,3 @@ def _mapped(path: Path) -> mmap.mmap:
         return mmap.mmap(file, 0, prot=mmap.PROT_READ)
     finally:
         os.close(file)
-
-
-def _rows(path: Path) -> pa.RecordBatch:
-    return pa.ipc.open_stream(pa.py_buffer(_mapped(path))).read_next_batch()

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from lookup_core.answer import Outcome, rowless_answer
+from lookup_core.answer import Answer, Outcome, rowless_answer
 from lookup_core.backoff import Backoff
 from lookup_core.errors import (
     BackendError,
@@ -17,7 +17,7 @@ from lookup_core.errors import (
     SidecarUnreachable,
 )
 from lookup_core.protocol import frames
-from lookup_core.protocol.arrow_payload import answer_batch, encode_batch
+from lookup_core.protocol.arrow_payload import answer_batch, decode_batch, encode_batch
 from lookup_core.protocol.client_channel import ChannelRequest, ClientChannel
 from lookup_core.protocol.frames import Frame
 from spark_client.fake_sidecar import Behaviour, MemorySidecar
@@ -201,3 +201,28 @@ def test_answers_without_lookup_are_ignored(
 
     found = channel.answers(WAIT_S) or channel.answers(WAIT_S)  # the first wakes for nothing
     assert [each.answer.positions.tolist() for each in found] == [[0]]
+
+
+def part(sequence: int, answer: Answer, *, is_last: bool) -> frames.Result:
+    """A RESULT of channel 1 with an answer without rows."""
+    payload = encode_batch(answer_batch(answer))
+    return frames.Result(1, sequence, is_last, has_rows=False, payload=payload)
+
+
+def test_keys_meet_a_change_once(line: Line) -> None:
+    """Keys that met a change of the table are sent once more, with the others answered at once."""
+    changed = rowless_answer(np.array([1], np.int32), Outcome.ERROR, error=ErrorCode.SCHEMA_CHANGED)
+    missing = rowless_answer(np.array([0], np.int32), Outcome.MISSING)
+    first = [part(1, missing, is_last=False), part(1, changed, is_last=True)]
+    line.hear(*first)
+    before = answers(line.session)
+    (again,) = [frame for frame in line.sent if isinstance(frame, frames.Lookup)]
+
+    line.hear(part(2, changed.moved(-1), is_last=True))
+    (last,) = line.session.answers(0.0)
+
+    assert before == [(1, [0])]
+    assert decode_batch(again.payload, KEY).to_pydict() == {"id": [2]}
+    assert last.answer.positions.tolist() == [1]
+    assert last.answer.errors == {1: ErrorCode.SCHEMA_CHANGED}
+    assert not line.session.channel.has_work

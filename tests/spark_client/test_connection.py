@@ -25,7 +25,7 @@ from lookup_core.errors import (
 from lookup_core.protocol import frames
 from lookup_core.protocol.client_channel import ChannelRequest, ChannelStatistics
 from lookup_core.protocol.frame_codec import encode_frame
-from lookup_core.protocol.frames import Frame
+from lookup_core.protocol.frames import MAX_CHANNELS, Frame
 from lookup_core.protocol.sent_lookups import QuestionId
 from spark_client.fake_server import MemoryServer
 from spark_client.fake_sidecar import URL, Behaviour, FakePeer, MemorySidecar, MemoryTransport
@@ -549,3 +549,23 @@ def test_import_starts_nothing() -> None:
     environ = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
 
     subprocess.run([sys.executable, "-c", program], check=True, env=environ)
+
+
+def test_channels_spread_over_connections(tmp_path: Path) -> None:
+    """The 65th channel of a process has a connection of its own; places that are free are used."""
+    sidecar = MemorySidecar(DIMENSIONS)
+    with MemoryServer(sidecar).at(tmp_path / "s.sock") as url:
+        own, address = Connections(), Address(url)
+        channels = [own.to(address).open(REQUEST) for _ in range(MAX_CHANNELS + 1)]
+        assert all(is_served(channel) for channel in channels)
+        channels[0].close()
+        again = own.to(address).open(REQUEST)
+
+        assert is_served(again)
+        assert [each.channel for each in received(sidecar, frames.Open)] == [
+            *range(1, MAX_CHANNELS + 1),
+            1,
+            MAX_CHANNELS + 1,
+        ]
+        for channel in [*channels[1:], again]:
+            channel.close()

@@ -41,7 +41,7 @@ def test_distinct_keys_travel_once() -> None:
     """A batch sends each of its distinct keys once, without an event time if it has none."""
     sidecar = MemorySidecar({"customers": replace(DIMENSIONS["customers"], waits=True)})
 
-    Partition(sidecar).rows(batch(*[1, 2] * 500))
+    Partition(sidecar).rows(batch(*[1, 2] * 4))
 
     (lookup,) = received(sidecar, frames.Lookup)
     assert decode_batch(lookup.payload, KEY).to_pydict() == {"id": [1, 2]}
@@ -382,12 +382,12 @@ def test_watermarks_reach_the_sidecar() -> None:
     sidecar = MemorySidecar(DIMENSIONS)
     settings = PassSettings(pooled_rows=1, event_time=1, watermark_delay_ms=10)
 
-    Partition(sidecar, settings).rows(batch(1, 2), batch(*range(9)))
+    Partition(sidecar, settings).rows(batch(1, 2), batch(*range(6)))
 
     sent = [each.watermark_ms for each in received(sidecar, frames.Watermark)]
     kinds = [type(each) for each in sidecar.memory.received]
     lookup_and_mark = [frames.Lookup, frames.Watermark]
-    assert sent == [1 - 11, 8 - 11, MAX_WATERMARK_MS]
+    assert sent == [1 - 11, 5 - 11, MAX_WATERMARK_MS]
     assert kinds == [frames.Open, *lookup_and_mark * 2, frames.Watermark, frames.Close]
 
 

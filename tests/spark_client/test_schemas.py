@@ -37,7 +37,6 @@ KEYS: list[tuple[spark.DataType, pa.DataType]] = [
     (spark.DoubleType(), pa.float64()),
     (spark.DecimalType(9, 2), pa.decimal128(9, 2)),
     (spark.StringType(), pa.utf8()),
-    (spark.StringType("UTF8_LCASE"), pa.utf8()),
     (spark.BinaryType(), pa.binary()),
     (spark.DateType(), pa.date32()),
     (spark.TimestampType(), pa.timestamp("us", "UTC")),

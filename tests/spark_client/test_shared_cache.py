@@ -3,7 +3,7 @@
 import os
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -195,6 +195,99 @@ def test_files_that_cannot_be_mapped_are_bypassed(
     assert found(worker, 1) == [1]
     assert len(caplog.records) == 1
     assert str(sidecar.folder) in caplog.text
+
+
+def cut(path: Path, size: int) -> None:
+    """Leave this many bytes of a file; the cache keeps the former file."""
+    content = path.read_bytes()[:size]
+    path.unlink()
+    path.write_bytes(content)
+
+
+def other_rows(path: Path) -> None:
+    """Put rows of another cache into a segment."""
+    other = pa.record_batch({"position": ["a"]})
+    path.unlink()
+    with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_stream(sink, other.schema) as writer:
+        writer.write_batch(other)
+
+
+def assert_bypassed_once(worker: SharedCache, caplog: pytest.LogCaptureFixture) -> None:
+    """Lookups go by the stream, also after a release, and one line reports it."""
+    assert [found(worker, 1), found(worker, 1)] == [None, None]
+    worker.release()
+    assert len(caplog.records) == 1
+    assert "lookups bypass the shared cache " in caplog.text
+
+
+TEXTS = ["", "no JSON", "null", "[1, 2]", "{}", "[[], 1, 1, []]", "[" * 100_000, "\xff"]
+
+
+@pytest.mark.parametrize("content", TEXTS, ids=lambda text: text[:14])
+def test_damaged_maps_are_bypassed(
+    sidecar: Sidecar, caplog: pytest.LogCaptureFixture, content: str
+) -> None:
+    """With a map that cannot be decoded, lookups go by the stream, until the next map."""
+    worker = sidecar.worker()
+    (sidecar.folder / "map").write_text(content, "latin-1")
+
+    assert_bypassed_once(worker, caplog)
+    sidecar.fill(2)
+    assert found(worker, 1, 2) == [1, 2]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda files: replace(files, arrays=files.arrays._replace(places="../lease")),
+        lambda files: replace(files, arrays=files.arrays._replace(hashes=files.arrays.places)),
+        lambda files: replace(files, segments=[files.segments[0]._replace(start=-1)]),
+        lambda files: replace(files, segments=[*files.segments, *files.segments]),
+        lambda files: replace(files, first_tick=None),
+    ],
+    ids=["a path", "other arrays", "an address", "a row twice", "no tick"],
+)
+def test_foreign_maps_are_bypassed(
+    sidecar: Sidecar, caplog: pytest.LogCaptureFixture, change: Callable[[CacheMap], CacheMap]
+) -> None:
+    """A map of names, numbers and sizes that no cache has is not used."""
+    worker, path = sidecar.worker(), sidecar.folder / "map"
+    path.write_bytes(change(CacheMap.decoded(path.read_bytes())).encoded())
+
+    assert_bypassed_once(worker, caplog)
+
+
+@pytest.mark.parametrize("name", ["places", "hashes", "states", "addresses", "rows"])
+@pytest.mark.parametrize("size", [0, 12, 300])
+def test_cut_files_are_bypassed(
+    sidecar: Sidecar, caplog: pytest.LogCaptureFixture, name: str, size: int
+) -> None:
+    """A file that is too short when it is mapped is not read."""
+    worker, files = sidecar.worker(), CacheMap.decoded((sidecar.folder / "map").read_bytes())
+    is_rows = name == "rows"
+    path = sidecar.folder / (files.segments[0].name if is_rows else getattr(files.arrays, name))
+    cut(path, size)
+
+    assert_bypassed_once(worker, caplog)
+
+
+def test_rows_of_other_caches_are_bypassed(
+    sidecar: Sidecar, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Rows with other columns than the description says are not read."""
+    worker, files = sidecar.worker(), CacheMap.decoded((sidecar.folder / "map").read_bytes())
+    other_rows(sidecar.folder / files.segments[0].name)
+
+    assert_bypassed_once(worker, caplog)
+
+
+@pytest.mark.parametrize("size", [0, 8, 4095])
+def test_cut_leases_are_refused(sidecar: Sidecar, size: int) -> None:
+    """A lease page of another size is a ValueError, so that no read goes beyond the file."""
+    cut(sidecar.folder / "lease", size)
+
+    with pytest.raises(ValueError):  # noqa: PT011  # mmap has its own text for empty files
+        sidecar.worker()
 
 
 def test_ended_lease_frees_everything(sidecar: Sidecar) -> None:

@@ -2,7 +2,7 @@
 
 import asyncio
 import base64
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from decimal import Decimal
 from itertools import islice
 from uuid import UUID
@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 from pyarrow import types
 
 from lookup_core.answer import Outcome
+from lookup_core.errors import ErrorCode
 from lookup_core.keys.key_casts import UUID_FIELD
 from service.http.replies.lookup_result import LookupResult
 
@@ -22,7 +23,7 @@ CHUNK_ROWS = 1_000  # written in a few milliseconds
 _LABELS = tuple(outcome.label for outcome in Outcome)
 
 
-async def json_reply(result: LookupResult) -> bytes:
+async def json_reply(result: LookupResult, detail_of: Callable[[ErrorCode], str]) -> bytes:
     """The body, in request order; other tasks run between chunks of rows."""
     outcomes = [_LABELS[outcome] for outcome in result.outcomes.tolist()]
     pieces = [b'{"outcomes":', orjson.dumps(outcomes), b',"rows":[']
@@ -30,15 +31,25 @@ async def json_reply(result: LookupResult) -> bytes:
         if index:
             await asyncio.sleep(0)
         pieces.append(rows)
-    pieces += [b'],"ages_ms":', orjson.dumps(result.ages_ms.tolist()), _errors(result), b"}"]
+    pieces += [
+        b'],"ages_ms":',
+        orjson.dumps(result.ages_ms.tolist()),
+        _errors(result, detail_of),
+        b"}",
+    ]
     return b"".join(pieces)
 
 
-def _errors(result: LookupResult) -> bytes:
+def _errors(result: LookupResult, detail_of: Callable[[ErrorCode], str]) -> bytes:
     if not result.errors:
         return b""
+    details = {code: detail_of(code) for code in set(result.errors.values())}
     errors = {
-        str(position): {"code": code.value, "retryable": code.is_retryable}
+        str(position): {
+            "code": code.value,
+            "retryable": code.is_retryable,
+            "detail": details[code],
+        }
         for position, code in sorted(result.errors.items())
     }
     return b',"errors":' + orjson.dumps(errors)

@@ -64,6 +64,7 @@ class KeyFailure(Reply):
 
     code: KeyCode = Field(description="Error code.")
     retryable: bool = Field(description="Whether the same lookup may succeed later.")
+    detail: str = Field(description="The cause and the remedy.")
 
 
 class LookupAnswer(Reply):

@@ -10,7 +10,7 @@ from aiohttp import web
 from lookup_core.dimension_schema import DimensionSchema
 from lookup_core.errors import ErrorCode, InvalidRequest
 from lookup_core.keys.json_keys import typed_keys_from_json
-from lookup_core.keys.key_casts import typed_keys_from_arrow
+from lookup_core.keys.key_casts import column_type, typed_keys_from_arrow
 from lookup_core.keys.typed_keys import TypedKeys
 from service.engine.dimension import Dimension
 from service.engine.tracer import CallerSpan
@@ -49,6 +49,8 @@ async def engine_lookup(
     timeout_s = dimension.settings.timeout_s if lookup.timeout_s is None else lookup.timeout_s
     deadline_s = clock() + timeout_s
     schema = await dimension.wait_until_described(timeout_s)
+    if not schema.has_columns(lookup.columns):
+        schema = await dimension.described_again(max(0.0, deadline_s - clock()))
     columns = schema.select(lookup.columns)
     keys = typed(schema)
     left_s = max(0.0, deadline_s - clock())
@@ -95,7 +97,10 @@ class Lookup:
             result = await engine_lookup(
                 dimension, lookup, typed=typed, reservation=reservation, span=span
             )
-            reply = arrow_reply(result) if wanted is MediaType.ARROW else await json_reply(result)
+            if wanted is MediaType.ARROW:
+                reply = arrow_reply(result)
+            else:
+                reply = await json_reply(result, partial(_failure_detail, dimension))
         if is_single:
             reservation.take_text(reply)
         else:
@@ -103,6 +108,18 @@ class Lookup:
         if wanted is MediaType.ARROW:
             return web.Response(body=reply, content_type=wanted.value)
         return json_response(request, reply)
+
+
+_OF_KEY_VALUES = frozenset({ErrorCode.TYPE, ErrorCode.INVALID_TEXT, ErrorCode.KEY_REJECTED})
+
+
+def _failure_detail(dimension: Dimension, code: ErrorCode) -> str:
+    """Why keys failed with this code, and the remedy; the key's columns if a value is at fault."""
+    reason = dimension.record.errors.reason(code)
+    if code not in _OF_KEY_VALUES:
+        return reason
+    columns = (f"{field.name} {column_type(field)}" for field in dimension.schema.key)
+    return f"{reason}; the key is ({', '.join(columns)})"
 
 
 def check_key_count(count: int, limits: Limits) -> None:

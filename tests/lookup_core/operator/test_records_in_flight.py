@@ -220,7 +220,7 @@ def test_record_beyond_bytes_goes_alone() -> None:
 
 
 def test_first_run_is_short() -> None:
-    """Until the first answer, a thousand rows may be in flight; their size is not known."""
+    """Until the first answer, eight rows may be in flight: their size is not known."""
     flight = in_flight(20_000, max_bytes=2**30)
     intake = BatchIntake(20_000, [])
 
@@ -228,7 +228,27 @@ def test_first_run_is_short() -> None:
     waiting = let_in(flight, intake)
     flight.answer(question, 0, hits(0))
 
-    assert (waiting, let_in(flight, intake)) == (None, 19_000)
+    assert (waiting, let_in(flight, intake)) == (None, 4)
+
+
+@pytest.mark.parametrize("small", [0, 1, 10, 100])
+def test_first_answers_are_bounded_in_bytes(small: int) -> None:
+    """Before 1,000 answers have come, a few small ones let in only four times as many rows."""
+    budget = ByteBudget(64 * 2**20)
+    if small:
+        budget.on_answered(small, answer_bytes=0)
+    first = budget.rows_that_fit(100)
+    budget.on_answered(1, answer_bytes=8 * 2**20)
+
+    assert first == 8 + 4 * small
+    assert budget.rows_that_fit(0) == min(8 * (small + 1), 8 + 4 * (small + 1))
+    budget.on_answered(999, answer_bytes=0)
+    assert budget.rows_that_fit(100) > 1_000
+
+
+def test_fixed_sizes_need_no_answer() -> None:
+    """If all answers have the same size, the first rows fill the budget."""
+    assert ByteBudget(64 * 2**20, 16).rows_that_fit(112) == 2**19
 
 
 def test_growing_answers_are_noticed() -> None:
@@ -241,7 +261,7 @@ def test_growing_answers_are_noticed() -> None:
     assert 10 <= budget.rows_that_fit(0) <= 12
 
 
-@pytest.mark.parametrize(("answer", "rows", "rest"), [(large(0, 1), 9, 5), (large(0), 19, 15)])
+@pytest.mark.parametrize(("answer", "rows", "rest"), [(large(0, 1), 9, 5), (large(0), 16, 12)])
 def test_answer_sizes_are_learnt(answer: Answer, rows: int, rest: int) -> None:
     """The mean size of answers, of those that timed out too, bounds the rows in flight."""
     flight = in_flight(100)

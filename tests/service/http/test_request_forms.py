@@ -350,21 +350,27 @@ async def test_json_answer_has_errors_by_position() -> None:
     failed = result_of(Outcome.FETCHED, Outcome.ERROR, Outcome.ERROR, errors=errors)
     hit = result_of(Outcome.HIT)
 
-    assert orjson.loads(await json_reply(failed)) == {
+    assert orjson.loads(await json_reply(failed, str.upper)) == {
         "outcomes": ["fetched", "error", "error"],
         "rows": [{"value": 0}, None, None],
         "ages_ms": [0, 1, 2],
         "errors": {
-            "1": {"code": "type", "retryable": False},
-            "2": {"code": "backend_unavailable", "retryable": True},
+            "1": {"code": "type", "retryable": False, "detail": "TYPE"},
+            "2": {
+                "code": "backend_unavailable",
+                "retryable": True,
+                "detail": "BACKEND_UNAVAILABLE",
+            },
         },
     }
-    assert await json_reply(hit) == RowText(b'{"value":0}', 0.0009).lookup_reply()
+    assert await json_reply(hit, str.upper) == RowText(b'{"value":0}', 0.0009).lookup_reply()
 
 
 async def test_long_answers_let_others_run() -> None:
     """Other tasks run between the chunks of a long answer."""
-    reply = asyncio.ensure_future(json_reply(result_of(*[Outcome.HIT] * (3 * CHUNK_ROWS))))
+    reply = asyncio.ensure_future(
+        json_reply(result_of(*[Outcome.HIT] * (3 * CHUNK_ROWS)), str.upper)
+    )
     await asyncio.sleep(0)
 
     assert not reply.done()

@@ -49,6 +49,13 @@ def arrow_keys(column: pa.Array) -> bytes:
 # Many keys
 
 
+TYPE_FAILURE = {
+    "code": "type",
+    "retryable": False,
+    "detail": f"{ErrorCode.TYPE.explanation}; the key is (id bigint)",
+}
+
+
 async def test_keys_are_answered_in_order(service: Served) -> None:
     """Duplicates, NULLs, unknown keys and keys of a wrong type have outcomes by position."""
     reply = await service.lookup('{"keys": [1, 9, null, "1", 1]}')
@@ -60,7 +67,7 @@ async def test_keys_are_answered_in_order(service: Served) -> None:
         {
             "outcomes": ["fetched", "missing", "missing", "error", "fetched"],
             "rows": [ADA, None, None, None, ADA],
-            "errors": {"3": {"code": "type", "retryable": False}},
+            "errors": {"3": TYPE_FAILURE},
         },
     )
     # The age counts from the query; a key without a query has no age.
@@ -198,8 +205,8 @@ async def test_failed_keys_are_outcomes(service: Served) -> None:
 
     assert (failed.status, late.status) == (200, 200)
     assert failed.json["errors"] == {
-        "0": {"code": "backend_rejected", "retryable": False},
-        "1": {"code": "type", "retryable": False},
+        "0": {"code": "backend_rejected", "retryable": False, "detail": "no"},
+        "1": TYPE_FAILURE,
     }
     assert late.json["outcomes"] == ["timeout"]
 
@@ -328,7 +335,7 @@ async def test_unfit_row_names_its_column(service: Served, code: ErrorCode) -> N
         f'dimension "customers": the lookup of this key failed: {detail}'
     )
     assert many.json["outcomes"] == ["error", "fetched"]
-    assert many.json["errors"] == {"0": {"code": code, "retryable": False}}
+    assert many.json["errors"] == {"0": {"code": code, "retryable": False, "detail": detail}}
     error = described.json["recent_errors"][0]
     assert [error[name] for name in ("code", "detail", "keys", "queries")] == [
         code,

@@ -83,6 +83,22 @@ async def test_open_channel_gets_no_new_column(changing: Streaming) -> None:
     assert await peer.answers(7, 7) == [CHANGED, ADA]
 
 
+async def test_new_column_is_described_before_refusal(changing: Streaming) -> None:
+    """A column that the service does not know yet is found by another description."""
+    await (await peer_of(changing)).answers(7)
+    columns = pa.schema([*SCHEMA.columns, pa.field("city", pa.utf8())])
+    rows = ROWS.append_column("city", pa.array(["Oslo"] * ROWS.num_rows))
+    changing.customers.replace(rows, DimensionSchema(SCHEMA.key, columns))
+
+    peer = await changing.greeted()
+    await peer.send(open_frame(1, columns=("city",)))
+    opened = await peer.receive(frames.Opened)
+    assert opened.columns == pa.schema({"city": pa.utf8()})
+    await peer.send(open_frame(2, columns=("town",)))
+    refusal = await peer.receive(frames.Failure)
+    assert (refusal.channel, refusal.code) == (2, ErrorCode.UNKNOWN_COLUMN)
+
+
 async def test_changed_key_needs_a_new_channel(changing: Streaming) -> None:
     """If the key changed its type, a channel's lookups fail; a new channel sends the new type."""
     peer = await peer_of(changing, "name")

@@ -313,7 +313,7 @@ async def test_channels_need_memory(service: Streaming, peer: Peer) -> None:
 
 
 async def test_channels_of_a_connection_are_bounded() -> None:
-    """A connection may have 64 channels, including those being opened."""
+    """A connection may have 64 channels, including those being opened; the next one is refused."""
     async with streaming(SLOW_TO_DESCRIBE) as service:
         peer = await service.peer()
         for channel in range(2, MAX_CHANNELS + 1):
@@ -322,9 +322,14 @@ async def test_channels_of_a_connection_are_bounded() -> None:
 
         await peer.send(open_frame(MAX_CHANNELS + 1))
 
-        too_many = (aiohttp.WSCloseCode.TRY_AGAIN_LATER, "more than 64 channels")
-        assert await peer.closed() == too_many
-        await service.wait_until_empty()
+        assert await peer.receive(frames.Failure) == frames.Failure(
+            MAX_CHANNELS + 1,
+            ErrorCode.OVERLOADED,
+            'dimension "customers": its connection has 64 channels, the limit; use another'
+            " connection",
+            is_retryable=True,
+        )
+        assert await peer.answer(await peer.look_up(2, 7)) == {0: "hit Ada"}
 
 
 # Lookups
