@@ -225,7 +225,12 @@ def test_shortened_log_empties_the_cache(
             changes = [table.rename(key, f"new {name}") for key, name in NAMES.items()]
             table.send(*changes, *[heartbeat()] * written)
         answers = [planes.look_up(*NAMES)]
-        until(lambda: answers[-1] == renewed or answers.append(planes.look_up(*NAMES)))
+
+        def are_renewed() -> bool:
+            answers.append(planes.look_up(*NAMES))
+            return answers[-1] == renewed
+
+        until(are_renewed)
 
     first = next(at for at, each in enumerate(answers) if each[0][1] == "new one")
     assert {name for (_, name), *_ in answers[first:]} == {"new one"}

@@ -103,8 +103,10 @@ async def test_page_lists_all_types(database: Database) -> None:
         assert case.is_key is (page[case.name] != "no")
 
 
-NUMBERS = ("1e400", "-1e400", "1e-400", "1e20", "9007199254740994", "9007199254740993", "1.5e300")
-NUMBERS += ("0.1", "16777217", "7.038531e-26", "1e-50", "3e-324", "1e2", "100.0", "-0.5")
+NUMBERS = (
+    *("1e400", "-1e400", "1e-400", "1e20", "9007199254740994", "9007199254740993", "1.5e300"),
+    *("0.1", "16777217", "7.038531e-26", "1e-50", "3e-324", "1e2", "100.0", "-0.5"),
+)
 
 
 @pytest.mark.parametrize("sql_type", ["json", "jsonb"])
