@@ -53,6 +53,7 @@ def test_other_leader_makes_the_log_suspect() -> None:
     epochs.note_verified(PLACE, after_change[PLACE])
     epochs.suspect()
     after_fault = epochs.unverified()
+    epochs.note_verified(PLACE, after_fault[PLACE])
 
     assert after_change == after_fault == {PLACE: (EpochEnd(3, 10),)}
     assert epochs.unverified() == {}
