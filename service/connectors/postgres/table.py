@@ -346,6 +346,7 @@ class PostgresTable:
     may_write: bool = False  # its sessions are not read-only
     row_bytes: int = ROW_BYTES  # of one row, or of all rows of a key with several
     has_several_rows: bool = False  # per key
+    version: str = ""  # see TableOrigin
 
     @property
     def has_sql(self) -> bool:
@@ -414,6 +415,7 @@ class PostgresTable:
             reports_rows=self.reports_rows,
             has_full_identity=self.has_full_identity,
             is_partitioned=self.kind is RelationKind.PARTITIONED,
+            version=self.version,
         )
 
     @property

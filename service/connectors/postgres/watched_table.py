@@ -1,14 +1,14 @@
 """Watched table: a changelog, with the changes of its table that no changelog has.
 
 A changelog has the changes of rows only. ALTER TABLE changes rows, too, and so do attached,
-detached and truncated partitions.
+detached and truncated partitions, and types. Another publication changes what a changelog has.
 """
 
 import asyncio
 from collections.abc import Collection, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
-from typing import Self
+from typing import Any, Self
 
 import structlog
 
@@ -19,7 +19,8 @@ from lookup_core.rate_limits import EventRateLimit
 from lookup_core.sources.splits import Split
 from service.connectors.ports.source import Source, SplitEnumerator, SplitPiece, SplitReader
 from service.connectors.ports.split_read import PendingRead
-from service.connectors.postgres.connections import PostgresConnections, PostgresPool
+from service.connectors.postgres.connections import PostgresConnections, PostgresPool, Records
+from service.connectors.postgres.publications import PUBLICATIONS_VERSION
 from service.connectors.postgres.settings import PostgresSettings
 from service.connectors.postgres.table_version import TABLE_VERSION, version_arguments
 
@@ -28,7 +29,10 @@ log = structlog.get_logger()
 _INTERVAL_S = 5.0
 _QUERY_TIMEOUT_S = 5.0  # after the time for a free connection
 _LOW_HALF = 0xFFFFFFFF
-_CHANGED = "ALTER TABLE ran, or partitions were attached, detached or truncated"
+_CHANGED = (
+    "ALTER TABLE ran, partitions were attached, detached or truncated, or a type, policy or "
+    "publication of the table changed"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,10 +147,9 @@ class WatchingReader(SplitReader):
             self._change = TableChange(_CHANGED, found.last_transaction_id & _LOW_HALF)
 
     async def _version(self) -> _Version:
-        settings, arguments = self._watch.settings, version_arguments(self._origin)
-        timeout_s = settings.statement_timeout_s + _QUERY_TIMEOUT_S
+        settings = self._watch.settings
         try:
-            reply = await self._connections.run(TABLE_VERSION, arguments, timeout_s=timeout_s)
+            return await self._read_version(settings)
         except BackendError as error:
             if self._origin.is_partitioned:
                 raise
@@ -155,7 +158,21 @@ class WatchingReader(SplitReader):
                     "changelog.table_not_compared", table=settings.table, error=error.detail
                 )
             return _Version(None, is_known=False)
-        if not reply.records:
+
+    async def _read_version(self, settings: PostgresSettings) -> _Version:
+        deadline_s = asyncio.get_running_loop().time() + settings.statement_timeout_s
+        deadline_s += _QUERY_TIMEOUT_S
+
+        async def run(query: str, arguments: Sequence[Any]) -> Records:
+            left_s = deadline_s - asyncio.get_running_loop().time()
+            return (await self._connections.run(query, arguments, timeout_s=left_s)).records
+
+        publications = ""
+        if settings.needs_publication:  # first: the transaction id must cover its change
+            arguments = (self._origin.table_id, settings.publication)
+            publications = (await run(PUBLICATIONS_VERSION, arguments))[0]["version"]
+        records = await run(TABLE_VERSION, version_arguments(self._origin))
+        if not records:
             return _Version(None)
-        (record,) = reply.records
-        return _Version(record["version"], record["last_transaction_id"])
+        (record,) = records
+        return _Version(f"{record['version']} {publications}", record["last_transaction_id"])
