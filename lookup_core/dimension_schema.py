@@ -40,8 +40,8 @@ def version_columns(columns: pa.Schema) -> VersionColumns | None:
     return None if valid_from is None else VersionColumns(valid_from, _name_of(columns, _VALID_TO))
 
 
-def _with(field: pa.Field, mark: dict[bytes, bytes] | None) -> pa.Field:
-    return field if mark is None else field.with_metadata({**(field.metadata or {}), **mark})
+def _with(column: pa.Field, mark: dict[bytes, bytes] | None) -> pa.Field:
+    return column if mark is None else column.with_metadata({**(column.metadata or {}), **mark})
 
 
 def _name_of(columns: pa.Schema, mark: dict[bytes, bytes]) -> str | None:
@@ -60,6 +60,8 @@ class TableOrigin:
     has_full_identity: bool = False  # its changelog has all former values of a row
     is_partitioned: bool = False  # attached and detached partitions change its rows
     database: str | None = None  # its name on the server
+    # Differs if its rows look different, without a change of the schema; empty if not known.
+    version: str = field(default="", compare=False)
 
     @property
     def name(self) -> str:
@@ -127,6 +129,14 @@ class DimensionSchema:
             self.key.equals(other.key, check_metadata=True)
             and self.columns.equals(other.columns, check_metadata=True)
             and self.origin == other.origin
+        )
+
+    def has_rows_of(self, other: "DimensionSchema") -> bool:
+        """Whether rows that were read with the other description still look the same."""
+        return self.is_same(other) and (
+            self.origin is None
+            or other.origin is None
+            or self.origin.version == other.origin.version
         )
 
     def still_offers(self, earlier: "DimensionSchema") -> bool:

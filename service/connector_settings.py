@@ -10,7 +10,7 @@ from lookup_core.dimension_schema import TableOrigin, VersionColumns
 from lookup_core.row_bytes import ROW_BYTES
 from lookup_core.settings import CacheMode, Match
 from service.config.dimension import DimensionConfig
-from service.config.refresh import Changelog, Notifications, Security
+from service.config.refresh import UNCHECKED, Changelog, Notifications, Security
 from service.config.source import PostgresSource
 from service.connectors.kafka.settings import KafkaSettings
 from service.connectors.postgres.notifications_session import PostgresNotificationsSettings
@@ -45,16 +45,18 @@ def postgres_settings(
         is_followed=config.refresh.feed is not None,
         has_triggers=config.refresh.listen is not None,
         is_whole=config.cache.mode is CacheMode.FULL,
-        needs_publication=_has_debezium(config),
+        needs_publication=_needs_publication(config),
+        publication=config.refresh.changelog and config.refresh.changelog.publication,
         require_index=source.require_index,
         pgbouncer=source.pgbouncer,
         dsn_now=_dsn_now(source),
     )
 
 
-def _has_debezium(config: DimensionConfig) -> bool:
+def _needs_publication(config: DimensionConfig) -> bool:
     changelog = config.refresh.changelog
-    return changelog is not None and changelog.format is ChangelogFormat.DEBEZIUM_JSON
+    has_debezium = changelog and changelog.format is ChangelogFormat.DEBEZIUM_JSON
+    return bool(changelog and has_debezium and changelog.publication != UNCHECKED)
 
 
 def version_columns(config: DimensionConfig) -> VersionColumns | None:

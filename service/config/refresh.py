@@ -85,6 +85,9 @@ class Notifications(Section):
 
 
 _STALENESS_S = 30.0  # default
+_DEBEZIUM = ChangelogFormat.DEBEZIUM_JSON
+_MOST_NAME_BYTES = 63
+UNCHECKED = "none"  # as a publication
 TopicName = Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,249}$")]
 
 
@@ -176,6 +179,11 @@ class Changelog(Section):
         description="Maximum age of the last heartbeat. Beyond it, lookups bypass the cache. Needs"
         " `heartbeat_topic`.",
     )
+    publication: Annotated[str, Field(min_length=1)] | None = Field(
+        default=None,
+        description="Publication of the connector, which must report all changes of the table."
+        " `none`: not checked. `null`: one of the database must, if it has any.",
+    )
     alignment: Alignment = Field(
         default_factory=Alignment,
         examples=[{"max_drift": "10s"}],
@@ -198,6 +206,16 @@ class Changelog(Section):
         if staleness_s != _STALENESS_S and not info.data.get("heartbeat_topic", True):
             raise ValueError("has no effect without changelog.heartbeat_topic")
         return staleness_s
+
+    @field_validator("publication", mode="after")
+    @classmethod
+    def _is_of_debezium(cls, publication: str | None, info: ValidationInfo) -> str | None:
+        is_other = info.data.get("format", _DEBEZIUM) is not _DEBEZIUM
+        if publication is not None and is_other:
+            raise ValueError("has no effect without changelog.format: debezium_json")
+        if len((publication or "").encode()) > _MOST_NAME_BYTES:
+            raise ValueError(f"is longer than the {_MOST_NAME_BYTES} bytes of a name in PostgreSQL")
+        return publication
 
     @field_validator("brokers", mode="after")
     @classmethod

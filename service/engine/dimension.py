@@ -93,6 +93,7 @@ class Dimension:
             tracer=tracer or NullTracer(),
             clock=clock,
             is_unchanged=self._schema.is_unchanged,
+            describe=self._schema.request,
             shared_caches=shared_caches or SharedCaches(None),
             wake=self._wake.set,
         )
@@ -326,9 +327,14 @@ class Dimension:
 
     def _begin(self, schema: DimensionSchema) -> None:
         """Start with this schema, unless it is the present one."""
+        assert self._tasks is not None  # one of them calls this
         former, former_lookups = self._runner, self._lookups
-        if former is not None and former.schema.is_same(schema):
+        if former is not None and former_lookups is not None and former.schema.is_same(schema):
             former.on_server(schema.server)
+            is_back = self._schema.fault is not None
+            former.renew(schema, is_back=is_back)
+            if is_back:
+                self._refresher.begin(former, self._tasks, lookups=former_lookups)
             return
         runner = StateRunner(schema, self._parts)
         runner.state.limit_cache(self._cache_share)
@@ -340,11 +346,11 @@ class Dimension:
             former_lookups.end()
             log.warning("dimension.schema_changed", dimension=self.name, forgotten=removed)
             self._former = summed_statistics(self._former, former.state.statistics())
-        assert self._tasks is not None  # one of them calls this
         self._refresher.begin(runner, self._tasks, lookups=lookups)
 
     def _suspend(self, code: ErrorCode) -> None:
         assert self._runner is not None  # the schema was known
+        self._refresher.end()  # changes may not be reported: no row is loaded meanwhile
         removed = self._runner.end(code)
         log.warning("dimension.suspended", dimension=self.name, code=code, forgotten=removed)
 

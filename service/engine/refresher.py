@@ -79,8 +79,7 @@ class Refresher:
 
         The lookups hear of the feed's changes after the runner has applied them.
         """
-        if self._task is not None:
-            self._task.cancel()
+        self.end()
         feed, loading = self._feed_statistics(), self.load_statistics()
         self._runner = runner
         if self._sources.changes is not None:
@@ -96,6 +95,11 @@ class Refresher:
             table = self._sources.table
             self._loading = Loading(runner, table, feed=self._feed, former=loading)
         self._task = tasks.create_task(self._run())
+
+    def end(self) -> None:
+        """Follow and load nothing until `begin`."""
+        if self._task is not None:
+            self._task.cancel()
 
     def reload(self) -> None:
         """Load the table again; a load under way is followed by another.

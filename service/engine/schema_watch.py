@@ -84,13 +84,17 @@ class SchemaWatch:
         await pause(self._is_settled, timeout_s)
         return self.known()  # or the last fault
 
+    def request(self) -> None:
+        """Describe the table again, at most a second later."""
+        self._is_requested.set()
+
     async def is_unchanged(self) -> bool:
         """Whether a new description equals the known one; for a refused query.
 
         False also if the table cannot be described now. Concurrent calls share a description, which
         begins after them or ended less than a second ago.
         """
-        self._is_requested.set()
+        self.request()
         if self._last_result is not None:
             return self._last_result
         check: asyncio.Future[bool] = asyncio.get_running_loop().create_future()

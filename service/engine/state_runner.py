@@ -13,7 +13,7 @@ import structlog
 from lookup_core.answer import Answer, Outcome
 from lookup_core.cache.cached_answers import CacheDescription
 from lookup_core.cache.row_cache import Bookmark, Hit
-from lookup_core.changelog.change_decoder import Change
+from lookup_core.changelog.change_decoder import Change, TableChange
 from lookup_core.dimension.default_row import default_row
 from lookup_core.dimension.dimension_events import Effects, FetchedRows, LookupRequest, QueryOrder
 from lookup_core.dimension.dimension_state import DimensionState
@@ -53,6 +53,7 @@ class RunnerParts:
     clock: Callable[[], float]
     is_unchanged: Callable[[], Awaitable[bool]]  # describes the table again
     shared_caches: SharedCaches
+    describe: Callable[[], None]  # the table, again
     wake: Callable[[], None]  # a step is due before the time that the last one returned
 
 
@@ -147,7 +148,9 @@ class StateRunner:
         return age_s
 
     def on_changes(self, changes: Sequence[Change], origin: InvalidationOrigin) -> None:
-        """Apply changes of rows."""
+        """Apply changes of rows; a change of the whole table may have changed its description."""
+        if any(isinstance(change, TableChange) for change in changes):
+            self._parts.describe()
         self.state.on_changes(changes, origin, self.clock())
         self.wake()  # missing keys may be queried again
 
@@ -180,6 +183,17 @@ class StateRunner:
         """The caller of a lookup has left; a no-op if the lookup has ended."""
         if self._callers.pop(lookup_id, None) is not None:
             self._carry_out(self.state.leave(lookup_id))
+
+    def renew(self, schema: DimensionSchema, *, is_back: bool) -> None:
+        """Take an equal description; remove all rows if they may look different now.
+
+        An enum label that was renamed is an example. `is_back`: the table was not fit meanwhile.
+        """
+        if is_back or not schema.has_rows_of(self.schema):
+            removed = self.state.invalidate(None, InvalidationOrigin.SCHEMA)
+            log.warning("dimension.rows_changed", dimension=self.name, forgotten=removed)
+            self.wake()
+        self.schema = schema
 
     async def is_unchanged(self) -> bool:
         """Whether the table, described again, still has this schema."""

@@ -146,6 +146,22 @@ def test_query_and_filter_reach_the_connector() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("publication", "expected"),
+    [(None, (True, None)), ("p", (True, "p")), ("none", (False, "none"))],
+)
+def test_publication_may_be_named(
+    publication: str | None, expected: tuple[bool, str | None]
+) -> None:
+    """Any publication counts, or the named one; `none` turns the check off."""
+    changelog = CHANGELOG | {"format": "debezium_json", "publication": publication}
+    config = table(refresh={"changelog": changelog})
+    assert isinstance(config.source, PostgresSource)
+    settings = postgres_settings(config, config.source)
+
+    assert (settings.needs_publication, settings.publication) == expected
+
+
 def test_changes_come_from_the_feed() -> None:
     """The feed has a source and an origin; the backend knows whether it has a feed and triggers."""
     notified = refresh_sources("customers", table(refresh={"listen": {}}))

@@ -20,6 +20,8 @@ from service.connectors.postgres.configured_sql import (
     unavailable,
 )
 from service.connectors.postgres.errors import is_invalid_name, own_statement_fault
+from service.connectors.postgres.publications import read_publications
+from service.connectors.postgres.row_meaning import row_meaning
 from service.connectors.postgres.settings import PostgresSettings
 from service.connectors.postgres.table import (
     MAX_NAME_BYTES,
@@ -39,12 +41,6 @@ SELECT c.oid, pg_catalog.current_database() AS database,
        c.relkind::text AS kind, n.nspname AS schema_name, c.relname AS table_name,
        pg_catalog.row_security_active(c.oid) AS has_row_security,
        c.relreplident = 'f' AS has_full_identity, c.relispopulated AS is_populated,
-       c.relispartition AS is_partition,
-       -- changes of a partition have its own name, or that of the partitioned table
-       EXISTS (SELECT FROM pg_catalog.pg_publication_tables p
-               JOIN pg_catalog.pg_publication b ON b.pubname = p.pubname
-               WHERE p.schemaname = n.nspname AND p.tablename = c.relname
-               AND (b.pubviaroot OR c.relkind <> 'p')) AS is_published,
        (WITH RECURSIVE part AS (
             SELECT i.inhrelid FROM pg_catalog.pg_inherits i
             WHERE i.inhparent = c.oid AND c.relkind = 'p'
@@ -181,7 +177,11 @@ async def read_table(run: RunQuery, settings: PostgresSettings) -> PostgresTable
     await check_meaning(run, settings)
     entry = await _entry(run, settings.table) if settings.query is None else _QUERY_ENTRY
     kind = _suitable_kind(settings, entry)
+    version = ""
     if settings.query is None:
+        version = await row_meaning(run, entry["oid"])  # first: a later change is noticed
+        if settings.is_followed and settings.needs_publication:
+            version += str(await read_publications(run, settings, entry["oid"]))
         records = await run_own(run, _COLUMNS, entry["oid"])
     else:
         described = await described_query(run, settings)
@@ -217,6 +217,7 @@ async def read_table(run: RunQuery, settings: PostgresSettings) -> PostgresTable
         row_bytes=settings.row_bytes,
         has_several_rows=settings.has_several_rows,
         database=entry["database"],
+        version=version,
     )
     if settings.where is not None:
         await check_filter(run, settings, table)
@@ -291,14 +292,6 @@ def _refuse_unreported_parts(
     if entry["foreign_part"] is not None:
         reason = f"its partition {entry['foreign_part']} is a foreign table, whose own server "
         raise unavailable(settings, f"{reason}reports the changes; {WITHOUT_FEED}")
-    if settings.needs_publication and not entry["is_published"]:
-        if is_whole:
-            reason = "no publication reports the changes of its partitions under its name; "
-            remedy = "ALTER PUBLICATION … SET (publish_via_partition_root = true)"
-            raise unavailable(settings, f"{reason}{remedy}, and restart the connector")
-        if entry["is_partition"]:
-            reason = f"no publication reports its changes under its name, but as those of {parent}"
-            raise unavailable(settings, f"{reason}; name {parent}, with a source.where")
     if child is not None and not is_whole:
         reason = f"{child} inherits from it, and reports changes under its own name; "
         remedy = "end the inheritance, or remove refresh.listen and refresh.changelog"

@@ -43,6 +43,7 @@ class PostgresSettings:
     has_triggers: bool = False  # as the source of the feed
     is_whole: bool = False  # the cache holds the table: its keys are not compared by the database
     needs_publication: bool = False  # as the source of the feed, by Debezium
+    publication: str | None = None  # the only one that counts; None: each of the database
     require_index: bool = False  # refuse a table that each query would read completely
     pgbouncer: bool = False  # transaction pooling: no session state, no prepared statements
     # Read for each connection if the password is rotated; `dsn` is the value at startup.

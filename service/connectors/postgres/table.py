@@ -347,6 +347,7 @@ class PostgresTable:
     row_bytes: int = ROW_BYTES  # of one row, or of all rows of a key with several
     has_several_rows: bool = False  # per key
     database: str | None = None  # its name on the server
+    version: str = ""  # see TableOrigin
 
     @property
     def has_sql(self) -> bool:
@@ -411,6 +412,7 @@ class PostgresTable:
             has_full_identity=self.has_full_identity,
             is_partitioned=self.kind is RelationKind.PARTITIONED,
             database=self.database,
+            version=self.version,
         )
 
     @property

@@ -4,13 +4,14 @@ from collections.abc import Sequence
 from typing import Any
 
 from lookup_core.dimension_schema import TableOrigin
+from service.connectors.postgres.row_meaning import MEANING
 from service.connectors.postgres.triggers import TRUNCATE, TriggerNames
 
 # The version of the table, and a row for each trigger with its version; without triggers, one row.
 # No row if the table is gone. Any role may read it.
 #
-# ALTER TABLE changes rows without a report: it writes another file, or changes columns or the
-# expressions of virtual ones. Attached and detached partitions change rows, too; so does TRUNCATE
+# ALTER TABLE changes rows without a report: it writes another file, or changes their meaning.
+# Attached and detached partitions change rows, too; so does TRUNCATE
 # of one, which gets another file. VACUUM FULL and CLUSTER also write another file: rows are read
 # again once.
 #
@@ -19,8 +20,8 @@ from service.connectors.postgres.triggers import TRUNCATE, TriggerNames
 # and ENABLE change its xmin, also when both happen between two checks, as around a bulk load.
 #
 # Unreported changes are of the last transaction of the snapshot, or of earlier ones.
-TABLE_VERSION = """
-WITH RECURSIVE part AS (
+TABLE_VERSION = f"""
+WITH RECURSIVE {MEANING.format(root="$1")}, part AS (
     SELECT c.oid, c.relkind, c.relfilenode, '0' AS attached, true AS is_root
     FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
     WHERE c.oid = $1::oid AND n.nspname = $2 AND c.relname = $3
@@ -34,20 +35,17 @@ SELECT w.name, pg_catalog.min(part.oid::regclass::text)
                FILTER (WHERE w.name IS NOT NULL AND g.oid IS NULL) AS place,
        pg_catalog.md5(pg_catalog.string_agg(pg_catalog.concat_ws(
            ' ', part.oid, part.relfilenode, part.attached, g.oid, g.xmin,
-           CASE WHEN part.is_root THEN ARRAY(
-                SELECT pg_catalog.concat_ws(' ', a.attname, d.oid) FROM pg_catalog.pg_attribute a
-                LEFT JOIN pg_catalog.pg_attrdef d
-                ON d.adrelid = a.attrelid AND d.adnum = a.attnum AND a.attgenerated = 'v'
-                WHERE a.attrelid = part.oid AND a.attnum > 0 ORDER BY a.attnum)::text END
+           CASE WHEN part.is_root THEN meaning.digest END
        ), ',' ORDER BY part.oid)) AS version,
        pg_catalog.pg_snapshot_xmax(pg_catalog.pg_current_snapshot())::text::bigint - 1
        AS last_transaction_id
-FROM part LEFT JOIN pg_catalog.unnest($5::text[]) AS w (name) ON part.is_root OR w.name <> $6
+FROM part CROSS JOIN meaning
+LEFT JOIN pg_catalog.unnest($5::text[]) AS w (name) ON part.is_root OR w.name <> $6
 LEFT JOIN (pg_catalog.pg_trigger g
            JOIN pg_catalog.pg_proc p ON p.oid = g.tgfoid AND p.proname = $4)
        ON g.tgrelid = part.oid AND g.tgname = w.name AND g.tgenabled = 'A'
 GROUP BY w.name
-"""
+"""  # noqa: S608  constant
 
 
 def version_arguments(origin: TableOrigin, names: TriggerNames | None = None) -> Sequence[Any]:

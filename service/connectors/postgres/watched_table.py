@@ -1,14 +1,14 @@
 """Watched table: a changelog, with the changes of its table that no changelog has.
 
 A changelog has the changes of rows only. ALTER TABLE changes rows, too, and so do attached,
-detached and truncated partitions.
+detached and truncated partitions, and types. Another publication changes what a changelog has.
 """
 
 import asyncio
 from collections.abc import Collection, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
-from typing import Self
+from typing import Any, Self
 
 import structlog
 
@@ -19,8 +19,9 @@ from lookup_core.rate_limits import EventRateLimit
 from lookup_core.sources.splits import Split
 from service.connectors.ports.source import Source, SplitEnumerator, SplitPiece, SplitReader
 from service.connectors.ports.split_read import PendingRead
-from service.connectors.postgres.connections import PostgresConnections, PostgresPool
+from service.connectors.postgres.connections import PostgresConnections, PostgresPool, Reply
 from service.connectors.postgres.errors import own_statement_fault
+from service.connectors.postgres.publications import PUBLICATIONS_VERSION
 from service.connectors.postgres.settings import PostgresSettings
 from service.connectors.postgres.table_version import TABLE_VERSION, version_arguments
 
@@ -30,7 +31,10 @@ _INTERVAL_S = 5.0
 _QUERY_TIMEOUT_S = 5.0  # after the time for a free connection
 _LOW_HALF = 0xFFFFFFFF
 _OTHER_SERVER = "another server responded, which may lack changes of the former one"
-_CHANGED = "ALTER TABLE ran, or partitions were attached, detached or truncated"
+_CHANGED = (
+    "ALTER TABLE ran, partitions were attached, detached or truncated, or a type, policy or "
+    "publication of the table changed"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,10 +159,9 @@ class WatchingReader(SplitReader):
             self._change = TableChange(reason, found.last_transaction_id & _LOW_HALF)
 
     async def _version(self) -> _Version:
-        settings, arguments = self._watch.settings, version_arguments(self._origin)
-        timeout_s = settings.statement_timeout_s + _QUERY_TIMEOUT_S
+        settings = self._watch.settings
         try:
-            reply = await self._connections.run(TABLE_VERSION, arguments, timeout_s=timeout_s)
+            return await self._read_version(settings)
         except BackendError as error:
             fault = own_statement_fault(error)
             if self._origin.is_partitioned:
@@ -168,8 +171,24 @@ class WatchingReader(SplitReader):
                     "changelog.table_not_compared", table=settings.table, error=fault.detail
                 )
             return _Version(None, is_known=False)
+
+    async def _read_version(self, settings: PostgresSettings) -> _Version:
+        deadline_s = asyncio.get_running_loop().time() + settings.statement_timeout_s
+        deadline_s += _QUERY_TIMEOUT_S
+
+        async def run(query: str, arguments: Sequence[Any]) -> Reply:
+            left_s = deadline_s - asyncio.get_running_loop().time()
+            return await self._connections.run(query, arguments, timeout_s=left_s)
+
+        publications = ""
+        if settings.needs_publication:  # first: the transaction id must cover its change
+            arguments = (self._origin.table_id, settings.publication)
+            found = await run(PUBLICATIONS_VERSION, arguments)
+            publications = found.records[0]["version"]
+        reply = await run(TABLE_VERSION, version_arguments(self._origin))
         epoch = reply.server.number
         if not reply.records:
             return _Version(None, epoch=epoch)
         (record,) = reply.records
-        return _Version(record["version"], record["last_transaction_id"], epoch)
+        text = f"{record['version']} {publications}"
+        return _Version(text, record["last_transaction_id"], epoch)

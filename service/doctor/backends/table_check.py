@@ -26,6 +26,7 @@ from service.connectors.postgres.notifications_session import (
     PostgresNotificationsSession,
     PostgresNotificationsSettings,
 )
+from service.connectors.postgres.publications import Publications, read_publications
 from service.connectors.postgres.queries import (
     index_remedy,
     key_arguments,
@@ -125,6 +126,8 @@ class TableCheck:
         yield index_finding(Subject("index", name), table, facts, is_required=is_required)
         if facts.has_unique_key is not None and not settings.has_several_rows:
             yield key_finding(Subject("key", name), table, facts)
+        if facts.publications is not None:
+            yield publication_finding(Subject("publication", name), facts.publications)
         yield rights_finding(Subject("privileges", name), table, facts, server=server)
         for finding in size_findings(subject, facts, config.cache, scale=self.cache_scale):
             yield finding
@@ -152,6 +155,7 @@ class TableFacts:
     is_owner: bool = False
     size_bytes: int = 0  # on disk, without indexes
     has_unique_key: bool | None = None  # None: not known
+    publications: Publications | None = None  # None: not checked
 
 
 @asynccontextmanager
@@ -188,6 +192,9 @@ async def _read_table(settings: PostgresSettings) -> tuple[PostgresTable, TableF
         )
         rights = await run(_RIGHTS, [table.table_id, key.names])  # none on a query
         (size,) = await run(SIZE, [table.table_id])
+        publications = None
+        if settings.needs_publication:
+            publications = await read_publications(run, settings, table.table_id)
     # Without an index, the rows of foreign partitions, or those of a filter, may be unique.
     may_be_unique = table.has_foreign_parts or settings.where is not None
     is_unique = any(each["has_unique_key"] for each in rights)
@@ -199,6 +206,7 @@ async def _read_table(settings: PostgresSettings) -> tuple[PostgresTable, TableF
         is_owner=any(each["is_owner"] for each in rights),
         size_bytes=size["table_bytes"] or 0,
         has_unique_key=is_unique if is_unique or (is_known and not may_be_unique) else None,
+        publications=publications,
     )
     return table, facts
 
@@ -234,6 +242,18 @@ def key_finding(subject: Subject, table: PostgresTable, facts: TableFacts) -> Fi
         f"({ErrorCode.AMBIGUOUS})",
         f"{unique}; or, if keys have several rows, set match or versions",
     )
+
+
+def publication_finding(subject: Subject, found: Publications) -> Finding:
+    """Return whether each publication that the connector may use reports all changes."""
+    remedy = "set refresh.changelog.publication to the connector's publication.name"
+    if found.faults:
+        text = f"publication {found.complete[0]} reports all changes, but {found.faults[0]}"
+        return subject.warning(text, f"{remedy}, or correct the other one")
+    if not found.complete:
+        text = "the database has no publication, so it does not show whether all changes are sent"
+        return subject.warning(text, "let the connector read this server with plugin.name=pgoutput")
+    return subject.ok(f"publication {', '.join(found.complete)} reports all changes")
 
 
 def rights_finding(

@@ -9,7 +9,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from lookup_core.answer import Outcome
-from lookup_core.dimension_schema import DimensionSchema
+from lookup_core.dimension_schema import DimensionSchema, TableOrigin
 from lookup_core.errors import BackendError, ErrorCode
 from lookup_core.settings import BatchSettings
 from lookup_core.statistics import InvalidationOrigin
@@ -376,3 +376,20 @@ def test_success_or_other_fault_restarts_pauses() -> None:
     assert pauses(started, ErrorCode.FORBIDDEN, 3) == [0.1, 0.2, 0.4]
     assert pauses(started, ErrorCode.TIMEOUT, 1) == [0.1]
     assert watch().delay_s(ErrorCode.TIMEOUT, jitter=0.0) == pytest.approx(0.05)
+
+
+async def test_other_version_empties_the_cache() -> None:
+    """A description with the same columns and another version of the table removes all rows."""
+    first, second = (
+        replace(SCHEMA, origin=TableOrigin("public", "customers", version=version))
+        for version in ("first", "second")
+    )
+    backend = customers()
+    change(backend, first)
+    async with running(backend) as dimension:
+        before = [await lookup(dimension, 7), await lookup(dimension, 7)]
+        change(backend, second)
+        assert await dimension._schema.is_unchanged()
+        after = await lookup(dimension, 7)
+
+    assert (before, after) == ([ADA, {0: "hit Ada"}], ADA)

@@ -1,0 +1,95 @@
+"""Row meaning: a digest of all in the catalog that changes what a relation's rows look like.
+
+Rows change without a change of their table: through labels, types, functions and policies. Bodies
+of functions count; objects that only the text of a body names are not known to the catalog.
+"""
+
+from service.connectors.postgres.configured_sql import RunQuery
+
+# A CTE `meaning` of one row, for the relation {root}; any role may read it. It needs RECURSIVE.
+#
+# Objects of the system have fixed ids below 16384, and change with the server's version only.
+# Columns are listed where a row of the catalog has more: GRANT and ANALYZE change no meaning.
+# `LATERAL` leads to index scans by the ids found, however many objects the database has.
+MEANING = """
+object AS (
+    SELECT 'pg_catalog.pg_class'::regclass::oid AS class, {root}::oid AS id
+    UNION
+    SELECT n.class, n.id FROM object o CROSS JOIN LATERAL (
+        SELECT 'pg_catalog.pg_type'::regclass::oid AS class, a.atttypid AS id
+        FROM pg_catalog.pg_attribute a
+        WHERE o.class = 'pg_catalog.pg_class'::regclass AND a.attrelid = o.id AND a.attnum > 0
+        UNION ALL
+        SELECT 'pg_catalog.pg_type'::regclass, e.id
+        FROM pg_catalog.pg_type t LEFT JOIN pg_catalog.pg_range r ON r.rngtypid = t.oid
+        CROSS JOIN LATERAL (VALUES (t.typelem), (t.typbasetype), (r.rngsubtype)) AS e (id)
+        WHERE o.class = 'pg_catalog.pg_type'::regclass AND t.oid = o.id
+        UNION ALL
+        SELECT 'pg_catalog.pg_class'::regclass, t.typrelid FROM pg_catalog.pg_type t
+        WHERE o.class = 'pg_catalog.pg_type'::regclass AND t.oid = o.id AND t.typtype = 'c'
+        UNION ALL
+        -- of a view, and what it calls; a virtual column calls functions of the system only
+        SELECT d.refclassid, d.refobjid FROM (
+            SELECT 'pg_catalog.pg_rewrite'::regclass::oid AS class, w.oid AS id
+            FROM pg_catalog.pg_rewrite w
+            WHERE o.class = 'pg_catalog.pg_class'::regclass AND w.ev_class = o.id
+                  AND w.ev_type = '1'
+            UNION ALL
+            SELECT o.class, o.id
+            WHERE o.class IN ('pg_catalog.pg_proc'::regclass, 'pg_catalog.pg_operator'::regclass)
+        ) AS c JOIN pg_catalog.pg_depend d ON d.classid = c.class AND d.objid = c.id
+        WHERE d.refclassid IN (
+            'pg_catalog.pg_class'::regclass, 'pg_catalog.pg_type'::regclass,
+            'pg_catalog.pg_proc'::regclass, 'pg_catalog.pg_operator'::regclass)
+    ) AS n
+    WHERE n.id >= 16384
+), meaning AS MATERIALIZED (
+    SELECT pg_catalog.md5(pg_catalog.string_agg(m.text, ',' ORDER BY o.class, o.id)) AS digest
+    FROM object o CROSS JOIN LATERAL (
+        SELECT pg_catalog.concat_ws(
+            ' ', c.oid, c.relrowsecurity, c.relforcerowsecurity,
+            CASE WHEN c.oid = {root}::oid THEN pg_catalog.concat_ws(
+                ' ', pg_catalog.row_security_active(c.oid), c.relreplident, c.relpersistence,
+                ARRAY(SELECT i.indexrelid FROM pg_catalog.pg_index i WHERE i.indrelid = c.oid
+                      AND (i.indisprimary OR i.indisreplident) ORDER BY 1)::text,
+                ARRAY(SELECT h.inhrelid FROM pg_catalog.pg_inherits h
+                      WHERE c.relkind = 'r' AND h.inhparent = c.oid ORDER BY 1)::text,
+                ARRAY(SELECT h.inhparent FROM pg_catalog.pg_inherits h
+                      WHERE h.inhrelid = c.oid ORDER BY 1)::text) END,
+            ARRAY(SELECT p::text FROM pg_catalog.pg_policy p
+                  WHERE c.relrowsecurity AND p.polrelid = c.oid ORDER BY 1)::text,
+            ARRAY(SELECT w.xmin FROM pg_catalog.pg_rewrite w
+                  WHERE w.ev_class = c.oid AND w.ev_type = '1')::text,
+            ARRAY(SELECT pg_catalog.concat_ws(
+                      ' ', a.attnum, a.attname, a.atttypid, a.atttypmod, a.attcollation,
+                      a.attnotnull, a.atthasdef, a.attgenerated,
+                      CASE WHEN a.attgenerated = 'v' THEN f.oid END)
+                  FROM pg_catalog.pg_attribute a LEFT JOIN pg_catalog.pg_attrdef f
+                  ON f.adrelid = a.attrelid AND f.adnum = a.attnum
+                  WHERE (c.oid = {root}::oid OR c.relkind = 'c' OR a.attgenerated = 'v')
+                        AND a.attrelid = c.oid AND a.attnum > 0 ORDER BY a.attnum)::text) AS text
+        FROM pg_catalog.pg_class c
+        WHERE o.class = 'pg_catalog.pg_class'::regclass AND c.oid = o.id
+        UNION ALL
+        SELECT pg_catalog.concat_ws(
+            ' ', t.oid, t.typtype, t.typbasetype, t.typtypmod, t.typcollation,
+            ARRAY(SELECT e.enumlabel FROM pg_catalog.pg_enum e
+                  WHERE t.typtype = 'e' AND e.enumtypid = t.oid ORDER BY e.enumsortorder)::text)
+        FROM pg_catalog.pg_type t
+        WHERE o.class = 'pg_catalog.pg_type'::regclass AND t.oid = o.id
+        UNION ALL
+        SELECT (pg_catalog.to_jsonb(p) - 'proacl')::text FROM pg_catalog.pg_proc p
+        WHERE o.class = 'pg_catalog.pg_proc'::regclass AND p.oid = o.id
+        UNION ALL
+        SELECT pg_catalog.concat_ws(' ', o.id, r.oprcode) FROM pg_catalog.pg_operator r
+        WHERE o.class = 'pg_catalog.pg_operator'::regclass AND r.oid = o.id
+    ) AS m
+)
+"""
+_MEANING = f"WITH RECURSIVE {MEANING.format(root='$1')} SELECT digest FROM meaning"  # noqa: S608  constant
+
+
+async def row_meaning(run: RunQuery, table_id: int) -> str:
+    """The digest of what the relation's rows look like; raises the errors of `run`."""
+    (record,) = await run(_MEANING, [table_id])
+    return str(record["digest"])
