@@ -28,6 +28,7 @@ def postgres_settings(
     config: DimensionConfig, source: PostgresSource, *, row_bytes: int = ROW_BYTES
 ) -> PostgresSettings:
     """Settings of queries to the table; raises OSError if its address cannot be read."""
+    changelog = config.refresh.changelog
     return PostgresSettings(
         dsn=source.read_dsn(),
         table=source.relation,
@@ -46,7 +47,7 @@ def postgres_settings(
         has_triggers=config.refresh.listen is not None,
         is_whole=config.cache.mode is CacheMode.FULL,
         needs_publication=_needs_publication(config),
-        publication=config.refresh.changelog and config.refresh.changelog.publication,
+        publication=None if changelog is None else changelog.publication,
         require_index=source.require_index,
         pgbouncer=source.pgbouncer,
         dsn_now=_dsn_now(source),

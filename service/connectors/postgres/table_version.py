@@ -85,7 +85,7 @@ class TriggerCheck:
         self._found = self._found or found
         if self._found == found:
             return None
-        altered = "ALTER TABLE, TRUNCATE or VACUUM FULL ran"
+        altered = "ALTER TABLE, ALTER TYPE, TRUNCATE or VACUUM FULL ran"
         if self._origin.is_partitioned:
             return f"partitions were attached or detached, {altered}, or triggers changed"
         return f"triggers were recreated or disabled for a time, or {altered}; rows are read again"

@@ -104,6 +104,20 @@ async def test_missing_triggers_end_the_reader(
         assert SCRIPT in failure.detail
 
 
+async def test_renamed_label_ends_the_reader(
+    database: Database, settings: PostgresNotificationsSettings
+) -> None:
+    """If an enum label is renamed, the reader fails, and the next one reports a gap."""
+    database.execute("CREATE TYPE mood AS ENUM ('happy')", "ALTER TABLE t ADD mood mood")
+    schema = schema_of(database)
+    async with reading(settings, schema) as reader:
+        database.execute("ALTER TYPE mood RENAME VALUE 'happy' TO 'glad'")
+        failure = await end_of(reader)
+
+    assert failure.code is ErrorCode.BACKEND_REJECTED
+    assert "ALTER TYPE" in failure.detail
+
+
 async def test_reenabled_triggers_end_the_reader(
     database: Database, settings: PostgresNotificationsSettings
 ) -> None:

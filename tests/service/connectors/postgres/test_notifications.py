@@ -39,7 +39,7 @@ NAMES = TriggerNames("told_1f", {"insert": "told_insert", "truncate": "told_trun
 ROWS = [("told_insert", None, "1f", 7), ("told_truncate", None, "2e", 7)]
 GONE = [(name, "shop.p1", version, 7) for name, _, version, _ in ROWS]
 REMEDY = "run the output of `python -m service gen-triggers customers`"
-ALTERED = "ALTER TABLE, TRUNCATE or VACUUM FULL ran"
+ALTERED = "ALTER TABLE, ALTER TYPE, TRUNCATE or VACUUM FULL ran"
 MISSING = f"triggers missing or not ENABLE ALWAYS: {{}}; {REMEDY}"
 
 
