@@ -29,6 +29,11 @@ def listened(database: Database) -> PostgresNotificationsSettings:
     """Create a table `t` with its triggers; return the settings of its source."""
     database.execute("CREATE TABLE t (id int PRIMARY KEY, note text)")
     make_triggers(database, "t", ["id"])
+    return notifications_of(database)
+
+
+def notifications_of(database: Database) -> PostgresNotificationsSettings:
+    """The settings of the source of the table `t`."""
     return PostgresNotificationsSettings(
         database.dsn(), "t", CHANNEL, connect_timeout_s=PATIENCE_S, heartbeat_interval_s=0.05
     )

@@ -14,21 +14,27 @@ from service.connectors.postgres.settings import PostgresSettings
 from service.engine.dimension import Dimension
 from service.engine.refresher import RefreshSources
 from tests.integration.lookups.tables import serving
-from tests.integration.notifications.notified_changes import PATIENCE_S, listened
+from tests.integration.notifications.notified_changes import PATIENCE_S, listened, notifications_of
 from tests.service.engine.refreshing import Clock, until, until_feed_is
-from tools.processes.postgres_server import Database, running_postgres
+from tools.processes.postgres_server import Database, copied_server, running_postgres
 
 USE_IDS = "DO $$ BEGIN FOR i IN 1..500 LOOP PERFORM pg_current_xact_id(); COMMIT; END LOOP; END $$"
 HOLD_OFF_S = 5.0
 
 
 @pytest.fixture
-def replica() -> Iterator[Database]:
-    """A database of another cluster, as of a subscriber, that has used more ids."""
+def databases() -> Iterator[tuple[Database, Database]]:
+    """A database, and that of a promoted copy of its server, which has used more ids."""
     with running_postgres() as server:
         database = server.new_database()
-        database.execute("CREATE TABLE t (id int PRIMARY KEY, note text)", USE_IDS)
-        yield database
+        listened(database)
+        database.execute("INSERT INTO t VALUES (1, 'old')")
+        with copied_server(server) as copy:
+            copy.start()
+            copy.promote()
+            clone = copy.database(database.name)
+            clone.execute(USE_IDS)
+            yield database, clone
 
 
 async def notes(dimension: Dimension) -> list[str]:
@@ -42,15 +48,14 @@ async def notes(dimension: Dimension) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize("is_foreign", [True, False], ids=["replica", "own server"])
+@pytest.mark.parametrize("is_foreign", [True, False], ids=["clone", "own server"])
 async def test_foreign_ids_are_no_proof(
-    database: Database, replica: Database, *, is_foreign: bool
+    databases: tuple[Database, Database], *, is_foreign: bool
 ) -> None:
     """Ids of another server that look old cache no row before the hold-off; own ids do at once."""
-    feed = PostgresNotifications(listened(database))
-    read = replica if is_foreign else database
-    for each in (database, replica):
-        each.execute("INSERT INTO t VALUES (1, 'old')")
+    database, clone = databases
+    read = clone if is_foreign else database
+    feed = PostgresNotifications(notifications_of(database))
     sources = RefreshSources(lambda: feed, InvalidationOrigin.NOTIFICATION)
     table, clock = PostgresSettings(read.dsn(), "t", ("id",), is_followed=True), Clock()
 
@@ -61,7 +66,7 @@ async def test_foreign_ids_are_no_proof(
         database.execute("UPDATE t SET note = 'new'")
         await until(lambda: dimension.statistics().cache.rows == 0)
         changed = await notes(dimension)
-        replica.execute("UPDATE t SET note = 'new'")  # it is replicated
+        clone.execute("UPDATE t SET note = 'new'")  # as by replication
         clock.ahead_s += HOLD_OFF_S
         after = await notes(dimension)
 
