@@ -18,7 +18,9 @@ class Severity(StrEnum):
     SKIPPED = "skipped"  # cannot be checked from here
 
 
-_OF_DIMENSIONS = frozenset({"table", "index", "key", "privileges", "listen"})  # checks
+_OF_DIMENSIONS = frozenset(
+    {"table", "index", "key", "publication", "privileges", "listen"}
+)  # checks
 
 
 @dataclass(frozen=True, slots=True)
