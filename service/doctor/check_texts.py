@@ -79,6 +79,12 @@ CHECK_TEXTS = {  # {check of a finding: texts}
         " `versions` is set.",
         "Create a unique index, or set `match` or `versions`.",
     ),
+    "publication": CheckText(
+        "Publications of the table, if Debezium follows it: one without all operations, rows and"
+        " key columns is a warning next to a complete one, and an error without one.",
+        "Run the `ALTER PUBLICATION` of the finding, or name the connector's publication in"
+        " `refresh.changelog.publication`.",
+    ),
     "privileges": CheckText(
         "Rights that a sidecar does not need: owner, INSERT, UPDATE, DELETE, TRUNCATE.",
         "Run the REVOKE statement of the finding.",
