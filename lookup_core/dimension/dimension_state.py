@@ -25,7 +25,7 @@ from lookup_core.dimension.dimension_events import (
     QueryOrder,
     QueryResult,
 )
-from lookup_core.dimension.explanation import Explainer, Explanation
+from lookup_core.dimension.explanation import Explainer
 from lookup_core.dimension.flight_table import BatchId, FlightTable, LookupId
 from lookup_core.dimension.local_resolver import KeyGroup, LocalResolver
 from lookup_core.dimension.query_table import Query, QueryTable, answered_now
@@ -52,6 +52,7 @@ Share = tuple[LookupId, Answer]
 class DimensionState:
     """One dimension's cache, flights, queues and queries; `now` is monotonic seconds.
 
+    `guard` decides about probes, `fence` compares changes with reads, `explainer` explains answers.
     `seed` makes the hashes of byte keys unpredictable for callers that choose the keys. Raises
     BackendError if the default row does not fit the schema.
     """
@@ -70,20 +71,20 @@ class DimensionState:
         self.cache = self._resolver.cache
         self._flights = FlightTable()
         self._batcher = Batcher(settings.batch, self._flights, timeout_s=settings.timeout_s)
-        self._guard = BackendGuard(
+        self.guard = BackendGuard(
             settings.batch.max_in_flight, max_queries_per_s=settings.batch.max_queries_per_s
         )
-        self._queries = QueryTable(self._flights, self._batcher, self._guard, retry=settings.retry)
+        self._queries = QueryTable(self._flights, self._batcher, self.guard, retry=settings.retry)
         self._waiting = WaitingLookups(settings, self._batcher)
         self._on_missing = settings.retry.on_missing.or_none
-        self._explainer = Explainer(
+        self.explainer = Explainer(
             self._resolver,
             self._flights,
             queries=self._queries,
-            guard=self._guard,
+            guard=self.guard,
             on_missing=self._on_missing,
         )
-        self._fence = RecentChanges(age_s=max(_MIN_FENCE_S, 2 * settings.timeout_s))
+        self.fence = RecentChanges(age_s=max(_MIN_FENCE_S, 2 * settings.timeout_s))
         self._epoch = schema.server.number
         self._refresh_ids = map(LookupId, count(-1, -1))  # callers have positive ids
         self._held_until: float | None = None  # the first load, at the latest; None: no wait
@@ -92,14 +93,14 @@ class DimensionState:
         self._single_hits = 0  # separate: numpy takes ten times as long to add one
         self._invalidations = dict.fromkeys(InvalidationOrigin, 0)
         self._shared_keys = 0
-        self._coalesced_keys = self._retries = self._fenced_keys = 0
+        self._coalesced_keys = self._retries = self.fenced_keys = 0
 
     def submit(self, request: LookupRequest, now: float) -> list[Answer]:
         """Answer what is known now; the other keys wait, and are answered by deliveries.
 
         Raises Overloaded, before any change, if too many keys wait already.
         """
-        known = self._resolver.look_up(request, now, is_backend_down=self._guard.is_open)
+        known = self._resolver.look_up(request, now, is_backend_down=self.guard.is_open)
         unknown = known.unknown
         self.check_room(len(unknown.positions))
         if unknown.positions.size:
@@ -178,7 +179,7 @@ class DimensionState:
         may_keep = self._may_keep(query, fetched, now)
         is_last_try = self._queries.is_last_try(query)
         self._resolver.keep(query, result, may_keep=may_keep, is_last_try=is_last_try, now=now)
-        self._guard.on_success(
+        self.guard.on_success(
             len(query.flights), sent_at=query.sent_at, now=now, in_flight=query.in_flight
         )
         for keys in postponed:
@@ -222,20 +223,12 @@ class DimensionState:
 
         The error is `timeout`, or the known fault of the backend.
         """
-        return self._end(self._waiting.expired(now), self._guard.late_code, now)
+        return self._end(self._waiting.expired(now), self.guard.late_code, now)
 
     def abandon(self, code: ErrorCode) -> Effects:
         """End all queries, and all lookups with this error: the schema is no longer valid."""
         self._resolver.invalidate(None)  # no stale rows: they have the former schema
         return self._end(self._waiting.expired(math.inf), code, now=0.0)
-
-    def start_probe_if_due(self, now: float) -> bool:
-        """Whether the caller must probe the backend now, and pass the result to `on_probe`."""
-        return self._guard.start_probe_if_due(now)
-
-    def on_probe(self, error: ErrorCode | None, *, now: float, jitter: float) -> None:
-        """Record a probe that succeeded, or failed with this error; `jitter` in [0, 1)."""
-        self._guard.on_probe(error, now=now, jitter=jitter)
 
     def on_cached(self, outcomes: Mapping[Outcome, int], visited: Slots) -> None:
         """Count lookups that readers of the shared cache have answered, and their visits."""
@@ -254,7 +247,7 @@ class DimensionState:
 
     def next_deadline(self) -> float | None:
         """The time of the next action that needs no other event, without queries."""
-        dues = (self._waiting.next_deadline(), self._guard.next_probe_at())
+        dues = (self._waiting.next_deadline(), self.guard.next_probe_at())
         return min((due for due in dues if due is not None), default=None)
 
     def on_changes(self, changes: Iterable[Change], origin: InvalidationOrigin, now: float) -> int:
@@ -267,7 +260,7 @@ class DimensionState:
         removed = 0
         for change in changes:
             if isinstance(change, TableChange):
-                self._fence.note_table(change.transaction_id, now)
+                self.fence.note_table(change.transaction_id, now)
                 removed += self.invalidate(None, origin)
             else:
                 removed += self._on_row_changes(change, origin, now)
@@ -282,16 +275,9 @@ class DimensionState:
         if epoch <= self._epoch:
             return None
         self._epoch = epoch
-        self._fence.forget_ids(now)
-        self._fence.relate(IdRelation.UNKNOWN)
+        self.fence.forget_ids(now)
+        self.fence.relate(IdRelation.UNKNOWN)
         return self.invalidate(None, InvalidationOrigin.FAILOVER)
-
-    def on_ids(self, relation: IdRelation) -> None:
-        """Set whether ids of changes and of reads may be compared; UNKNOWN until the first call.
-
-        If they may not, a changed key is cached again by reads sent 5 s after the report.
-        """
-        self._fence.relate(relation)
 
     def trust(self, *, until: float) -> None:
         """Set until when all changes are reported; for ever until the first call.
@@ -333,11 +319,7 @@ class DimensionState:
     def begin_load(self, now: float) -> TableLoad:
         """Begin a load of full mode, before its snapshot is taken; drops a load under way."""
         assert self.table is not None
-        return TableLoad(self.table, self._fence, canonical=self._resolver.canonical, now=now)
-
-    def load_from(self, now: float) -> float:
-        """The time from which on a snapshot shows all known changes; usually `now`."""
-        return self._fence.settled_from(now)
+        return TableLoad(self.table, self.fence, canonical=self._resolver.canonical, now=now)
 
     def end_load(self) -> None:
         """End a load: free its memory, and send queries if the table is loaded."""
@@ -354,10 +336,6 @@ class DimensionState:
         """Limit the cache to a share, 0 to 1, of its configured bytes."""
         self._resolver.cache.set_max_bytes(int(self._settings.cache.max_bytes * share))
 
-    def explain(self, keys: TypedKeys, now: float) -> list[Explanation]:
-        """The source of the answer to each key; counts as no visit."""
-        return self._explainer.explain(keys, now)
-
     def oldest_row_age_s(self, now: float) -> float | None:
         """The maximal staleness of an answer; None for an empty cache. Reads all entries."""
         return self._resolver.cache.oldest_age_s(now)
@@ -371,19 +349,19 @@ class DimensionState:
             coalesced_keys=self._coalesced_keys,
             retries=self._retries,
             invalidations=dict(self._invalidations),
-            fenced_keys=self._fenced_keys,
+            fenced_keys=self.fenced_keys,
             waiting_keys=self._waiting.keys + len(self.wait),
             queued_keys=len(self._batcher),
             queries_in_flight=self._queries.in_flight,
-            concurrency_limit=self._guard.limit,
-            breaker_state=self._guard.breaker_state,
+            concurrency_limit=self.guard.limit,
+            breaker_state=self.guard.breaker_state,
             cache=self._resolver.cache.statistics(),
             shared=SharedStatistics(keys=self._shared_keys),
         )
 
     def check_invariants(self) -> None:
         """For tests: the parts are consistent with each other."""
-        for part in (self._batcher, self._queries, self._guard, self._resolver.cache, self.wait):
+        for part in (self._batcher, self._queries, self.guard, self._resolver.cache, self.wait):
             part.check_invariants()
         carried = [*self._batcher.carried(), *self._queries.carried()]
         self._flights.check_invariants(np.concatenate([np.zeros(0, np.intp), *carried]))
@@ -420,7 +398,7 @@ class DimensionState:
         """Fetch stale rows in the background, as a lookup without deliveries."""
         is_idle = ~self._flights.may_join(outdated.keys.ids(), self._on_missing)
         idle = np.flatnonzero(is_idle).astype(np.int32)
-        if self._guard.is_open or not idle.size or not self._waiting.has_room(len(idle)):
+        if self.guard.is_open or not idle.size or not self._waiting.has_room(len(idle)):
             return
         own = replace(
             request,
@@ -436,13 +414,13 @@ class DimensionState:
         if not self._resolver.is_trusted(now) or fetched.server.number < self._epoch:
             return np.zeros_like(may_keep)
         hashes = self._flights.hashes(query.flights)
-        is_admitted = self._fence.admits(hashes, fetched.snapshot, sent_at=query.sent_at, now=now)
-        self._fenced_keys += int((may_keep & ~is_admitted).sum())
+        is_admitted = self.fence.admits(hashes, fetched.snapshot, sent_at=query.sent_at, now=now)
+        self.fenced_keys += int((may_keep & ~is_admitted).sum())
         return may_keep & is_admitted
 
     def _on_row_changes(self, change: RowChanges, origin: InvalidationOrigin, now: float) -> int:
         keys, removed = self._resolver.apply(change, now)
-        self._fence.note(keys.hashes, change.transaction_ids, now)
+        self.fence.note(keys.hashes, change.transaction_ids, now)
         self._queries.on_changed_keys(keys.hashes, now)
         self._invalidations[origin] += keys.size
         return removed
@@ -475,7 +453,7 @@ class DimensionState:
         for query in cancelled:
             # With its whole time, and a waiter, the query would have failed with a timeout.
             if now - query.sent_at >= self._settings.timeout_s / 2:
-                self._guard.on_failure(ErrorCode.TIMEOUT, sent_at=query.sent_at, now=now)
+                self.guard.on_failure(ErrorCode.TIMEOUT, sent_at=query.sent_at, now=now)
         return Effects(deliveries, [query.id for query in cancelled])
 
     def _count(self, answers: Iterable[Answer]) -> None:

@@ -278,7 +278,7 @@ class Dimension:
 
     def explain(self, keys: TypedKeys) -> list[Explanation]:
         """Where the answer to each key would come from; raises BackendError without a schema."""
-        return self._known_runner().state.explain(keys, self._clock())
+        return self._known_runner().state.explainer.explain(keys, self._clock())
 
     def invalidate(self, keys: TypedKeys | None, *, origin: InvalidationOrigin) -> int:
         """Remove keys, or all for None; returns the number of cached entries removed.

@@ -63,7 +63,7 @@ class Loading:
             if self._feed is not None:
                 await self._feed.wait_until_live()
             now = self._runner.clock()
-            await asyncio.sleep(self._runner.state.load_from(now) - now)
+            await asyncio.sleep(self._runner.state.fence.settled_from(now) - now)
             self._is_requested.clear()  # later requests need another load
             await self._load()
 

@@ -109,7 +109,7 @@ class StateRunner:
         """Send queries, end lookups, settle the cache; returns when the next step is due."""
         now = self.clock()
         self._carry_out(self.state.expire(now))
-        if self.state.start_probe_if_due(now):
+        if self.state.guard.start_probe_if_due(now):
             tasks.create_task(self._probe())
         query_at = self._send_queries(tasks, now)
         dues = (query_at, self.state.next_deadline(), self.state.settle_cache(now))
@@ -325,7 +325,7 @@ class StateRunner:
 
     def _relate_ids(self) -> None:
         if self._feed_server is not None:
-            self.state.on_ids(self._feed_server.ids_in(self._server.identity))
+            self.state.fence.relate(self._feed_server.ids_in(self._server.identity))
 
     async def _probe(self) -> None:
         error: ErrorCode | None = None
@@ -335,7 +335,7 @@ class StateRunner:
             error = failure.code
         else:
             log.info("dimension.backend_is_back", dimension=self.name)
-        self.state.on_probe(error, now=self.clock(), jitter=jitter())
+        self.state.guard.on_probe(error, now=self.clock(), jitter=jitter())
         self.wake()  # queries may be sent, or the next probe is due
 
     def _traced_callers(self, batch_id: BatchId) -> list[CallerSpan]:

@@ -27,7 +27,7 @@ class DimensionRun:
     def __init__(self) -> None:
         settings = DimensionSettings("customers", batch=BatchSettings(linger_s=0.0))
         self._state = DimensionState(settings, _SCHEMA)
-        self._state.on_ids(IdRelation.COMPARABLE)  # changes and reads are of one server
+        self._state.fence.relate(IdRelation.COMPARABLE)  # changes and reads are of one server
         self._keys: dict[int, list[int]] = {}  # {query: its keys}
         self._lookups: dict[LookupId, tuple[int, ...]] = {}  # {lookup: its keys}
 

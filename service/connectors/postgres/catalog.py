@@ -177,16 +177,8 @@ async def read_table(run: RunQuery, settings: PostgresSettings) -> PostgresTable
     await check_meaning(run, settings)
     entry = await _entry(run, settings.table) if settings.query is None else _QUERY_ENTRY
     kind = _suitable_kind(settings, entry)
-    version = ""
-    if settings.query is None:
-        version = await row_meaning(run, entry["oid"])  # first: a later change is noticed
-        if settings.is_followed and settings.needs_publication:
-            version += str(await read_publications(run, settings, entry["oid"]))
-        records = await run_own(run, _COLUMNS, entry["oid"])
-    else:
-        described = await described_query(run, settings)
-        records = await run_own(run, _QUERY_COLUMNS, 0, *described)
-    columns = {record["name"]: record for record in records}
+    version = await _version(run, settings, entry)  # first: a later change is noticed
+    columns = await _columns(run, settings, entry)
     names = settings.columns or [name for name in columns if name not in settings.key]
     _refuse_unreadable(settings, columns, [*settings.key, *names])
     if not names:
@@ -222,6 +214,26 @@ async def read_table(run: RunQuery, settings: PostgresSettings) -> PostgresTable
     if settings.where is not None:
         await check_filter(run, settings, table)
     return table
+
+
+async def _version(run: RunQuery, settings: PostgresSettings, entry: CatalogRow) -> str:
+    """What the look of its rows depends on; empty for a query. Refuses incomplete publications."""
+    if settings.query is not None:
+        return ""
+    meaning = await row_meaning(run, entry["oid"])
+    if not (settings.is_followed and settings.needs_publication):
+        return meaning
+    return f"{meaning}{await read_publications(run, settings, entry['oid'])}"
+
+
+async def _columns(
+    run: RunQuery, settings: PostgresSettings, entry: CatalogRow
+) -> Mapping[str, CatalogRow]:
+    if settings.query is None:
+        records = await run_own(run, _COLUMNS, entry["oid"])
+    else:
+        records = await run_own(run, _QUERY_COLUMNS, 0, *await described_query(run, settings))
+    return {record["name"]: record for record in records}
 
 
 _QUERY_ENTRY: Any = {  # a CatalogRow

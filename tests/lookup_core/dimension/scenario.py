@@ -190,7 +190,7 @@ class Scenario:
     def __init__(self, chosen: DimensionSettings | None = None) -> None:
         self.now = 0.0
         self.state = DimensionState(chosen or settings(), SCHEMA)
-        self.state.on_ids(IdRelation.COMPARABLE)
+        self.state.fence.relate(IdRelation.COMPARABLE)
         self.server = UNKNOWN_SERVER  # that returns rows
         self.ages: dict[tuple[int, int], float] = {}  # {(lookup, position): seconds}
         self._keys: dict[int, list[int]] = {}  # {batch: its keys}
@@ -339,7 +339,7 @@ class Scenario:
 
     def explain(self, *keys: Key) -> list[Explanation]:
         """The source of the answer to each key."""
-        return self.state.explain(typed(*keys), self.now)
+        return self.state.explainer.explain(typed(*keys), self.now)
 
     def open_breaker(self) -> None:
         """Let the lookups 100 to 102 of the keys of these numbers fail."""

@@ -141,7 +141,7 @@ def test_changed_table_fences_all_keys(scenario: Scenario) -> None:
 def test_fence_outlasts_the_longest_query(timeout_s: float, age_s: float) -> None:
     """A change is remembered for 60 s after a read that saw it, or for two query timeouts."""
     scenario = Scenario(replace(settings(), timeout_s=timeout_s))
-    fence = scenario.state._fence
+    fence = scenario.state.fence
     scenario.change(7, by=103)
     keys = np.zeros(0, np.uint64)
     held = []
@@ -160,7 +160,7 @@ def test_many_changes_at_once(scenario: Scenario) -> None:
     assert scenario.apply(changes) == 200
 
     canonical = scenario.state._resolver.canonical(columns_of(400), np.zeros(1, np.int32))
-    fence = scenario.state._fence
+    fence = scenario.state.fence
     assert not fence.admits(canonical.hashes, BEFORE, sent_at=1.0, now=1.0).any()
     assert len(fence) == 100_000
 

@@ -111,7 +111,7 @@ def test_load_waits_for_unknown_changes(scenario: FullScenario) -> None:
     """After a change of the table without a transaction a load has to start 5 s later."""
     scenario.apply(TableChange("no transaction given"))
 
-    assert [scenario.state.load_from(now) for now in (2.0, 7.0)] == [6.0, 7.0]
+    assert [scenario.state.fence.settled_from(now) for now in (2.0, 7.0)] == [6.0, 7.0]
 
 
 def test_stalled_feed_makes_all_unknown(scenario: FullScenario) -> None:

@@ -133,7 +133,7 @@ class DimensionMachine(RuleBasedStateMachine):
     @rule(error=st.sampled_from([None, None, ErrorCode.BACKEND_UNAVAILABLE]))
     def probe(self, error: ErrorCode | None) -> None:
         """The backend is probed."""
-        for each in (self.scenario.state, self.model.guard):
+        for each in (self.scenario.state.guard, self.model.guard):
             assert each.start_probe_if_due(self.now)
             each.on_probe(error, now=self.now, jitter=0.5)
 

@@ -182,13 +182,16 @@ def test_lookups_wait_for_the_backend(scenario: Scenario) -> None:
     assert (scenario.send(), scenario.next_deadline) == (None, 0.1)
     scenario.now = 0.1
     state = scenario.state
-    assert [state.start_probe_if_due(0.1), state.start_probe_if_due(0.1)] == [True, False]
+    assert [state.guard.start_probe_if_due(0.1), state.guard.start_probe_if_due(0.1)] == [
+        True,
+        False,
+    ]
     assert scenario.next_deadline == 3.0
-    state.on_probe(ErrorCode.TIMEOUT, now=0.2, jitter=1.0)
+    state.guard.on_probe(ErrorCode.TIMEOUT, now=0.2, jitter=1.0)
     assert scenario.next_deadline == 0.4
     scenario.now = 1.0
-    assert state.start_probe_if_due(1.0)
-    state.on_probe(None, now=1.0, jitter=0.0)
+    assert state.guard.start_probe_if_due(1.0)
+    state.guard.on_probe(None, now=1.0, jitter=0.0)
 
     assert sorted(scenario.send_all()) == [[7], [100], [101], [102]]
 
@@ -198,7 +201,7 @@ def test_open_breaker_holds_failed_queries() -> None:
     scenario = Scenario()
     held, refused = scenario.query(1, 7), scenario.query(2, 8)
     scenario.open_breaker()
-    while scenario.state._guard.take_retry(0.0):
+    while scenario.state.guard.take_retry(0.0):
         pass
     scenario.now = 0.5
 

@@ -147,10 +147,10 @@ class FenceMachine(RuleBasedStateMachine):
     def begin(self, capacity: int, ids: Ids, *, of_standby: bool) -> None:
         """The fence overflows, or does not; reads go to the primary or to a standby."""
         self.of_standby, self.ids = of_standby, ids
-        self.scenario.state._fence = RecentChanges(
+        self.scenario.state.fence = RecentChanges(
             age_s=AGE_S, hold_off_s=HOLD_OFF_S, capacity=capacity
         )
-        self.scenario.state.on_ids(ids.relation)
+        self.scenario.state.fence.relate(ids.relation)
 
     @precondition(lambda self: self.table.free_keys())
     @rule(data=st.data())
