@@ -80,12 +80,22 @@ class FullSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class AuditSettings:
+    """Audit of a feed: some cached rows are read again, at random times `every_s` apart."""
+
+    every_s: float = 60.0  # on average
+    keys: int = 50  # of one query
+    grace_s: float = 30.0  # how far the feed's claim must be beyond a read that differs
+
+
+@dataclass(frozen=True, slots=True)
 class FeedSettings:
     """Limits of a live change feed; beyond them, cached rows are not served."""
 
     max_silence_s: float = 10.0  # since the last sign of life
     max_staleness_s: float | None = None  # of the source's latest time, with heartbeats
     max_drift_s: float | None = None  # a split further ahead of the slowest is paused
+    audit: AuditSettings | None = None  # None: no row is audited
 
 
 @dataclass(frozen=True, slots=True)

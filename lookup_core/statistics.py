@@ -31,6 +31,7 @@ class InvalidationOrigin(TextEnum):
     NOTIFICATION = "notification"
     FAILOVER = "failover"
     SCHEMA = "schema"
+    AUDIT = "audit"
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +100,14 @@ class UnusedMessage(TextEnum):
     UNDECODABLE = "undecodable"  # it counts as a change of the whole table
 
 
+class AuditResult(TextEnum):
+    """The result of a comparison of a row with a read of its table."""
+
+    AGREED = "agreed"
+    SUSPECT = "suspect"  # they differ; the event of the change may follow
+    CONTRADICTED = "contradicted"  # no event of the change came
+
+
 @dataclass(frozen=True, slots=True)
 class FeedStatistics:
     """State of a change feed."""
@@ -110,6 +119,10 @@ class FeedStatistics:
     unused_messages: dict[UnusedMessage, int] = field(
         default_factory=lambda: dict.fromkeys(UnusedMessage, 0)
     )
+    audited_keys: dict[AuditResult, int] = field(
+        default_factory=lambda: dict.fromkeys(AuditResult, 0)
+    )
+    are_values_refused: bool = False  # rows of events differ from the table
 
 
 @dataclass(frozen=True, slots=True)

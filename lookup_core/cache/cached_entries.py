@@ -168,6 +168,16 @@ class CachedEntries:
 
         return self.index.table.find_one(key.hash, None if key.part is None else is_same_key)
 
+    def sample(self, draws: npt.NDArray[np.float64]) -> CanonicalKeys:
+        """The keys of random entries, one for each number in [0, 1), without duplicates."""
+        used = np.flatnonzero(self.rows.is_used).astype(np.int32)
+        slots = used[np.unique((draws * len(used)).astype(np.intp))] if len(used) else used
+        hashes = self.index.hashes_of(slots)
+        if self._key_at < 0:
+            return CanonicalKeys(hashes, None)
+        stored = self.rows.gather(slots, [KEY])
+        return CanonicalKeys(hashes[stored.order], stored.rows.column(0))
+
     def is_proven(self, keys: CanonicalKeys, found: Slots) -> Mask:
         """Which keys belong into the main queue: those there already, and the ghosts."""
         is_proven = self.ghosts.is_in(keys.hashes)

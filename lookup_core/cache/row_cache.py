@@ -137,6 +137,10 @@ class RowCache:
         slots = slots[(slots >= 0) & (slots < self._entries.slot_count)]
         self._entries.states.visit(slots, self._entries.states.table.of(slots))
 
+    def sample(self, draws: npt.NDArray[np.float64]) -> CanonicalKeys:
+        """The distinct keys of random entries, for numbers in [0, 1)."""
+        return self._entries.sample(draws)
+
     def rows(self, slots: Slots, names: Sequence[str]) -> Gathered:
         """The rows in these slots of a probe, in the order of their storage."""
         return self._entries.rows.gather(slots, names)

@@ -17,6 +17,7 @@ from lookup_core.cache.cache_memory import CacheMemory
 from lookup_core.cache.row_cache import Bookmark, Hit
 from lookup_core.changelog.change_decoder import Change, RowChanges, TableChange
 from lookup_core.dimension.batcher import Batcher, ChannelId, KeyRun
+from lookup_core.dimension.cache_audit import CacheAudit, Read
 from lookup_core.dimension.dimension_events import (
     Delivery,
     Effects,
@@ -85,6 +86,7 @@ class DimensionState:
             on_missing=self._on_missing,
         )
         self.fence = RecentChanges(age_s=max(_MIN_FENCE_S, 2 * settings.timeout_s))
+        self.audit = _audit(settings, self._resolver, self.fence)
         self._epoch = schema.server.number
         self._refresh_ids = map(LookupId, count(-1, -1))  # callers have positive ids
         self._held_until: float | None = None  # the first load, at the latest; None: no wait
@@ -176,6 +178,7 @@ class DimensionState:
                 result, *places, lookup=self._waiting.get(lookup_id)
             )
         ]
+        self.on_read(Read(query.keys, result, fetched, query.sent_at), now)
         may_keep = self._may_keep(query, fetched, now)
         is_last_try = self._queries.is_last_try(query)
         self._resolver.keep(query, result, may_keep=may_keep, is_last_try=is_last_try, now=now)
@@ -186,6 +189,11 @@ class DimensionState:
             self._retries += 1
             self._queries.retry_missing(query, keys, self._waiting)
         return self._answer(query, shares)
+
+    def on_read(self, read: Read, now: float) -> None:
+        """Compare a read with what is cached; a no-op without an audit."""
+        if self.audit is not None and read.fetched.server.number >= self._epoch:
+            self.audit.on_read(read, now)
 
     def on_failure(
         self, batch_id: BatchId, *, code: ErrorCode, now: float, jitter: float
@@ -293,6 +301,8 @@ class DimensionState:
         Returns the number of cached entries removed.
         """
         hashes, removed = self._resolver.invalidate(keys)
+        if self.audit is not None:
+            self.audit.forget(hashes)
         self._flights.detach(self._flights.with_hashes(hashes))
         self._invalidations[origin] += removed if keys is None else keys.size
         return removed
@@ -419,7 +429,10 @@ class DimensionState:
         return may_keep & is_admitted
 
     def _on_row_changes(self, change: RowChanges, origin: InvalidationOrigin, now: float) -> int:
-        keys, removed = self._resolver.apply(change, now)
+        keys = self._resolver.canonical(change.keys)
+        if self.audit is not None:
+            change = self.audit.on_changes(keys, change, now)
+        removed = self._resolver.apply(keys, change, now)
         self.fence.note(keys.hashes, change.transaction_ids, now)
         self._queries.on_changed_keys(keys.hashes, now)
         self._invalidations[origin] += keys.size
@@ -476,3 +489,12 @@ class DimensionState:
         if self._waiting.has_many_unwanted():
             self._batcher.drop_unwanted()
         return self._queries.end_unwanted(batch_ids)
+
+
+def _audit(
+    settings: DimensionSettings, resolver: LocalResolver, fence: RecentChanges
+) -> CacheAudit | None:
+    """The audit of the feed; None without one, and for several rows of a key, without an order."""
+    audit = settings.feed.audit
+    has_order = settings.match is None
+    return None if audit is None or not has_order else CacheAudit(audit, resolver, fence)

@@ -37,6 +37,7 @@ from lookup_core.keys.canonical_keys import (
     canonical_keys,
     keys_of_ids,
 )
+from lookup_core.keys.restored_keys import restored_keys
 from lookup_core.keys.typed_keys import TypedKeys
 from lookup_core.lookup_options import LookupOptions
 from lookup_core.protection.backend_guard import Quarantine
@@ -111,6 +112,10 @@ class LocalResolver:
         if positions is not None and len(positions) < columns.num_rows:
             columns = columns.take(pa.array(positions))
         return canonical_keys(columns, seed=self._seed)
+
+    def columns_of(self, keys: CanonicalKeys) -> pa.RecordBatch:
+        """The columns of canonical keys."""
+        return restored_keys(keys, self.schema.key, seed=self._seed)
 
     def look_up(self, request: LookupRequest, now: float, *, is_backend_down: bool) -> LocalAnswers:
         """Resolve a lookup; counts as a visit of the cached rows.
@@ -227,13 +232,11 @@ class LocalResolver:
             return np.zeros_like(probe.is_stale)
         return _is_stale_within(probe, self._settings.stale_while_revalidate_s)
 
-    def apply(self, changes: RowChanges, now: float) -> tuple[CanonicalKeys, int]:
-        """Apply changes of rows to the cache; their keys, and the number of entries removed."""
-        keys = self.canonical(changes.keys)
-        removed = self.cache.apply(
+    def apply(self, keys: CanonicalKeys, changes: RowChanges, now: float) -> int:
+        """Apply changes of rows with these keys to the cache; returns the entries removed."""
+        return self.cache.apply(
             keys, changes.has_row, is_gone=changes.is_gone, rows=changes.rows, now=now
         )
-        return keys, removed
 
     def invalidate(self, keys: TypedKeys | None) -> tuple[Hashes | None, int]:
         """Remove keys, or all for None; their hashes (None for all), and the entries removed."""

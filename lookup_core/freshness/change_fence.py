@@ -99,6 +99,23 @@ class RecentChanges:
         unseen = touched[~self._is_visible(touched, snapshot, sent_at)]
         return ~np.isin(hashes, noted[unseen])
 
+    def proves(
+        self, hashes: Hashes, snapshot: TableSnapshot | None, *, sent_at: float, now: float
+    ) -> Mask:
+        """Of which keys a read, as above, is a proof against other rows.
+
+        A hold-off is none: without comparable ids, no change of the key is younger than `age_s`.
+        """
+        is_proof = self.admits(hashes, snapshot, sent_at=sent_at, now=now)
+        is_recent = self._column("noted_at") + self._age_s > sent_at
+        if snapshot is not None and self._relation is IdRelation.COMPARABLE:
+            is_recent &= self._column("transaction_id") == UNKNOWN_TRANSACTION
+        return is_proof & ~is_among(hashes, self._column("hash")[is_recent])
+
+    def proved_after_s(self) -> float:
+        """How long after a change a read can be a proof, as above."""
+        return 0.0 if self._relation is IdRelation.COMPARABLE else self._age_s
+
     def settled_from(self, now: float) -> float:
         """From when on a read sees all changes of any row; usually `now`."""
         return self._table.settled_from(now)

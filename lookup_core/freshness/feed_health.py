@@ -26,6 +26,7 @@ class FeedState(TextEnum):
     STARTING = "starting"  # some change from before its start is not read yet
     LIVE = "live"
     SILENT = "silent"  # stalled: changes may be missing
+    INCOMPLETE = "incomplete"  # an audit found a change that it did not report
 
 
 @dataclass(slots=True)

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from lookup_core.cache.cache_memory import CacheMemory, OwnMemory
@@ -103,6 +104,10 @@ class FullTable:
         if not self.is_whole or not self._table.entries.rows.is_at(bookmark.place):
             return None
         return self._row_age_s(bookmark.place.slot, now)
+
+    def sample(self, draws: npt.NDArray[np.float64]) -> CanonicalKeys:
+        """The distinct keys of random entries, for numbers in [0, 1)."""
+        return self._table.entries.sample(draws)
 
     def rows(self, slots: Slots, names: Sequence[str]) -> Gathered:
         """The rows in these slots of a probe, in the order of their storage."""

@@ -43,7 +43,10 @@ _BITS = {pa.float16(): pa.int16(), pa.float32(): pa.int32(), pa.float64(): pa.in
 
 
 def same_rows(left: pa.RecordBatch, right: pa.RecordBatch) -> Mask:
-    """Which rows of two batches of the same columns and length have equal values, bit by bit."""
+    """Which rows of two batches of the same columns and length have equal values, bit by bit.
+
+    NaN equals any other NaN.
+    """
     is_same = np.ones(left.num_rows, np.bool_)
     for ours, theirs in zip(left.columns, right.columns, strict=True):
         is_same &= _same_values(ours, theirs)
@@ -60,6 +63,8 @@ def _same_values(left: pa.Array, right: pa.Array) -> Mask:
         return is_same
     kind = _BITS.get(left.type, left.type)
     equal = pc.equal(left.view(kind), right.view(kind))
+    if kind is not left.type and not pc.all(equal, min_count=0).as_py():
+        equal = pc.or_(equal, pc.and_(pc.is_nan(left), pc.is_nan(right)))
     if not equal.null_count:
         return _mask(equal)
     are_null = pc.and_(left.is_null(), right.is_null())

@@ -281,7 +281,7 @@ class Scenario:
         found = [
             (ordinal, name)
             for ordinal, key in enumerate(self._keys[batch])
-            for name in _as_list((names or {}).get(key, []))
+            for name in as_list((names or {}).get(key, []))
         ]
         fetched = FetchedRows(
             np.array([ordinal for ordinal, _ in found], np.int32),
@@ -368,5 +368,6 @@ class Scenario:
             self.ages |= dict(zip(places, (answer.ages_ms / 1000).tolist(), strict=True))
 
 
-def _as_list(names: str | Sequence[Name]) -> Sequence[Name]:
+def as_list(names: str | Sequence[Name]) -> Sequence[Name]:
+    """The names of the rows of a key."""
     return [names] if isinstance(names, str) else names

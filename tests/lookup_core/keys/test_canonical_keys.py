@@ -29,6 +29,7 @@ from lookup_core.keys.canonical_keys import (
     shards_of_groups,
 )
 from lookup_core.keys.key_casts import NO_BLANKS_FIELD, NO_NUL_FIELD, UUID_FIELD
+from lookup_core.keys.restored_keys import restored_keys
 from tests.lookup_core.hypothesis_runs import few_examples
 
 SEED = 0x1234_5678_9ABC_DEF1
@@ -283,3 +284,18 @@ def test_membership_is_that_of_sets(ours: list[int], others: list[int]) -> None:
     found = is_among(np.array(ours, np.uint64), np.array(others, np.uint64))
 
     assert found.tolist() == [each in set(others) for each in ours]
+
+
+@pytest.mark.parametrize("seed", [0, SEED])
+@each_type
+def test_keys_are_restored_from_hashes(kind: pa.DataType, seed: int) -> None:
+    """Canonical keys lead back to the columns, alone and among several."""
+    values = DISTINCT[kind]
+    single = batch_of((kind, values))
+    several = batch_of(
+        (kind, values), (pa.utf8(), [str(at) for at in range(len(values))]), (kind, values[::-1])
+    )
+
+    for batch in (single, several):
+        keys = canonical_keys(batch, seed=seed)
+        assert restored_keys(keys, batch.schema, seed=seed).equals(batch)

@@ -1,0 +1,229 @@
+"""Audit of a dimension's cache: compares rows with reads of the same keys, by the fence's rules.
+
+Finds what a feed does not report and what its events show wrongly. The shell sends the reads.
+"""
+
+from dataclasses import dataclass, replace
+from enum import Enum
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from lookup_core.changelog.change_decoder import RowChanges
+from lookup_core.compatibility import concat_batches
+from lookup_core.dimension.dimension_events import NO_ROW, FetchedRows, QueryResult
+from lookup_core.dimension.local_resolver import LocalResolver
+from lookup_core.dimension.row_copies import KnownRows, RowCopies
+from lookup_core.freshness.change_fence import RecentChanges
+from lookup_core.freshness.event_values import EventValues
+from lookup_core.freshness.feed_trust import Probation, Suspects
+from lookup_core.keys.canonical_keys import CanonicalKeys, Hashes
+from lookup_core.settings import AuditSettings
+from lookup_core.statistics import AuditResult
+from lookup_core.table.reload import last_of_each
+
+Draws = npt.NDArray[np.float64]
+
+_COPIES = 200  # of rows that queries read while the feed is distrusted
+_EVENT_ROWS = 64  # the latest ones
+_COMPARED_KEYS = 200  # of a query, at most
+_SOON_S = 1.0  # until rows of events are read, after they may be a proof
+
+
+class Verdict(Enum):
+    """What an audit has found."""
+
+    INCOMPLETE = "a change of a row was not reported"
+    VALUES = "rows of events differ from the table"
+    UNUSED_VALUES = "rows of events, which were not used yet, differ from the table"
+    RESTORED = "samples agree again"
+
+    @property
+    def empties_cache(self) -> bool:
+        """Whether all rows must go."""
+        return self in {Verdict.INCOMPLETE, Verdict.VALUES}
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """A read of distinct keys that has ended."""
+
+    columns: pa.RecordBatch  # the keys
+    result: QueryResult
+    fetched: FetchedRows
+    sent_at: float
+
+    def first(self, count: int) -> "Read":
+        """The read of the first keys only."""
+        if self.columns.num_rows <= count:
+            return self
+        result = replace(self.result, row_of=self.result.row_of[:count])
+        return replace(self, columns=self.columns.slice(0, count), result=result)
+
+
+class CacheAudit:
+    """The audit of one dimension with a feed; `now` is monotonic seconds.
+
+    An entry is a witness of the feed until an event of its key, or a flush. Its key is suspect if a
+    read differs that saw all reported changes, and the feed is incomplete if no event follows.
+    """
+
+    def __init__(
+        self, settings: AuditSettings, resolver: LocalResolver, fence: RecentChanges
+    ) -> None:
+        self._settings = settings
+        self._resolver = resolver
+        self._fence = fence
+        self._suspects = Suspects(settings.grace_s)
+        self._suspect_values = Suspects(settings.grace_s)
+        self._probation = Probation()
+        self.values = EventValues(resolver.schema.columns)
+        self._has_used_values = False
+        self._copies = RowCopies(resolver.schema, _COPIES)  # while the feed is distrusted
+        self._events = RowCopies(resolver.schema, _EVENT_ROWS)  # of full mode
+        self._due_at = self._values_due_at = np.inf
+        self.counts = dict.fromkeys(AuditResult, 0)
+
+    @property
+    def is_distrusted(self) -> bool:
+        """Whether the feed is incomplete, as far as is known."""
+        return self._probation.is_on
+
+    @property
+    def draw_count(self) -> int:
+        """The random numbers that a sample needs."""
+        return self._settings.keys
+
+    def schedule(self, now: float, jitter: float) -> None:
+        """Set the next audit; `jitter` in [0, 1) makes its time random."""
+        self._due_at = now + self._settings.every_s * (0.5 + jitter)
+
+    def next_due(self) -> float:
+        """When the next audit is due."""
+        return float(min(self._due_at, self._values_due_at))
+
+    def sample(self, draws: Draws) -> pa.RecordBatch:
+        """Keys to read now, for random numbers in [0, 1); at most as many, maybe none."""
+        self._values_due_at = np.inf
+        resolver, kept = self._resolver, self._events
+        batches = [kept.columns.slice(max(len(kept) - len(draws) // 2, 0))]
+        if self.is_distrusted:
+            chosen = np.unique((draws * len(self._copies)).astype(np.intp))
+            batches.append(self._copies.columns.take(pa.array(chosen)))
+        else:
+            batches.append(resolver.columns_of(resolver.cache.sample(draws)))
+        columns = concat_batches(batches)
+        distinct = last_of_each(resolver.canonical(columns))
+        return columns.take(pa.array(distinct[: len(draws)]))
+
+    def on_read(self, read: Read, now: float) -> None:
+        """Compare a read with entries, copies and rows of events."""
+        if read.fetched.read_at is not None:  # of the cache itself, or older than its query
+            return
+        read = read.first(_COMPARED_KEYS)
+        keys = self._resolver.canonical(read.columns)
+        is_proof = read.result.row_of >= NO_ROW
+        is_proof &= self._fence.proves(
+            keys.hashes, read.fetched.snapshot, sent_at=read.sent_at, now=now
+        )
+        at = np.flatnonzero(is_proof).astype(np.int32)
+        if not at.size:
+            return
+        keys = keys.take(at)
+        rows = KnownRows.of_numbers(read.result.row_of[at], read.result.rows)
+        wrong_values = self._compare_values(keys, rows, now)
+        if self.is_distrusted:
+            self._compare_copies(keys, read.columns.take(pa.array(at)), rows, now=now)
+        elif self._resolver.is_trusted(now):
+            self._compare_entries(keys, rows, besides=wrong_values, now=now)
+
+    def on_changes(self, keys: CanonicalKeys, change: RowChanges, now: float) -> RowChanges:
+        """An event of these keys: explains their differences; returns it with proved rows only."""
+        self.forget(keys.hashes)
+        if self._resolver.table is None or not change.has_row.any():
+            return change
+        if not self.values.is_refused:
+            self._remember(keys, change, now)
+        is_usable = self.values.usable(change.rows)
+        self._has_used_values |= bool(is_usable.any())
+        if is_usable.all():
+            return change
+        has_row = change.has_row.copy()
+        has_row[np.flatnonzero(has_row)[~is_usable]] = False
+        return replace(
+            change, has_row=has_row, rows=change.rows.take(pa.array(np.flatnonzero(is_usable)))
+        )
+
+    def forget(self, hashes: Hashes | None) -> None:
+        """Keys, or all for None, were changed or removed: reads may differ from now on."""
+        for part in (self._suspects, self._suspect_values):
+            part.clear(hashes)
+        for copies in (self._copies, self._events):
+            copies.forget(hashes)
+
+    def judge(self, *, reported_until: float, now: float) -> Verdict | None:
+        """What follows from the claim of a live feed; the caller carries it out at once."""
+        if wrong := self._suspect_values.take_contradictions(reported_until):
+            self.counts[AuditResult.CONTRADICTED] += wrong
+            self.values.refuse()
+            return Verdict.VALUES if self._has_used_values else Verdict.UNUSED_VALUES
+        if wrong := self._suspects.take_contradictions(reported_until):
+            self.counts[AuditResult.CONTRADICTED] += wrong
+            self._probation.begin(now)
+            self.values.reset()
+            return Verdict.INCOMPLETE
+        return Verdict.RESTORED if self._probation.end_if_over(now) else None
+
+    def _compare_values(self, keys: CanonicalKeys, rows: KnownRows, now: float) -> Hashes:
+        """The keys whose event rows differ."""
+        at, events = self._events.of(keys.hashes)
+        is_wrong = events.differ(rows.take(at))
+        wrong = keys.hashes[at[is_wrong]]
+        self._suspect_values.add(wrong, now)
+        self._count(is_wrong)
+        agreeing = np.flatnonzero(~is_wrong & events.has_row)
+        self.values.on_agreement(events.take(agreeing).rows)
+        return wrong
+
+    def _compare_entries(
+        self, keys: CanonicalKeys, rows: KnownRows, *, besides: Hashes, now: float
+    ) -> None:
+        cache, names = self._resolver.cache, self._resolver.schema.columns.names
+        probe = cache.peek(keys, now)
+        at = np.flatnonzero((probe.is_row | probe.is_missing) & ~np.isin(keys.hashes, besides))
+        if not at.size:
+            return
+        cached = KnownRows.of_cache(probe, cache.rows(probe.slots[probe.is_row], names))
+        is_wrong = cached.take(at).differ(rows.take(at))
+        self._suspects.add(keys.hashes[at[is_wrong]], now)
+        self._count(is_wrong)
+
+    def _compare_copies(
+        self, keys: CanonicalKeys, columns: pa.RecordBatch, rows: KnownRows, *, now: float
+    ) -> None:
+        at, copies = self._copies.of(keys.hashes)
+        is_wrong = copies.differ(rows.take(at))
+        self._suspects.add(keys.hashes[at[is_wrong]], now)
+        self._count(is_wrong)
+        self._probation.on_agreement(int((~is_wrong).sum()))
+        new = np.delete(np.arange(keys.size), at)[: _COPIES - len(self._copies)]
+        self._copies.add(keys.hashes[new], columns.take(pa.array(new)), rows.take(new))
+
+    def _remember(self, keys: CanonicalKeys, change: RowChanges, now: float) -> None:
+        """Keep the last rows of events, for a comparison with reads."""
+        start = max(keys.size - _EVENT_ROWS, 0)
+        tail = np.arange(start, keys.size, dtype=np.int32)
+        last = tail[last_of_each(keys.take(tail))]
+        last = last[change.has_row[last]]
+        row_of = np.cumsum(change.has_row) - 1
+        rows = KnownRows.of_numbers(row_of[last], change.rows)
+        self._events.add(keys.hashes[last], change.keys.take(pa.array(last)), rows)
+        if not self.values.is_proved:
+            soon = now + self._fence.proved_after_s() + _SOON_S
+            self._values_due_at = min(self._values_due_at, soon)
+
+    def _count(self, is_wrong: npt.NDArray[np.bool_]) -> None:
+        wrong = int(is_wrong.sum())
+        self.counts[AuditResult.SUSPECT] += wrong
+        self.counts[AuditResult.AGREED] += len(is_wrong) - wrong

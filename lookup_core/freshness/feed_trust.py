@@ -1,0 +1,83 @@
+"""Trust in a change feed: suspect rows, contradictions, and the probation after one.
+
+A row that differs from a read of its table is suspect: the event of its change may follow. It is a
+contradiction if the feed reports no change although it claims to have reported all of that time.
+"""
+
+from lookup_core.keys.canonical_keys import Hashes
+
+PROBATION_S = 300.0  # the first one; twice as long after each relapse
+_LONGEST_S = 86_400.0  # a longer time without contradiction makes the next probation the first
+LEAST_AGREED = 20  # copies that agree with reads before the feed is trusted again
+
+
+class Suspects:
+    """Keys, by hash, whose rows differ from a read; `now` is monotonic seconds."""
+
+    def __init__(self, grace_s: float) -> None:
+        """`grace_s` is for the feed's claim: clocks differ, and connectors lag."""
+        self._grace_s = grace_s
+        self._found_at: dict[int, float] = {}
+
+    def __len__(self) -> int:
+        return len(self._found_at)
+
+    def add(self, hashes: Hashes, now: float) -> None:
+        """Suspect these keys, from the first difference on."""
+        for each in hashes.tolist():
+            self._found_at.setdefault(each, now)
+
+    def clear(self, hashes: Hashes | None) -> None:
+        """Keys, or all for None, have changed: their difference is explained."""
+        if hashes is None:
+            self._found_at.clear()
+        elif self._found_at:
+            changed = self._found_at.keys() & set(hashes.tolist())
+            for each in changed:
+                del self._found_at[each]
+
+    def take_contradictions(self, reported_until: float) -> int:
+        """Remove and count the suspects whose changes would be reported by now."""
+        due = [
+            each
+            for each, found_at in self._found_at.items()
+            if found_at + self._grace_s <= reported_until
+        ]
+        for each in due:
+            del self._found_at[each]
+        return len(due)
+
+
+class Probation:
+    """Whether a feed is trusted; `now` is monotonic seconds."""
+
+    def __init__(self) -> None:
+        self._relapses = 0
+        self._until: float | None = None  # None: trusted
+        self._contradicted_at = 0.0
+        self._agreed = 0
+
+    @property
+    def is_on(self) -> bool:
+        """Whether the feed is distrusted."""
+        return self._until is not None
+
+    def begin(self, now: float) -> None:
+        """A contradiction: distrust the feed, for twice as long as before."""
+        has_long_agreed = now - self._contradicted_at > _LONGEST_S
+        self._relapses = 0 if has_long_agreed else self._relapses
+        self._until = now + min(PROBATION_S * 2**self._relapses, _LONGEST_S)
+        self._relapses += 1
+        self._contradicted_at = now
+        self._agreed = 0
+
+    def on_agreement(self, copies: int) -> None:
+        """Copies of rows agree with their reads, or have changed with an event."""
+        self._agreed += copies
+
+    def end_if_over(self, now: float) -> bool:
+        """Trust the feed again if enough copies have agreed for long enough."""
+        is_over = self._until is not None and now >= self._until and self._agreed >= LEAST_AGREED
+        if is_over:
+            self._until = None
+        return is_over

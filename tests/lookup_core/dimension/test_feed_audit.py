@@ -1,0 +1,285 @@
+"""Audits: reads against cached rows, what is a contradiction, and what follows from it."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from itertools import count
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from lookup_core.changelog.change_decoder import RowChanges
+from lookup_core.dimension.cache_audit import CacheAudit, Read, Verdict
+from lookup_core.dimension.dimension_events import FetchedRows, QueryResult
+from lookup_core.freshness.feed_trust import LEAST_AGREED, PROBATION_S
+from lookup_core.freshness.table_snapshot import IdRelation, TableSnapshot
+from lookup_core.settings import (
+    AuditSettings,
+    CacheMode,
+    CacheSettings,
+    DimensionSettings,
+    FeedSettings,
+    Match,
+)
+from lookup_core.statistics import AuditResult, InvalidationOrigin
+from tests.lookup_core.dimension.scenario import (
+    SCHEMA,
+    Names,
+    Scenario,
+    as_list,
+    columns_of,
+    max_age,
+    row_changes,
+    settings,
+)
+
+GRACE_S = 30.0
+AFTER = TableSnapshot.parse("900:900:")
+BEFORE_700 = TableSnapshot.parse("600:700:")
+AUDITED = DimensionSettings(
+    "customers",
+    cache=CacheSettings(ttl_s=1e6, negative_ttl_s=1e6),
+    feed=FeedSettings(audit=AuditSettings(grace_s=GRACE_S)),
+    timeout_s=2.0,
+)
+
+
+class AuditScenario(Scenario):
+    """A dimension with a feed, at 100 s; reads see all transactions, if not said otherwise."""
+
+    def __init__(self, chosen: DimensionSettings = AUDITED) -> None:
+        super().__init__(chosen)
+        self.now = 100.0
+        self._lookups = count(10)
+
+    @property
+    def audit(self) -> CacheAudit:
+        """Its audit."""
+        assert self.state.audit is not None
+        return self.state.audit
+
+    def read(self, names: Names, *keys: int, snapshot: TableSnapshot | None = AFTER) -> None:
+        """An audit reads keys, of which some have these names."""
+        found = [(at, name) for at, key in enumerate(keys) for name in as_list(names.get(key, []))]
+        fetched = FetchedRows(
+            np.array([at for at, _ in found], np.int32),
+            pa.record_batch([pa.array([name for _, name in found], pa.utf8())], SCHEMA.columns),
+            snapshot=snapshot,
+        )
+        result = QueryResult.of_rows(len(keys), fetched, age_ms=0)
+        self.state.on_read(Read(columns_of(*keys), result, fetched, self.now), self.now)
+
+    def judge(self, after_s: float = GRACE_S) -> Verdict | None:
+        """The feed claims to have reported everything until now; this much later."""
+        self.now += after_s
+        verdict = self.audit.judge(reported_until=self.now, now=self.now)
+        if verdict is not None and verdict.empties_cache:
+            self.state.invalidate(None, InvalidationOrigin.AUDIT)
+        return verdict
+
+    def report(self, names: Mapping[int, str | None], *, by: int = 700) -> None:
+        """Events with the rows of these keys."""
+        self.apply(row_changes(names, by=by))
+
+    def load(self, names: Mapping[int, str | None]) -> None:
+        """Load the whole table."""
+        load = self.state.begin_load(self.now)
+        load.take([row_changes(names)], AFTER, now=self.now)
+        assert load.finish(self.now)
+        self.state.end_load()
+
+    def answer(self, key: int) -> str | None:
+        """What the cache says of a key; None for nothing."""
+        return self.look_up(next(self._lookups), key, deadline=1e9).get(0)
+
+
+@pytest.fixture
+def audited() -> AuditScenario:
+    """Keys 7 and 8 are cached as Ada and Bert, 9 as missing."""
+    scenario = AuditScenario()
+    scenario.land(scenario.query(1, 7, 8, 9), {7: "Ada", 8: "Bert"}, snapshot=AFTER)
+    return scenario
+
+
+@pytest.mark.parametrize(
+    "rows", [{7: "new", 8: "Bert"}, {8: "Bert"}, {7: "Ada", 8: "Bert", 9: "x"}]
+)
+def test_unreported_change_empties_the_cache(audited: AuditScenario, rows: Names) -> None:
+    """If no event explains another row, a lost or a new one within the grace, all rows go."""
+    audited.read(rows, 7, 8, 9)
+    assert audited.judge(GRACE_S - 1) is None
+
+    assert audited.judge(1) is Verdict.INCOMPLETE
+    assert audited.audit.is_distrusted
+    assert [audited.answer(key) for key in (7, 8, 9)] == [None] * 3
+    assert audited.audit.counts == {
+        AuditResult.AGREED: 2,
+        AuditResult.SUSPECT: 1,
+        AuditResult.CONTRADICTED: 1,
+    }
+
+
+def test_reported_change_explains_a_difference(audited: AuditScenario) -> None:
+    """A row that differs because its event is on its way is no contradiction."""
+    audited.read({7: "new", 8: "Bert"}, 7, 8, 9)
+    audited.change(7, by=700)
+
+    assert audited.judge() is None
+    assert audited.answer(8) == "hit Bert"
+
+
+@pytest.mark.parametrize(
+    ("relation", "wait_s"), [(IdRelation.COMPARABLE, 0.0), (IdRelation.FOREIGN, 59.0)]
+)
+def test_older_read_is_no_witness(
+    audited: AuditScenario, relation: IdRelation, wait_s: float
+) -> None:
+    """A read that may not have seen a reported change says nothing of its key."""
+    audited.state.fence.relate(relation)
+    audited.change(7, by=700)
+    audited.now += 6.0  # beyond the hold-off
+    audited.land(audited.query(2, 7), {7: "new"}, snapshot=AFTER)
+    audited.now += wait_s - 6.0 if wait_s else 0.0
+    audited.read({7: "Ada", 8: "Bert"}, 7, 8, snapshot=BEFORE_700)
+
+    assert audited.judge() is None
+    assert audited.answer(7) == "hit new"
+
+
+def test_query_of_a_lookup_is_an_audit(audited: AuditScenario) -> None:
+    """A lookup that reads a cached key again is compared like an audit."""
+    audited.now += 1.0
+    again = audited.query(2, 7, options=max_age(0.5))
+    audited.land(again, {7: "new"}, snapshot=AFTER)
+
+    assert audited.judge() is Verdict.INCOMPLETE
+
+
+def test_trust_returns_when_samples_agree(audited: AuditScenario) -> None:
+    """After the probation, and enough copies that agree with later reads, the feed is trusted."""
+    audited.read({}, 7)
+    audited.judge()
+    audited.trust(is_trusted=False)
+    for _ in range(LEAST_AGREED):
+        audited.read({8: "Bert"}, 8)
+        assert audited.audit.sample(np.full(3, 0.5))["id"].to_pylist() == [8]
+        assert audited.judge(1) is None
+    assert audited.judge(PROBATION_S - LEAST_AGREED - 1) is None  # one comparison is missing
+    audited.read({8: "Bert"}, 8)
+
+    assert audited.judge(1) is Verdict.RESTORED
+    assert not audited.audit.is_distrusted
+
+
+def test_relapse_doubles_the_probation(audited: AuditScenario) -> None:
+    """A copy that changes without event begins the probation again, for twice as long."""
+    audited.read({}, 7)
+    audited.judge()
+    audited.trust(is_trusted=False)
+    audited.read({8: "Bert"}, 8)
+    audited.read({8: "new"}, 8)
+    assert audited.judge() is Verdict.INCOMPLETE
+    for _ in range(LEAST_AGREED + 1):
+        audited.read({8: "new"}, 8)
+
+    assert audited.judge(2 * PROBATION_S - 1) is None
+    assert audited.judge(1) is Verdict.RESTORED
+
+
+def test_interrupted_feed_explains_differences(audited: AuditScenario) -> None:
+    """Differences from before a flush are forgotten with it."""
+    audited.read({}, 7)
+    audited.invalidate()
+
+    assert audited.judge() is None
+
+
+@pytest.mark.parametrize("off", [replace(AUDITED, match=Match.FIRST), settings()])
+def test_audit_may_be_off(off: DimensionSettings) -> None:
+    """Without setting, and where several rows of a key have no order, nothing is audited."""
+    assert Scenario(off).state.audit is None
+
+
+# Rows of events
+
+FULL = replace(AUDITED, cache=CacheSettings(mode=CacheMode.FULL))
+NAMES = {key: f"name {key:02}" for key in range(40)}
+
+
+@pytest.fixture
+def full() -> AuditScenario:
+    """A whole table is loaded."""
+    scenario = AuditScenario(FULL)
+    scenario.load(dict.fromkeys(NAMES, "old"))
+    return scenario
+
+
+def prove(full: AuditScenario) -> None:
+    """Events of many rows, which agree with a read."""
+    full.report(NAMES)
+    full.read(NAMES, *NAMES)
+
+
+def test_rows_of_events_need_proof(full: AuditScenario) -> None:
+    """Rows of events are used after enough of them agree with reads; until then they are read."""
+    full.report(NAMES)
+    assert full.answer(1) is None
+    keys = full.audit.sample(np.linspace(0, 0.999, 100))["id"].to_pylist()
+    assert set(keys) == set(NAMES)
+    full.read(NAMES, *keys)
+    full.report({1: "name 41"}, by=701)
+
+    assert full.answer(1) == "hit name 41"
+
+
+@pytest.mark.parametrize("name", ["a longer name", "name 400"])
+def test_longer_texts_need_proof(full: AuditScenario, name: str) -> None:
+    """A text that is longer than all that agreed may be truncated."""
+    prove(full)
+    full.report({1: name}, by=701)
+
+    assert full.answer(1) is None
+
+
+def test_null_proves_no_column(full: AuditScenario) -> None:
+    """NULL agrees under any mask, so it proves nothing."""
+    nulls = RowChanges(
+        columns_of(*NAMES),
+        has_row=np.ones(len(NAMES), np.bool_),
+        is_gone=np.zeros(len(NAMES), np.bool_),
+        rows=pa.record_batch([pa.nulls(len(NAMES), pa.utf8())], SCHEMA.columns),
+        transaction_ids=np.full(len(NAMES), 700, np.uint32),
+    )
+    full.apply(nulls)
+    full.read({key: [None] for key in NAMES}, *NAMES)
+    full.report({1: "name 41"}, by=701)
+
+    assert full.answer(1) is None
+    assert full.answer(2) == "hit"
+
+
+@pytest.mark.parametrize("is_proved", [True, False])
+def test_masked_rows_are_refused(full: AuditScenario, *, is_proved: bool) -> None:
+    """If a row of an event differs from its read, no value is used any more."""
+    full.load(NAMES)
+    if is_proved:
+        prove(full)
+        full.report({5: "name 55"}, by=701)
+    full.report({1: "*****", 2: "*****"}, by=701)
+    full.read(NAMES, 1, 2)
+
+    assert full.judge() is (Verdict.VALUES if is_proved else Verdict.UNUSED_VALUES)
+    assert not full.audit.is_distrusted
+    assert full.answer(3) == (None if is_proved else "hit name 03")
+    full.load(NAMES)
+    full.report(dict.fromkeys(NAMES, "*"), by=702)
+    assert [full.answer(key) for key in NAMES] == [None] * len(NAMES)
+
+
+def test_later_event_explains_event_rows(full: AuditScenario) -> None:
+    """A read that saw a later change of the key refutes no event."""
+    full.report({1: "name 41"})
+    full.read({1: "name 42"}, 1)
+    full.report({1: "name 42"}, by=701)
+
+    assert full.judge() is None
