@@ -109,7 +109,7 @@ class CacheAudit:
         resolver, kept = self._resolver, self._events
         batches = [kept.columns.slice(max(len(kept) - len(draws) // 2, 0))]
         if self.is_distrusted:
-            chosen = np.unique((draws * len(self._copies)).astype(np.intp))
+            chosen = np.unique((draws * len(self._copies)).astype(np.intp))[: len(self._copies)]
             batches.append(self._copies.columns.take(pa.array(chosen)))
         else:
             batches.append(resolver.columns_of(resolver.cache.sample(draws)))
@@ -176,11 +176,13 @@ class CacheAudit:
         return Verdict.RESTORED if self._probation.end_if_over(now) else None
 
     def _compare_values(self, keys: CanonicalKeys, rows: KnownRows, now: float) -> Hashes:
-        """The keys whose event rows differ."""
+        """The keys whose event rows differ; a row that is gone is no matter of values."""
         at, events = self._events.of(keys.hashes)
-        is_wrong = events.differ(rows.take(at))
-        wrong = keys.hashes[at[is_wrong]]
+        read = rows.take(at)
+        is_wrong = events.differ(read)
+        wrong = keys.hashes[at[is_wrong & read.has_row]]
         self._suspect_values.add(wrong, now)
+        self._suspects.add(keys.hashes[at[is_wrong & ~read.has_row]], now)
         self._count(is_wrong)
         agreeing = np.flatnonzero(~is_wrong & events.has_row)
         self.values.on_agreement(events.take(agreeing).rows)

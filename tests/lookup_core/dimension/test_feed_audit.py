@@ -160,6 +160,7 @@ def test_trust_returns_when_samples_agree(audited: AuditScenario) -> None:
     audited.read({}, 7)
     audited.judge()
     audited.trust(is_trusted=False)
+    assert audited.audit.sample(np.full(3, 0.5)).num_rows == 0
     for _ in range(LEAST_AGREED):
         audited.read({8: "Bert"}, 8)
         assert audited.audit.sample(np.full(3, 0.5))["id"].to_pylist() == [8]
@@ -283,3 +284,11 @@ def test_later_event_explains_event_rows(full: AuditScenario) -> None:
     full.report({1: "name 42"}, by=701)
 
     assert full.judge() is None
+
+
+def test_lost_row_is_no_masked_value(full: AuditScenario) -> None:
+    """An event whose row is gone without a deletion shows a feed without deletions."""
+    prove(full)
+    full.read({}, 1)
+
+    assert full.judge() is Verdict.INCOMPLETE
