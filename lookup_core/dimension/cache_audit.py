@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from lookup_core.changelog.change_decoder import RowChanges
 from lookup_core.compatibility import concat_batches
-from lookup_core.dimension.dimension_events import NO_ROW, FetchedRows, QueryResult
+from lookup_core.dimension.dimension_events import NO_ROW, SEVERAL_ROWS, FetchedRows, QueryResult
 from lookup_core.dimension.local_resolver import LocalResolver
 from lookup_core.dimension.row_copies import KnownRows, RowCopies
 from lookup_core.freshness.change_fence import RecentChanges
@@ -53,6 +53,13 @@ class Read:
     result: QueryResult
     fetched: FetchedRows
     sent_at: float
+
+    @classmethod
+    def of_audit(cls, columns: pa.RecordBatch, fetched: FetchedRows, *, sent_at: float) -> "Read":
+        """The read of an audit; deferred keys are not compared."""
+        result = QueryResult.of_rows(columns.num_rows, fetched, age_ms=0)
+        result.row_of[fetched.deferred] = SEVERAL_ROWS
+        return cls(columns, result, fetched, sent_at)
 
     def first(self, count: int) -> "Read":
         """The read of the first keys only."""

@@ -9,7 +9,7 @@ from pydantic import AfterValidator, Field, ValidationInfo, field_validator
 from pydantic_core import PydanticCustomError
 
 from lookup_core.changelog.format import ChangelogFormat
-from lookup_core.settings import CacheMode, FeedSettings, ReloadSettings
+from lookup_core.settings import AuditSettings, CacheMode, FeedSettings, ReloadSettings
 from service.config.fault_lines import BELOW
 from service.config.host_port import parse_host_port
 from service.config.quantity import duration
@@ -225,6 +225,27 @@ class Changelog(Section):
         return brokers
 
 
+_WEAK_CLAIM_S = 300.0  # without heartbeats: a connector may lag unnoticed
+
+
+class Audit(Section):
+    """Audit of the change feed: some cached rows are read again, and compared.
+
+    A row that differs without an event ends the trust in the feed.
+    """
+
+    every_s: Annotated[float, duration("1s", "1d")] | None = written(
+        "1m",
+        alias="every",
+        description="Time between two queries, on average. `null`: no audit.",
+    )
+    keys: int = Field(default=50, ge=1, le=1000, description="Keys of one query, at most.")
+
+    def engine_settings(self, *, grace_s: float) -> AuditSettings | None:
+        """Return the settings for the engine; None without an audit."""
+        return None if self.every_s is None else AuditSettings(self.every_s, self.keys, grace_s)
+
+
 class Refresh(Section):
     """Change feed and reloads. Without them, `cache.ttl` bounds the age of rows."""
 
@@ -244,6 +265,12 @@ class Refresh(Section):
         examples=[{"every": "1h"}],
         description="Schedule of reloads of the whole table, in mode `full`.",
     )
+    audit: Audit | None = Field(
+        default_factory=Audit,
+        examples=[{"every": "5m"}],
+        description="Audit of the change feed. `null`: no row is audited, and rows of events are"
+        " used unproved.",
+    )
 
     @property
     def feed(self) -> str | None:
@@ -259,14 +286,21 @@ class Refresh(Section):
         """Return the bounds of the feed for the engine."""
         listen, changelog = self.listen, self.changelog
         if listen is not None:
-            return FeedSettings(max_silence_s=listen.max_staleness_s)  # by this machine's clock
+            return FeedSettings(  # by this machine's clock
+                max_silence_s=listen.max_staleness_s, audit=self._audit(listen.max_staleness_s)
+            )
         if changelog is None:
             return FeedSettings()
         # Without heartbeats, staleness is unknown.
         staleness_s = None if changelog.heartbeat_topic is None else changelog.max_staleness_s
         return FeedSettings(
-            max_staleness_s=staleness_s, max_drift_s=changelog.alignment.max_drift_s
+            max_staleness_s=staleness_s,
+            max_drift_s=changelog.alignment.max_drift_s,
+            audit=self._audit(staleness_s or _WEAK_CLAIM_S),
         )
+
+    def _audit(self, grace_s: float) -> AuditSettings | None:
+        return None if self.audit is None else self.audit.engine_settings(grace_s=grace_s)
 
     @field_validator("changelog", mode="after")
     @classmethod
@@ -293,6 +327,8 @@ def fitting_refresh(refresh: Refresh, info: ValidationInfo) -> Refresh:
     if feed is not None and isinstance(source, PostgresSource) and source.feed_fault is not None:
         remedy = "remove this; cache.ttl bounds the age of rows, or refresh.reload in mode full"
         raise _fault(feed, f"{source.feed_fault}; {remedy}")
+    if feed is None and refresh.audit not in (None, Audit()):
+        raise _fault("audit", "has no effect without refresh.listen or refresh.changelog")
     if refresh.reload is not None and mode is not CacheMode.FULL:
         raise _fault("reload", "needs cache.mode: full")
     return refresh

@@ -7,15 +7,23 @@ import asyncio
 import math
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
+import numpy as np
 import structlog
 
 from lookup_core.backoff import Backoff
 from lookup_core.changelog.change_decoder import Change, TableChange
+from lookup_core.dimension.cache_audit import CacheAudit, Verdict
 from lookup_core.freshness.feed_health import FeedHealth, FeedState
 from lookup_core.operator.watermark_valve import NO_WATERMARK_MS
 from lookup_core.rate_limits import EventRateLimit
-from lookup_core.statistics import FeedStatistics, InvalidationOrigin, UnusedMessage
+from lookup_core.statistics import (
+    AuditResult,
+    FeedStatistics,
+    InvalidationOrigin,
+    UnusedMessage,
+)
 from service.connectors.ports.source import Source, SplitPiece
 from service.engine.pause import jitter, pause
 from service.engine.source_coordinator import CoordinatorSettings, SourceCoordinator
@@ -25,6 +33,7 @@ from service.engine.waiting_for_changes import WaitingForChanges
 log = structlog.get_logger()
 
 _RENEWAL_S = 0.15  # of the trust, which lasts four times as long
+_AUDIT_POLL_S = 0.5
 
 
 class Feed:
@@ -56,6 +65,10 @@ class Feed:
         self._flush_logs = EventRateLimit()
         self._is_live = asyncio.Event()
         self._news = asyncio.Event()
+        self._audit = runner.state.audit
+        audited = dict.fromkeys(AuditResult, 0) if self._audit is None else self._audit.counts
+        former_audited = (former or FeedStatistics(self._state)).audited_keys
+        self._audited_before = {each: former_audited[each] - audited[each] for each in audited}
         runner.state.trust(until=-math.inf)
 
     @property
@@ -85,15 +98,21 @@ class Feed:
 
     def statistics(self) -> FeedStatistics:
         """State, splits and totals now."""
-        unused_messages = dict(self._unused_messages)
+        statistics = FeedStatistics(self._state, unused_messages=dict(self._unused_messages))
+        if self._audit is not None:
+            before, own = self._audited_before, self._audit.counts
+            statistics = replace(
+                statistics,
+                audited_keys={each: before[each] + own[each] for each in own},
+                are_values_refused=self._audit.values.is_refused,
+            )
         if self._coordinator is None:
-            return FeedStatistics(self._state, unused_messages=unused_messages)
-        return FeedStatistics(
-            self._state,
-            self.watermark_ms,
-            self._coordinator.progress(),
+            return statistics
+        return replace(
+            statistics,
+            watermark_ms=self.watermark_ms,
+            splits=self._coordinator.progress(),
             last_error=self._coordinator.last_error,
-            unused_messages=unused_messages,
         )
 
     async def _follow(self) -> None:
@@ -111,6 +130,8 @@ class Feed:
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._coordinator.run())
             tasks.create_task(self._watch())
+            if self._audit is not None:
+                tasks.create_task(self._read_samples(self._audit))
 
     def _on_piece(self, piece: SplitPiece) -> None:
         assert self._coordinator is not None  # it calls this
@@ -141,7 +162,10 @@ class Feed:
             now = self._runner.clock()
             if self._health.on_run(now):  # before any trust: changes may wait in sockets
                 self._coordinator.request_signs()
-            self._on_state(self._state_now(now), now)
+            state = self._state_now(now)
+            if self._audit is not None:
+                state = self._audited(self._audit, state, now)
+            self._on_state(state, now)
             self._lookups.on_watermark(self.watermark_ms)
             deadline_s = self._health.next_deadline(now)
             self._news.clear()
@@ -155,6 +179,34 @@ class Feed:
         # Health does not know new splits, failed ones, and paused ones, which are not read.
         is_behind = self._coordinator.has_paused or not self._coordinator.is_caught_up
         return FeedState.STARTING if state is FeedState.LIVE and is_behind else state
+
+    def _audited(self, audit: CacheAudit, state: FeedState, now: float) -> FeedState:
+        """The state after a judgement of the audit, whose effects it carries out."""
+        if state is not FeedState.LIVE:
+            audit.forget(None)  # changes may be missing: no row is a witness
+            return state
+        verdict = audit.judge(reported_until=self._health.reported_until(), now=now)
+        if verdict is not None:
+            level = log.info if verdict is Verdict.RESTORED else log.warning
+            level("audit.verdict", dimension=self._runner.name, verdict=verdict.value)
+            if verdict.empties_cache:
+                self._runner.state.invalidate(None, InvalidationOrigin.AUDIT)
+        return FeedState.INCOMPLETE if audit.is_distrusted else state
+
+    async def _read_samples(self, audit: CacheAudit) -> None:
+        """Read random keys at random times, as long as the feed is live."""
+        clock, random = self._runner.clock, np.random.default_rng()
+        audit.schedule(clock(), jitter())
+        while True:
+            # Polls: an event may bring the next audit forward.
+            await asyncio.sleep(min(max(audit.next_due() - clock(), 0.0), _AUDIT_POLL_S))
+            if clock() < audit.next_due():
+                continue
+            audit.schedule(clock(), jitter())
+            keys = audit.sample(random.random(audit.draw_count))
+            may_read = self._state in {FeedState.LIVE, FeedState.INCOMPLETE}
+            if may_read and keys.num_rows and not self._runner.is_busy:
+                await self._runner.audit(keys)
 
     def _on_state(self, state: FeedState, now: float) -> None:
         is_live = state is FeedState.LIVE

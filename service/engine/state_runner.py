@@ -8,12 +8,14 @@ import random
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 
+import pyarrow as pa
 import structlog
 
 from lookup_core.answer import Answer, Outcome
 from lookup_core.cache.cached_answers import CacheDescription
 from lookup_core.cache.row_cache import Bookmark, Hit
 from lookup_core.changelog.change_decoder import Change, TableChange
+from lookup_core.dimension.cache_audit import Read
 from lookup_core.dimension.default_row import default_row
 from lookup_core.dimension.dimension_events import Effects, FetchedRows, LookupRequest, QueryOrder
 from lookup_core.dimension.dimension_state import DimensionState
@@ -36,6 +38,7 @@ from service.resources.shared_memory import SharedCaches, SharedMemory
 log = structlog.get_logger()
 
 _PROBE_TIMEOUT_S = 1.0
+_AUDIT_QUERY = BatchId(-1)  # of no lookup
 # Errors of queries after which the table may differ from its description.
 _SCHEMA_ERRORS = frozenset(
     {ErrorCode.SCHEMA_CHANGED, ErrorCode.TABLE_UNAVAILABLE, ErrorCode.FORBIDDEN}
@@ -173,6 +176,24 @@ class StateRunner:
         """The server whose transaction ids the feed reports."""
         self._feed_server = server
         self._relate_ids()
+
+    async def audit(self, keys: pa.RecordBatch) -> None:
+        """Read distinct keys and compare them with what is cached; a no-op if the read fails."""
+        order = QueryOrder(_AUDIT_QUERY, keys, self.settings.timeout_s)
+        async with self._connections.for_check():
+            sent_at = self.clock()
+            try:
+                fetched = await self._parts.backend.fetch(order, self.schema)
+            except BackendError as error:
+                log.info("audit.failed", dimension=self.name, code=error.code, detail=error.detail)
+                return
+        self.on_server(fetched.server)
+        self.state.on_read(Read.of_audit(keys, fetched, sent_at=sent_at), self.clock())
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether the backend has more to do than it can, or does not respond."""
+        return self.state.guard.is_open or self._connections.is_awaited
 
     def end_load(self) -> None:
         """A load has ended, well or not: lookups that waited for it may go on."""

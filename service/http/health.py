@@ -38,6 +38,14 @@ _BREAKER_TEXTS = {
     BreakerState.HALF_OPEN: "the backend is being probed",
 }
 _NO_INDEX = "no index leads from the key to its rows: each query reads the whole table"
+_INCOMPLETE = (
+    "the change feed did not report a change that an audit found; the cache is bypassed until"
+    " samples agree again"
+)
+_OTHER_VALUES = (
+    "rows of events differ from the table, so that changed rows are queried; the connector masks,"
+    " truncates or transforms columns"
+)
 _TOO_SMALL = (
     "the cache shrank to {:,} bytes, which have no room for rows: each lookup is a query; raise"
     " limits.memory, or lower max_bytes of other caches"
@@ -131,6 +139,8 @@ def _freshness_warnings(freshness: Freshness, *, is_ready: bool) -> Iterator[Hea
     feed, load = freshness.feed, freshness.load
     if feed is not None and feed.state is FeedState.SILENT:
         yield _reason("feed_stalled", "the change feed is stalled; the cache is bypassed")
+    if feed is not None and feed.state is FeedState.INCOMPLETE:
+        yield _reason("feed_incomplete", _INCOMPLETE)
     # Before the start, `not_ready` already says what the load waits for.
     if is_ready and load is not None and not (load.is_whole or load.is_loading):
         yield _reason("load_failed", "the full table could not be loaded")
@@ -139,6 +149,8 @@ def _freshness_warnings(freshness: Freshness, *, is_ready: bool) -> Iterator[Hea
 def _refresh_errors(freshness: Freshness, not_ready: str) -> Iterator[HealthReason]:
     """Errors of feed and load that `not_ready` does not name."""
     feed, load = freshness.feed, freshness.load
+    if feed is not None and feed.are_values_refused:
+        yield _reason("event_values_differ", _OTHER_VALUES, "info")
     if feed is not None and feed.last_error is not None and feed.last_error not in not_ready:
         yield _reason("feed_error", f"the change feed failed: {feed.last_error}", "info")
     if load is not None and load.last_error is not None and load.last_error not in not_ready:

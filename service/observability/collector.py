@@ -15,6 +15,7 @@ from lookup_core.operator.watermark_valve import NO_WATERMARK_MS
 from lookup_core.protocol.server_channel import ChannelStatistics
 from lookup_core.sources.splits import SplitProgress, SplitState
 from lookup_core.statistics import (
+    AuditResult,
     DimensionStatistics,
     EvictionReason,
     FeedStatistics,
@@ -155,6 +156,7 @@ _OF_REFRESHES: _Readers[RefreshStatistics] = (
 _OF_FEEDS: _Readers[FeedStatistics] = (
     (metrics.DIMENSION_WATERMARK_SECONDS, lambda feed: _seconds(feed.watermark_ms)),
     (metrics.DIMENSION_FEED_LIVE, lambda feed: feed.state is FeedState.LIVE),
+    (metrics.DIMENSION_FEED_INCOMPLETE, lambda feed: feed.state is FeedState.INCOMPLETE),
     (metrics.DIMENSION_FEED_BACKLOG, lambda feed: sum(map(_unread, feed.splits))),
 )
 _OF_LOADS: _Readers[LoadStatistics] = (
@@ -173,6 +175,8 @@ def _refresh_families(refreshes: _Refreshes) -> Iterator[Family]:
     unused = {name: each.unused_messages for name, each in feeds.items()}
     messages = _by_kind(unused, UnusedMessage)
     yield sampled_family(metrics.DIMENSION_FEED_UNUSED_MESSAGES, messages)
+    audited = {name: each.audited_keys for name, each in feeds.items()}
+    yield sampled_family(metrics.DIMENSION_AUDITED_KEYS, _by_kind(audited, AuditResult))
     yield from _read_families(_OF_LOADS, loads)
     results = {name: each.counts for name, each in loads.items()}
     yield sampled_family(metrics.DIMENSION_LOADS, _by_kind(results, LoadResult))

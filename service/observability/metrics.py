@@ -203,6 +203,17 @@ DIMENSION_FEED_LIVE = Metric(
     "1: the change feed is live and caught up; 0: the cache is bypassed.",
     query="min by (dimension) (sidelook_dimension_feed_live) == 0",
 )
+DIMENSION_FEED_INCOMPLETE = Metric(
+    "sidelook_dimension_feed_incomplete",
+    "1: an audit found a change that the feed did not report, and the cache is bypassed; 0: none.",
+    query="max by (dimension) (sidelook_dimension_feed_incomplete) == 1",
+)
+DIMENSION_AUDITED_KEYS = Metric(
+    "sidelook_dimension_audited_keys_total",
+    "Rows compared with reads of the table, by result.",
+    (Label.DIMENSION, Label.RESULT),
+    query="sum by (dimension, result) (increase(sidelook_dimension_audited_keys_total[1h]))",
+)
 DIMENSION_FEED_BACKLOG = Metric(
     "sidelook_dimension_feed_backlog",
     "Changes in the feed's source that are not read yet.",

@@ -35,6 +35,9 @@ _NO_SIDECAR = "check that a sidecar listens there"
 _REMEDIES = {  # by the code of a health reason
     "unavailable": "see its log; with --config, the doctor checks the table, too",
     "no_index": "create one; with --config, the doctor prints the statement",
+    "feed_incomplete": "let publication and connector report each insert, update and delete; see"
+    " the runbook SidelookFeedIncomplete",
+    "event_values_differ": "remove column.mask, column.truncate and transforms from the connector",
     "breaker_open": "repair the backend; lookups resume without a restart",
 }
 _TIMEOUT_REMEDY = (  # for `lookups_fail` with the code `timeout`: no check of the backend finds it

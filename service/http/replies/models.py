@@ -18,7 +18,13 @@ from lookup_core.operator.watermark_valve import NO_WATERMARK_MS
 from lookup_core.protection.circuit_breaker import BreakerState
 from lookup_core.settings import CacheMode
 from lookup_core.sources.splits import SplitState
-from lookup_core.statistics import EvictionReason, InvalidationOrigin, LoadResult, UnusedMessage
+from lookup_core.statistics import (
+    AuditResult,
+    EvictionReason,
+    InvalidationOrigin,
+    LoadResult,
+    UnusedMessage,
+)
 from service.http.body import MediaType
 
 # Bounds and enums are described, not checked: a wrong figure must not fail the whole reply.
@@ -154,6 +160,12 @@ class Feed(Reply):
     last_error: str | None = Field(description="Error of the last failed attempt.")
     unused_messages: dict[UnusedMessage, Count] = Field(
         description="Messages without a usable change, by reason."
+    )
+    audited_keys: dict[AuditResult, Count] = Field(
+        description="Rows compared with reads of the table, by result."
+    )
+    are_values_refused: bool = Field(
+        description="Whether rows of events are not used, since one differs from the table."
     )
     splits: list[Split] = Field(description="Progress of each split.")
 

@@ -10,7 +10,7 @@ import pytest
 
 from lookup_core.changelog.change_decoder import RowChanges
 from lookup_core.dimension.cache_audit import CacheAudit, Read, Verdict
-from lookup_core.dimension.dimension_events import FetchedRows, QueryResult
+from lookup_core.dimension.dimension_events import FetchedRows
 from lookup_core.freshness.feed_trust import LEAST_AGREED, PROBATION_S
 from lookup_core.freshness.table_snapshot import IdRelation, TableSnapshot
 from lookup_core.settings import (
@@ -66,8 +66,8 @@ class AuditScenario(Scenario):
             pa.record_batch([pa.array([name for _, name in found], pa.utf8())], SCHEMA.columns),
             snapshot=snapshot,
         )
-        result = QueryResult.of_rows(len(keys), fetched, age_ms=0)
-        self.state.on_read(Read(columns_of(*keys), result, fetched, self.now), self.now)
+        read = Read.of_audit(columns_of(*keys), fetched, sent_at=self.now)
+        self.state.on_read(read, self.now)
 
     def judge(self, after_s: float = GRACE_S) -> Verdict | None:
         """The feed claims to have reported everything until now; this much later."""

@@ -15,7 +15,7 @@ import pytest
 
 from lookup_core.changelog.change_decoder import UNKNOWN_TRANSACTION, RowChanges
 from lookup_core.dimension.cache_audit import CacheAudit, Read, Verdict
-from lookup_core.dimension.dimension_events import FetchedRows, QueryResult
+from lookup_core.dimension.dimension_events import FetchedRows
 from lookup_core.dimension.dimension_state import DimensionState
 from lookup_core.dimension.flight_table import BatchId
 from lookup_core.freshness.table_snapshot import IdRelation, TableSnapshot
@@ -179,8 +179,7 @@ class World:
             return
 
         def end(fetched: FetchedRows) -> None:
-            result = QueryResult.of_rows(keys.num_rows, fetched, age_ms=0)
-            self.state.on_read(Read(keys, result, fetched, sent_at), self.now)
+            self.state.on_read(Read.of_audit(keys, fetched, sent_at=sent_at), self.now)
 
         self.under_way.append((end, keys, None))
 

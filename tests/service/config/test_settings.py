@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from lookup_core.settings import (
+    AuditSettings,
     BatchSettings,
     CacheMode,
     CacheSettings,
@@ -80,7 +81,7 @@ def test_written_values_reach_the_engine() -> None:
         batch: {max_keys: 9, linger: 5ms, max_in_flight: 2, max_queries_per_second: 7}
         retry: {max_retries: 0, backoff: {initial: 10ms, max: 1m, multiplier: 1.5},
                 on_missing: {max_retries: 3, delay: 250ms}}
-        refresh: {listen: {max_staleness: 7s}}
+        refresh: {listen: {max_staleness: 7s}, audit: {every: 5m, keys: 9}}
     """)
 
     assert table(**written).engine_settings("customers") == DimensionSettings(
@@ -106,7 +107,7 @@ def test_written_values_reach_the_engine() -> None:
             multiplier=1.5,
             on_missing=OnMissingSettings(3, 0.25),
         ),
-        feed=FeedSettings(max_silence_s=7.0),
+        feed=FeedSettings(max_silence_s=7.0, audit=AuditSettings(300.0, 9, grace_s=7.0)),
     )
 
 
@@ -130,22 +131,37 @@ def test_full_cache_is_loaded_as_written(reload: dict[str, str], expected: Reloa
     )
 
 
+def audit(grace_s: float) -> AuditSettings:
+    """An audit as by default, with this grace."""
+    return AuditSettings(every_s=60.0, keys=50, grace_s=grace_s)
+
+
 @pytest.mark.parametrize(
     ("refresh", "feed", "expected"),
     [
         ("{listen: null, changelog: null, reload: null}", None, FeedSettings()),
-        ("listen: {}", "listen", FeedSettings(max_silence_s=10.0)),
-        ("changelog: {alignment: {max_drift: 2s}}", "changelog", FeedSettings(max_drift_s=2.0)),
-        ("changelog: {heartbeat_topic: b}", "changelog", FeedSettings(max_staleness_s=30.0)),
+        ("listen: {}", "listen", FeedSettings(max_silence_s=10.0, audit=audit(10.0))),
+        ("{listen: {}, audit: null}", "listen", FeedSettings(max_silence_s=10.0)),
+        ("{listen: {}, audit: {every: null}}", "listen", FeedSettings(max_silence_s=10.0)),
+        (
+            "changelog: {alignment: {max_drift: 2s}}",
+            "changelog",
+            FeedSettings(max_drift_s=2.0, audit=audit(300.0)),
+        ),
+        (
+            "changelog: {heartbeat_topic: b}",
+            "changelog",
+            FeedSettings(max_staleness_s=30.0, audit=audit(30.0)),
+        ),
         (
             "changelog: {heartbeat_topic: b, max_staleness: 1m}",
             "changelog",
-            FeedSettings(max_staleness_s=60.0),
+            FeedSettings(max_staleness_s=60.0, audit=audit(60.0)),
         ),
     ],
 )
 def test_feed_has_bounds(refresh: str, feed: str | None, expected: FeedSettings) -> None:
-    """A dimension has at most one feed; only a feed with heartbeats has a maximal staleness."""
+    """A dimension has at most one feed; its claim, and the grace, depend on its heartbeats."""
     written = dict(parsed(refresh))
     if feed == "changelog":
         written["changelog"] = CHANGELOG | written["changelog"]

@@ -12,6 +12,7 @@ from lookup_core.freshness.feed_health import FeedState
 from lookup_core.protocol.recent_streams import EndedStream
 from lookup_core.sources.splits import SplitProgress, SplitState
 from lookup_core.statistics import (
+    AuditResult,
     FeedStatistics,
     LoadResult,
     LoadStatistics,
@@ -110,12 +111,16 @@ SHOWN_PARTITION = {
 FEED = FeedStatistics(
     *(FeedState.LIVE, 5_000, (PARTITION,), "there is no such topic"),
     {UnusedMessage.IGNORED: 4, UnusedMessage.UNDECODABLE: 1},
+    {AuditResult.AGREED: 9, AuditResult.SUSPECT: 1, AuditResult.CONTRADICTED: 0},
+    are_values_refused=True,
 )
 SHOWN_FEED = {
     "state": "live",
     "watermark_ms": 5_000,
     "last_error": "there is no such topic",
     "unused_messages": {"ignored": 4, "undecodable": 1},
+    "audited_keys": {"agreed": 9, "suspect": 1, "contradicted": 0},
+    "are_values_refused": True,
     "splits": [SHOWN_PARTITION],
 }
 LOAD = LoadStatistics(

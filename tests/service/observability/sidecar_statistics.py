@@ -11,6 +11,7 @@ from lookup_core.protocol.server_channel import ChannelStatistics
 from lookup_core.settings import DimensionSettings
 from lookup_core.sources.splits import SplitProgress, SplitState
 from lookup_core.statistics import (
+    AuditResult,
     CacheStatistics,
     DimensionStatistics,
     EvictionReason,
@@ -68,6 +69,11 @@ FOLLOWED = RefreshStatistics(
         5_250,
         (_AHEAD, _BEYOND, _WAITING),
         unused_messages={UnusedMessage.IGNORED: 4, UnusedMessage.UNDECODABLE: 1},
+        audited_keys={
+            AuditResult.AGREED: 50,
+            AuditResult.SUSPECT: 2,
+            AuditResult.CONTRADICTED: 1,
+        },
     ),
     staleness_limit_s=600.0,
     load=LoadStatistics(
@@ -80,8 +86,8 @@ FOLLOWED = RefreshStatistics(
     ),
 )
 STARTING = RefreshStatistics(
-    None, FeedStatistics(FeedState.STARTING), load=LoadStatistics()
-)  # nothing is known yet
+    None, FeedStatistics(FeedState.INCOMPLETE), load=LoadStatistics()
+)  # no row is trusted
 
 
 @dataclass(slots=True)
