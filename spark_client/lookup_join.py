@@ -133,6 +133,24 @@ class LookupJoin:
         """The enriched DataFrame; as `LookupJoins`, with a single lookup."""
         return LookupJoins((self,), self.options)(records)
 
+    def target(
+        self,
+        keys: JoinKeys,
+        places: tuple[KeyColumn, ...],
+        described: StructType,
+        *,
+        as_of: int | None,
+    ) -> LookupTarget:
+        """What a task looks up, by the places of the key columns in its input."""
+        return LookupTarget(
+            address=self.address,
+            dimension=self.dimension,
+            keys=keys,
+            key_columns=places,
+            settings=replace(self.settings, as_of=as_of),
+            part=self.added.part(described),
+        )
+
     def described(self, keys: JoinKeys, kinds: Sequence[DataType]) -> StructType:
         """The dimension's columns, for keys of these names and types."""
         fields = [key_field(name, kind) for name, kind in zip(keys.names, kinds, strict=True)]
@@ -187,16 +205,8 @@ class LookupJoins:
                 join_keys = replace(join_keys, names=tuple(key.name for key in keys))
             described = lookup.described(join_keys, [key.kind for key in keys])
             as_of = _time_position(inputs, "as_of", column=lookup.as_of)
-            targets.append(
-                LookupTarget(
-                    address=lookup.address,
-                    dimension=lookup.dimension,
-                    keys=join_keys,
-                    key_columns=tuple(key.place for key in keys),
-                    settings=replace(lookup.settings, as_of=as_of),
-                    part=lookup.added.part(described),
-                )
-            )
+            places = tuple(key.place for key in keys)
+            targets.append(lookup.target(join_keys, places, described, as_of=as_of))
             fields = lookup.added.fields(described)
             added += fields
             origins += [lookup.dimension] * len(fields)
