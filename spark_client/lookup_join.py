@@ -133,6 +133,24 @@ class LookupJoin:
         """The enriched DataFrame; as `LookupJoins`, with a single lookup."""
         return LookupJoins((self,), self.options)(records)
 
+    def target(
+        self,
+        keys: JoinKeys,
+        places: tuple[KeyColumn, ...],
+        described: StructType,
+        *,
+        as_of: int | None,
+    ) -> LookupTarget:
+        """What a task looks up, by the places of the key columns in its input."""
+        return LookupTarget(
+            address=self.address,
+            dimension=self.dimension,
+            keys=keys,
+            key_columns=places,
+            settings=replace(self.settings, as_of=as_of),
+            part=self.added.part(described),
+        )
+
     def described(self, keys: JoinKeys, kinds: Sequence[DataType]) -> StructType:
         """The dimension's columns, for keys of these names and types."""
         fields = [key_field(name, kind) for name, kind in zip(keys.names, kinds, strict=True)]
@@ -187,16 +205,8 @@ class LookupJoins:
                 join_keys = replace(join_keys, names=tuple(key.name for key in keys))
             described = lookup.described(join_keys, [key.kind for key in keys])
             as_of = _time_position(inputs, "as_of", column=lookup.as_of)
-            targets.append(
-                LookupTarget(
-                    address=lookup.address,
-                    dimension=lookup.dimension,
-                    keys=join_keys,
-                    key_columns=tuple(key.place for key in keys),
-                    settings=replace(lookup.settings, as_of=as_of),
-                    part=lookup.added.part(described),
-                )
-            )
+            places = tuple(key.place for key in keys)
+            targets.append(lookup.target(join_keys, places, described, as_of=as_of))
             fields = lookup.added.fields(described)
             added += fields
             origins += [lookup.dimension] * len(fields)
@@ -206,20 +216,16 @@ class LookupJoins:
         options = self.options
         event_time = _time_position(inputs, "event_time", column=options.event_time)
         lookups = LookupPass(targets, options.settings(event_time))
-        expands = any(lookup.added.expands for lookup in self.lookups)
-        is_narrow = expands or not is_function(
-            options.via, options.mode, columns=len(records.columns)
-        )
         if HAS_ARROW_FUNCTIONS and only_in_jvm(records):
-            lookups, is_narrow = lookups.in_order(), False
-        if not is_narrow:
-            return by_function(inputs.projected(), lookups, added, names=records.columns)
-        # A batch without columns has no row count, so such records keep the hidden ones until then.
-        kept = records if records.columns else inputs.projected()
-        task = LookupJoinTask(lookups, inputs.width or None)
-        schema = StructType([*kept.schema, *added])
-        enriched = addressable(inputs.projected()).mapInArrow(task, schema)
-        return enriched if records.columns else enriched.select([quoted(f.name) for f in added])
+            lookups = lookups.in_order()
+        elif self._takes_batches(len(records.columns)):
+            return _by_batches(records, lookups, inputs=inputs, added=added)
+        return by_function(inputs.projected(), lookups, added, names=records.columns)
+
+    def _takes_batches(self, columns: int) -> bool:
+        """Whether records of this many columns pass through Python, and not only their keys."""
+        expands = any(lookup.added.expands for lookup in self.lookups)
+        return expands or not is_function(self.options.via, self.options.mode, columns=columns)
 
     def _check_timeout(self, timeout_s: float) -> None:
         for lookup in self.lookups:
@@ -310,6 +316,17 @@ _TIMES = {
     "event_time": (is_event_time, "a timestamp, or whole milliseconds since the epoch"),
     "as_of": (is_moment, "a timestamp or date"),
 }
+
+
+def _by_batches(
+    records: DataFrame, lookups: LookupPass, *, inputs: InputColumns, added: Sequence[StructField]
+) -> DataFrame:
+    # A batch without columns has no row count, so such records keep the hidden ones until then.
+    kept = records if records.columns else inputs.projected()
+    task = LookupJoinTask(lookups, inputs.width or None)
+    schema = StructType([*kept.schema, *added])
+    enriched = addressable(inputs.projected()).mapInArrow(task, schema)
+    return enriched if records.columns else enriched.select([quoted(f.name) for f in added])
 
 
 def _time_position(inputs: InputColumns, option: str, *, column: str | None) -> int | None:

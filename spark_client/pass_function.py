@@ -90,15 +90,8 @@ def by_function(
         fields = [F.col(found).getField(str(at)) for at in range(len(kinds))]
     if drops:
         looked_up = looked_up.where(fields[-1])
-    columns: list[Column] = []
-    for at, (each, values) in enumerate(zip(returned, fields, strict=False)):
-        own = [values]
-        if each.expands:
-            elements = [f"{found}{at}_{place}" for place in range(len(each.names))]
-            looked_up = looked_up.select("*", F.inline_outer(values).alias(*elements))
-            own = [F.col(element) for element in elements]
-        columns += [column.alias(name) for column, name in zip(own, each.names, strict=True)]
-    return looked_up.select(*map(quoted, names), *columns)
+    expanded, columns = _expanded(looked_up, returned, fields, free_name=found)
+    return expanded.select(*map(quoted, names), *columns)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +101,21 @@ class _Returned:
     kind: DataType
     names: tuple[str, ...]  # of the output's columns
     expands: bool = False  # an array of rows, of which each becomes a record
+
+
+def _expanded(
+    looked_up: DataFrame, returned: Sequence[_Returned], fields: Sequence[Column], *, free_name: str
+) -> tuple[DataFrame, list[Column]]:
+    """A record for each row of the lookups that expand, and the output's columns of these."""
+    columns: list[Column] = []
+    for at, (each, values) in enumerate(zip(returned, fields, strict=False)):
+        own = [values]
+        if each.expands:
+            elements = [f"{free_name}{at}_{place}" for place in range(len(each.names))]
+            looked_up = looked_up.select("*", F.inline_outer(values).alias(*elements))
+            own = [F.col(element) for element in elements]
+        columns += [column.alias(name) for column, name in zip(own, each.names, strict=True)]
+    return looked_up, columns
 
 
 def _returned(parts: Sequence[AddedPart], added: Sequence[StructField]) -> list[_Returned]:

@@ -95,7 +95,7 @@ class DimensionState:
         self._single_hits = 0  # separate: numpy takes ten times as long to add one
         self._invalidations = dict.fromkeys(InvalidationOrigin, 0)
         self._shared_keys = 0
-        self._coalesced_keys = self._retries = self.fenced_keys = 0
+        self._coalesced_keys = self._retries = self._fenced_keys = 0
 
     def submit(self, request: LookupRequest, now: float) -> list[Answer]:
         """Answer what is known now; the other keys wait, and are answered by deliveries.
@@ -359,7 +359,7 @@ class DimensionState:
             coalesced_keys=self._coalesced_keys,
             retries=self._retries,
             invalidations=dict(self._invalidations),
-            fenced_keys=self.fenced_keys,
+            fenced_keys=self._fenced_keys,
             waiting_keys=self._waiting.keys + len(self.wait),
             queued_keys=len(self._batcher),
             queries_in_flight=self._queries.in_flight,
@@ -425,7 +425,7 @@ class DimensionState:
             return np.zeros_like(may_keep)
         hashes = self._flights.hashes(query.flights)
         is_admitted = self.fence.admits(hashes, fetched.snapshot, sent_at=query.sent_at, now=now)
-        self.fenced_keys += int((may_keep & ~is_admitted).sum())
+        self._fenced_keys += int((may_keep & ~is_admitted).sum())
         return may_keep & is_admitted
 
     def _on_row_changes(self, change: RowChanges, origin: InvalidationOrigin, now: float) -> int:

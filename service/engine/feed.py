@@ -15,7 +15,7 @@ import structlog
 from lookup_core.backoff import Backoff
 from lookup_core.changelog.change_decoder import Change, TableChange
 from lookup_core.dimension.cache_audit import CacheAudit, Verdict
-from lookup_core.freshness.feed_health import FeedHealth, FeedState
+from lookup_core.freshness.feed_health import TRUST_S, FeedHealth, FeedState
 from lookup_core.operator.watermark_valve import NO_WATERMARK_MS
 from lookup_core.rate_limits import EventRateLimit
 from lookup_core.statistics import (
@@ -32,7 +32,7 @@ from service.engine.waiting_for_changes import WaitingForChanges
 
 log = structlog.get_logger()
 
-_RENEWAL_S = 0.15  # of the trust, which lasts four times as long
+_RENEWAL_S = TRUST_S / 4
 _AUDIT_POLL_S = 0.5
 
 

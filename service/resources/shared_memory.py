@@ -43,7 +43,7 @@ log = structlog.get_logger()
 
 Number = TypeVar("Number", bound=np.generic)
 
-_EXTENSION_S = 0.15
+_EXTENSION_S = LEASE_S / 4
 _CHECK_S = 0.5  # between two looks at the files, and between two attempts to share again
 _MOVING_S = 0.02  # of rows, until lookups run again
 _SPARE_BYTES = 2**20  # of the file system, before sharing begins again

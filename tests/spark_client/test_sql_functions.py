@@ -14,6 +14,7 @@ from pyspark.sql.types import StructType
 
 from lookup_core.answer import Answer
 from lookup_core.errors import ErrorCode, InvalidRequest, SidecarUnreachable
+from lookup_core.keys.typed_keys import TypedKeys
 from spark_client import Sidecar
 from spark_client.fake_server import MemoryServer
 from spark_client.fake_sidecar import FakeDimension, MemorySidecar
@@ -39,9 +40,9 @@ class CountedDimension(FakeDimension):
 
     asked: "Counter[int]" = field(default_factory=Counter)
 
-    def answers(self, keys: pa.RecordBatch, columns: tuple[str, ...]) -> list[Answer]:
+    def answers(self, keys: TypedKeys, columns: tuple[str, ...]) -> list[Answer]:
         """Answers for all keys."""
-        numbers = keys.column(0).to_pylist()
+        numbers = keys.columns.column(0).to_pylist()
         self.asked.update(number for number in numbers if number is not None)
         rows = {"id": numbers, "times": [self.asked[number] for number in numbers]}
         return FakeDimension(pa.table(rows), self.key).answers(keys, columns)

@@ -147,7 +147,7 @@ class KafkaAssignment:
     async def _begin(self, due: Mapping[TopicPartition, int], *, at: Clocks) -> None:
         firsts = await self._consumer.beginning_offsets(list(due))
         ends = await self._consumer.end_offsets(list(due))
-        lost = [each for each, at in due.items() if not firsts[each] <= at <= ends[each]]
+        lost = [each for each, wanted in due.items() if not firsts[each] <= wanted <= ends[each]]
         recent = await self._consumer.recent_offsets(lost) if lost else {}
         self._is_outdated = True
         for address, wanted in due.items():

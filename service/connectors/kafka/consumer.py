@@ -55,7 +55,6 @@ class KafkaClient(AIOKafkaClient):  # type: ignore[misc]  # aiokafka has no type
         self.topic_ids: dict[str, bytes] = {}  # of the existing topics, at the last refresh
         self.epochs = epochs or LogEpochs()  # of the changelog's partitions
         self._own_topics = settings.topics
-        self._topic = settings.topic
         self._settings = settings
 
     async def bootstrap(self) -> None:
@@ -80,8 +79,8 @@ class KafkaClient(AIOKafkaClient):  # type: ignore[misc]  # aiokafka has no type
             else:
                 metadata = TopicMetadata.read(response)
                 self.topic_ids = dict(metadata.topic_ids)
-                for number, epoch in metadata.leader_epochs(self._topic).items():
-                    address = TopicPartition(self._topic, number)
+                for number, epoch in metadata.leader_epochs(self._settings.topic).items():
+                    address = TopicPartition(self._settings.topic, number)
                     self.epochs.note_leader(address, epoch)
                 self.cluster.update_metadata(metadata.of_cluster)
                 return
@@ -104,7 +103,9 @@ class KafkaClient(AIOKafkaClient):  # type: ignore[misc]  # aiokafka has no type
 
     def _note_batches(self, response: Any) -> None:  # noqa: ANN401  # as above
         for topic, partitions in response.topics:
-            for number, error_code, *_, batches in partitions if topic == self._topic else ():
+            for number, error_code, *_, batches in (
+                partitions if topic == self._settings.topic else ()
+            ):
                 address = TopicPartition(topic, number)
                 if error_code:
                     self.epochs.suspect(address)
@@ -182,7 +183,7 @@ class KafkaConsumer(AIOKafkaConsumer):  # type: ignore[misc]  # aiokafka has no 
         )
         # Replaces aiokafka's client, not connected yet, which would create missing topics.
         self.client = self._client = client
-        self._topic, self._settings = settings.topic, settings
+        self._settings = settings
 
     @classmethod
     async def opened(cls, settings: KafkaSettings, epochs: LogEpochs | None = None) -> Self:
@@ -202,12 +203,13 @@ class KafkaConsumer(AIOKafkaConsumer):  # type: ignore[misc]  # aiokafka has no 
 
     def changelog_partitions(self) -> list[TopicPartition]:
         """The changelog's partitions in the metadata; raises KafkaError if it cannot be read."""
-        if self._topic in self.client.cluster.unauthorized_topics:
-            raise TopicAuthorizationFailedError(self._topic)
-        if self._topic not in self.client.topic_ids:
-            raise UnknownTopicOrPartitionError(self._topic)
-        numbers = self.partitions_for_topic(self._topic)
-        return [TopicPartition(self._topic, number) for number in sorted(numbers)]
+        topic = self._settings.topic
+        if topic in self.client.cluster.unauthorized_topics:
+            raise TopicAuthorizationFailedError(topic)
+        if topic not in self.client.topic_ids:
+            raise UnknownTopicOrPartitionError(topic)
+        numbers = self.partitions_for_topic(topic)
+        return [TopicPartition(topic, number) for number in sorted(numbers)]
 
     async def recent_offsets(
         self, addresses: Sequence[TopicPartition]

@@ -101,8 +101,8 @@ class PostgresBackend:
         deadline_s = asyncio.get_running_loop().time() + timeout_s
 
         async def run(query: str, arguments: Sequence[Any]) -> Records:
-            left_s = deadline_s - asyncio.get_running_loop().time()
-            return (await self._connections.run(query, arguments, timeout_s=left_s)).records
+            reply = await self._connections.run_until(query, arguments, deadline_s=deadline_s)
+            return reply.records
 
         table = await read_table(run, self._settings)
         left_s = deadline_s - asyncio.get_running_loop().time()
@@ -167,8 +167,8 @@ class PostgresBackend:
         Raises the error of the key otherwise.
         """
         assert self._lookup is not None
-        left_s = deadline_s - asyncio.get_running_loop().time()
-        await self._connections.run(keys_query(self._lookup.table), arguments, timeout_s=left_s)
+        query = keys_query(self._lookup.table)
+        await self._connections.run_until(query, arguments, deadline_s=deadline_s)
         raise BackendError(ErrorCode.VALUE_REJECTED, f"{self._settings.table}: {INVALID_TEXT}")
 
     async def _planned(self, table: PostgresTable, *, timeout_s: float) -> _Lookup:

@@ -37,7 +37,12 @@ from service.connectors.postgres.table import (
 
 # Names are qualified: a schema in the search path could shadow them. $1 alone uses the path.
 _TABLE = """
-SELECT c.oid, pg_catalog.current_database() AS database,
+SELECT c.oid,
+       -- events of a subscribed table may name the publisher's database
+       CASE WHEN NOT EXISTS (SELECT FROM pg_catalog.pg_subscription_rel s
+                             WHERE s.srrelid = c.oid OR s.srrelid IN (
+                                 SELECT p.relid FROM pg_catalog.pg_partition_tree(c.oid) p))
+            THEN pg_catalog.current_database() END AS database,
        c.relkind::text AS kind, n.nspname AS schema_name, c.relname AS table_name,
        pg_catalog.row_security_active(c.oid) AS has_row_security,
        c.relreplident = 'f' AS has_full_identity, c.relispopulated AS is_populated,

@@ -9,7 +9,12 @@ from typing import Any, Self, TypeAlias, cast
 import asyncpg
 
 from lookup_core.errors import BackendError, ErrorCode
-from lookup_core.freshness.server_identity import ServerEpoch, ServerEpochs, ServerIdentity
+from lookup_core.freshness.server_identity import (
+    UNKNOWN_SERVER,
+    ServerEpoch,
+    ServerEpochs,
+    ServerIdentity,
+)
 from service.connectors.postgres.errors import explained, mapped_errors, mapped_parameters
 from service.connectors.postgres.identification import Fetch, Identification
 from service.connectors.postgres.plans import INDEXES, QueryPlan
@@ -189,7 +194,7 @@ class PostgresConnections:
     @property
     def server(self) -> ServerEpoch:
         """The server that answered last."""
-        return self._pool.last.server or ServerEpoch()
+        return self._pool.last.server or UNKNOWN_SERVER
 
     def expire(self) -> None:
         """Use no open connection of the pool again; running queries finish."""
@@ -203,6 +208,10 @@ class PostgresConnections:
         server ends the query at its statement timeout.
         """
         deadline_s = asyncio.get_running_loop().time() + timeout_s
+        return await self.run_until(query, arguments, deadline_s=deadline_s)
+
+    async def run_until(self, query: str, arguments: Sequence[Any], *, deadline_s: float) -> Reply:
+        """Run one query of several that end by this time of the event loop; raises as `run`."""
         with mapped_errors(self._table):
             session = await self._acquire(deadline_s)
             server = await self._identify(session, deadline_s)

@@ -5,7 +5,7 @@ Logical decoding may also use a plugin without publications, or a publication of
 
 from dataclasses import dataclass
 
-from service.connectors.postgres.configured_sql import CatalogRow, RunQuery, unavailable
+from service.connectors.postgres.configured_sql import CatalogRow, RunQuery, run_own, unavailable
 from service.connectors.postgres.settings import PostgresSettings
 from service.connectors.postgres.table import quoted
 
@@ -74,7 +74,7 @@ async def read_publications(
 
     A database without publications is accepted: the connector may use another plugin.
     """
-    records = await run(_PUBLICATIONS, [table_id, settings.key, settings.publication])
+    records = await run_own(run, _PUBLICATIONS, table_id, settings.key, settings.publication)
     found = [record for record in records if record["name"] is not None]
     if not found and settings.publication is not None:
         name = quoted(settings.publication)

@@ -4,7 +4,7 @@ Rows change without a change of their table: through labels, types, functions an
 of functions count; objects that only the text of a body names are not known to the catalog.
 """
 
-from service.connectors.postgres.configured_sql import RunQuery
+from service.connectors.postgres.configured_sql import RunQuery, run_own
 
 # A CTE `meaning` of one row, for the relation {root}; any role may read it. It needs RECURSIVE.
 #
@@ -91,5 +91,5 @@ _MEANING = f"WITH RECURSIVE {MEANING.format(root='$1')} SELECT digest FROM meani
 
 async def row_meaning(run: RunQuery, table_id: int) -> str:
     """The digest of what the relation's rows look like; raises the errors of `run`."""
-    (record,) = await run(_MEANING, [table_id])
+    (record,) = await run_own(run, _MEANING, table_id)
     return str(record["digest"])

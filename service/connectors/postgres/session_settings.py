@@ -10,6 +10,12 @@ from collections.abc import Mapping
 
 ISOLATION = "default_transaction_isolation"
 READ_COMMITTED = {ISOLATION: "read committed"}  # a standby refuses serializable transactions
+# Startup parameters of lookups.
+AT_START = {
+    **READ_COMMITTED,
+    "jit": "off",  # compilation takes longer than any batch of index lookups
+    "row_security": "off",  # rows hidden by a policy are an error, not missing
+}
 
 # Texts of values, and conversions between types; they take effect when a query runs.
 _TEXTS = {
@@ -30,12 +36,10 @@ _RUNNING = {
     "default_transaction_deferrable": "off",
     "idle_in_transaction_session_timeout": "0",
     "idle_session_timeout": "0",  # from version 14
-    "jit": "off",  # compilation takes longer than any batch of index lookups
     "lock_timeout": "0",
-    "row_security": "off",  # rows hidden by a policy are an error, not missing
     "transaction_timeout": "0",  # from version 17
 }
-_FIXED = {**READ_COMMITTED, **_TEXTS, **PARSING, **_RUNNING}
+_FIXED = {**AT_START, **_TEXTS, **PARSING, **_RUNNING}
 
 # A parameter of this name does not exist: the error of the server names it.
 HIDDEN_ROWS = "sidelook.row_security_hides_rows"

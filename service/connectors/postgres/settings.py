@@ -10,7 +10,7 @@ import structlog
 
 from lookup_core.dimension_schema import VersionColumns
 from lookup_core.row_bytes import ROW_BYTES
-from service.connectors.postgres.session_settings import READ_COMMITTED
+from service.connectors.postgres.session_settings import AT_START
 
 log = structlog.get_logger()
 
@@ -71,9 +71,7 @@ class PostgresSettings:
         return {
             "application_name": "sidelook",
             "statement_timeout": f"{max(1, round(self.statement_timeout_s * 1000))}ms",
-            "jit": "off",  # compilation takes longer than any batch of index lookups
-            "row_security": "off",  # rows hidden by a policy are an error, not missing
-            **READ_COMMITTED,  # the first query of a session fixes other settings
+            **AT_START,  # the first query of a session fixes other settings
         }
 
     @property

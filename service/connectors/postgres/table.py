@@ -346,7 +346,7 @@ class PostgresTable:
     is_guarded: bool = False  # each lookup fixes its settings: sessions have those of the role
     row_bytes: int = ROW_BYTES  # of one row, or of all rows of a key with several
     has_several_rows: bool = False  # per key
-    database: str | None = None  # its name on the server
+    database: str | None = None  # see TableOrigin
     version: str = ""  # see TableOrigin
 
     @property

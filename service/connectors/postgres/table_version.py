@@ -11,9 +11,8 @@ from service.connectors.postgres.triggers import TRUNCATE, TriggerNames
 # No row if the table is gone. Any role may read it.
 #
 # ALTER TABLE changes rows without a report: it writes another file, or changes their meaning.
-# Attached and detached partitions change rows, too; so does TRUNCATE
-# of one, which gets another file. VACUUM FULL and CLUSTER also write another file: rows are read
-# again once.
+# Attached and detached partitions change rows, too; so does TRUNCATE of one, which gets another
+# file. VACUUM FULL and CLUSTER also write another file: rows are read again once.
 #
 # `place` is a table or a partition without the trigger. 'A' is ENABLE ALWAYS, as in the script:
 # after a plain ENABLE, sessions with `session_replication_role = replica` skip the trigger. DISABLE

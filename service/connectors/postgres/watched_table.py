@@ -8,7 +8,8 @@ import asyncio
 from collections.abc import Collection, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from functools import partial
+from typing import Self
 
 import structlog
 
@@ -19,7 +20,7 @@ from lookup_core.rate_limits import EventRateLimit
 from lookup_core.sources.splits import Split
 from service.connectors.ports.source import Source, SplitEnumerator, SplitPiece, SplitReader
 from service.connectors.ports.split_read import PendingRead
-from service.connectors.postgres.connections import PostgresConnections, PostgresPool, Reply
+from service.connectors.postgres.connections import PostgresConnections, PostgresPool
 from service.connectors.postgres.errors import own_statement_fault
 from service.connectors.postgres.publications import PUBLICATIONS_VERSION
 from service.connectors.postgres.settings import PostgresSettings
@@ -173,13 +174,11 @@ class WatchingReader(SplitReader):
             return _Version(None, is_known=False)
 
     async def _read_version(self, settings: PostgresSettings) -> _Version:
-        deadline_s = asyncio.get_running_loop().time() + settings.statement_timeout_s
-        deadline_s += _QUERY_TIMEOUT_S
-
-        async def run(query: str, arguments: Sequence[Any]) -> Reply:
-            left_s = deadline_s - asyncio.get_running_loop().time()
-            return await self._connections.run(query, arguments, timeout_s=left_s)
-
+        timeout_s = settings.statement_timeout_s + _QUERY_TIMEOUT_S
+        run = partial(
+            self._connections.run_until,
+            deadline_s=asyncio.get_running_loop().time() + timeout_s,
+        )
         publications = ""
         if settings.needs_publication:  # first: the transaction id must cover its change
             arguments = (self._origin.table_id, settings.publication)

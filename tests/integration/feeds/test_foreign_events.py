@@ -76,3 +76,40 @@ def test_tombstone_deletes_no_foreign_row(planes: FollowedTable) -> None:
     planes.publish(planes.table.messages.tombstone(2))
 
     assert planes.look_up(*NAMES) == [HITS[0], ("fetched", "two"), HITS[2]]
+
+
+@pytest.fixture
+def replica(followed_server: PostgresServer, kafka: KafkaBroker) -> Iterator[FollowedTable]:
+    """A cached table that subscribes to the table of another database."""
+    publisher, subscriber = followed_server.new_database(), followed_server.new_database()
+    table = SourceTable(f"replica_{subscriber.name}", subscriber, kafka.address)
+    table.create()
+    slot = f"slot_{subscriber.name}"
+    publisher.execute(
+        f"CREATE TABLE {table.name} (id int PRIMARY KEY, name text, note text)",
+        f"CREATE PUBLICATION rows FOR TABLE {table.name}",
+        f"SELECT pg_create_logical_replication_slot('{slot}', 'pgoutput')",
+    )
+    source = f"host={publisher.socket_folder} user=postgres dbname={publisher.name}"
+    subscriber.execute(
+        f"CREATE SUBSCRIPTION {slot} CONNECTION '{source}' PUBLICATION rows"
+        " WITH (create_slot = false, copy_data = false, enabled = false)"
+    )
+    try:
+        with following([table]) as (planes,):
+            yield planes
+    finally:
+        subscriber.execute(
+            f"ALTER SUBSCRIPTION {slot} SET (slot_name = NONE)", f"DROP SUBSCRIPTION {slot}"
+        )
+        publisher.execute(f"SELECT pg_drop_replication_slot('{slot}')")
+
+
+def test_subscribed_table_takes_its_publisher(replica: FollowedTable) -> None:
+    """Events of a subscribed table may name another database: they drop their rows."""
+    replica.keep(*NAMES)
+    changed = replica.table.rename(1, "uno")
+
+    replica.publish(replica.table.messages.foreign(changed, db="publisher"))
+
+    assert replica.look_up(*NAMES) == [("fetched", "uno"), *HITS[1:]]

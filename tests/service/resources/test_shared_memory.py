@@ -130,7 +130,7 @@ def test_cache_works_in_any_memory(tmp_path: Path, name: str, *, is_shared: bool
 
 
 def test_files_are_for_the_group_only(memory: SharedMemory) -> None:
-    """The owner's group may read folder and files, and no other user; nobody truncates a file."""
+    """The owner's group may read folder and files, no other user; no process truncates a file."""
     cache = RowCache(KIND.schema, SETTINGS, memory)
     fill(cache, 1, 2)
 

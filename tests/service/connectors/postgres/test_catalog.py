@@ -205,6 +205,25 @@ async def test_own_statements_name_their_cause(state: str, message: str, code: E
     assert (caught.value.code, caught.value.detail) == (code, detail)
 
 
+@pytest.mark.parametrize("statement", ["digest", "is_via_root"], ids=["meaning", "publications"])
+async def test_each_own_statement_names_its_cause(statement: str) -> None:
+    """The statements about labels, functions and publications name their own cause, too."""
+    catalog, message = CannedCatalog(), "permission denied for table pg_policy"
+
+    async def run(query: str, arguments: Sequence[Any]) -> Sequence[Mapping[str, Any]]:
+        if statement not in query:
+            return await catalog(query, arguments)
+        with mapped_errors("t"):
+            raise asyncpg.PostgresError.new({"C": "42501", "M": message})
+        raise AssertionError("it raises")
+
+    with pytest.raises(BackendError) as caught:
+        await read_table(run, replace(FOLLOWED, needs_publication=True))
+
+    detail = f"t: the server refused a query of its catalog: {message} (42501)"
+    assert (caught.value.code, caught.value.detail) == (ErrorCode.FORBIDDEN, detail)
+
+
 async def test_malformed_name_is_unavailable() -> None:
     """A name that SQL cannot parse, or would truncate, is a fault of the configuration."""
 
