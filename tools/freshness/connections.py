@@ -11,6 +11,7 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from lookup_core.answer import Answer, Outcome
 from lookup_core.protocol.client_channel import ChannelRequest
@@ -19,7 +20,7 @@ from spark_client.transport.channel_session import ChannelSession
 from spark_client.transport.connection import Connection
 from spark_client.transport.connections import Address, connections
 from tools.freshness.naive_reader import READER_TWINS, FaultyConnection
-from tools.freshness.table import ABSENT, Versions
+from tools.freshness.table import ABSENT, NEVER, Versions
 from tools.processes.sidecar_process import SidecarProcess, UnixConnection
 
 _ARROW = {"Content-Type": "application/vnd.apache.arrow.stream"}
@@ -76,14 +77,15 @@ class HttpConnection:
         if status != 200:
             raise http.client.HTTPException(content[:200])
         table = pa.ipc.open_stream(content).read_all()
-        versions = table["version"].combine_chunks().fill_null(ABSENT).to_numpy()
-        return LookupAnswers(table["outcome"].to_numpy(zero_copy_only=False), versions)
+        return LookupAnswers(table["outcome"].to_numpy(zero_copy_only=False), _versions(table))
 
     def single(self, key: int) -> LookupAnswers:
         """Look up one key by the route of single rows, which caches texts; raises as above."""
         status, content, outcome = self._request("GET", f"{self._path}/rows/{key}", None)
         if status == 200:
-            return _single_answer(outcome, int(json.loads(content)["version"]))
+            row = json.loads(content)
+            is_whole = row["payload"] == f"v{row['version']}"
+            return _single_answer(outcome, int(row["version"]) if is_whole else NEVER)
         return _single_answer("missing" if status == 404 else "error", ABSENT)
 
     def _request(self, method: str, path: str, body: bytes | None) -> tuple[int, bytes, str]:
@@ -101,14 +103,15 @@ class StreamConnection:
 
     def __init__(self, connection: Connection, dimension: str) -> None:
         self._connection = connection
-        self._request = ChannelRequest(dimension, ("version",), "the auditor", _KEY)
+        self._request = ChannelRequest(dimension, ("version", "payload"), "the auditor", _KEY)
         self._session: ChannelSession | None = None
         self._questions = map(QuestionId, count(1))
 
     def close(self) -> None:
-        """Close the channel."""
+        """Close the channel; the next lookup opens another one."""
         if self._session is not None:
             self._session.close()
+            self._session = None
 
     def bulk(self, keys: npt.NDArray[np.int64]) -> LookupAnswers:
         """Look up many keys; raises SidelookError."""
@@ -163,4 +166,12 @@ def _single_answer(outcome: str, version: int) -> LookupAnswers:
 def _merge(answers: LookupAnswers, answer: Answer) -> None:
     answers.outcomes[answer.positions] = _LABELS[answer.outcomes]
     if answer.rows is not None:
-        answers.versions[answer.positions] = answer.rows["version"].to_numpy()
+        answers.versions[answer.positions] = _versions(answer.rows)
+
+
+def _versions(rows: pa.Table | pa.RecordBatch) -> Versions:
+    version, payload = rows["version"], rows["payload"]
+    expected = pc.binary_join_element_wise("v", version.cast(pa.string()), "")
+    is_other = pc.fill_null(pc.not_equal(payload, expected), fill_value=False)
+    found: Versions = pc.fill_null(pc.if_else(is_other, NEVER, version), ABSENT).to_numpy()
+    return found

@@ -14,7 +14,7 @@ import numpy as np
 import psycopg
 
 from tools.freshness.connections import StreamConnection
-from tools.freshness.feeds import feed_of
+from tools.freshness.feeds import ForeignMessage, feed_of
 from tools.freshness.table import EMPTY_AND_FILL, KEYS, NAME, StaleEntry, versions_in
 from tools.freshness.workers import BULK_KEYS, UPDATE
 from tools.freshness.world import AuditPlan, FreshnessWorld
@@ -222,7 +222,7 @@ def restart_broker(world: FreshnessWorld, _: Chance) -> bool:
 def write_nonsense(world: FreshnessWorld, _: Chance) -> bool:
     """A message that cannot be decoded: any row may have changed."""
     with _rising_nonsense(world) as has_risen:
-        world.changelog.write(b"?")
+        world.changelog.write(ForeignMessage(b"?"))
         return has_risen()
 
 

@@ -7,7 +7,7 @@ import asyncio
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -33,6 +33,14 @@ _SLOT_IS_ACTIVE = "SELECT 1 FROM pg_replication_slots WHERE active"
 _MARKER = 1_000_000  # a key without lookups
 _MARK = f"""INSERT INTO {NAME} VALUES ({_MARKER}, nextval('versions'), '')
     ON CONFLICT (id) DO UPDATE SET version = excluded.version"""
+
+
+@dataclass(frozen=True, slots=True)
+class ForeignMessage:
+    """Value and key of a message that the connector has not written."""
+
+    value: bytes
+    key: bytes | None = None
 
 
 class FreshnessFeed(Protocol):
@@ -87,6 +95,7 @@ class ChangelogFeed:
     captured: CapturedTable
     folder: Path
     libraries: Path
+    settings: Mapping[str, Any]  # more of `refresh.changelog`
     connector: JavaProcess = field(init=False)
     _stack: ExitStack = field(default_factory=ExitStack)
 
@@ -97,9 +106,10 @@ class ChangelogFeed:
             "topic": self.captured.topic,
             "format": "debezium_json",
             "heartbeat_topic": self.captured.heartbeat_topic,
+            "database": self.database.name,  # a replica may have another name
             "max_staleness": MAX_STALENESS,
         }
-        return {"changelog": changelog}
+        return {"changelog": {**changelog, **self.settings}}
 
     def start_connector(self) -> None:
         """Start it at its last position; returns when it reads changes."""
@@ -122,9 +132,9 @@ class ChangelogFeed:
         """The end offsets of the topic's partitions."""
         return asyncio.run(_end_offsets(self.broker.address, self.captured.topic))
 
-    def write(self, message: bytes) -> None:
-        """Write a foreign message to the topic."""
-        asyncio.run(_write(self.broker.address, self.captured.topic, message))
+    def write(self, *messages: ForeignMessage) -> None:
+        """Write foreign messages to the topic."""
+        asyncio.run(_write(self.broker.address, self.captured.topic, messages))
 
     def forget(self) -> None:
         """Delete all records of the first partition."""
@@ -169,16 +179,17 @@ def notifications_feed(database: Database, config: Path) -> Iterator[Notificatio
 
 @contextmanager
 def changelog_feed(
-    server: PostgresServer, database: Database, folder: Path
+    server: PostgresServer, database: Database, folder: Path, *, settings: Mapping[str, Any]
 ) -> Iterator[ChangelogFeed]:
-    """A broker, and a connector that reads changes."""
+    """A broker, and a connector that reads changes; `settings` are for `refresh.changelog`."""
     libraries = kafka_libraries()
     with (
         kafka_broker(folder / "kafka", libraries=libraries) as broker,
         unix_relay(server.socket_path) as port,
     ):
         captured = CapturedTable(port, database.name, f"public.{NAME}")
-        feed = ChangelogFeed(broker, database, captured, folder / "debezium", libraries)
+        connector = (captured, folder / "debezium", libraries)
+        feed = ChangelogFeed(broker, database, *connector, settings)
         asyncio.run(create_topic(broker.address, captured.topic, partitions=_PARTITIONS))
         feed.start_connector()
         try:
@@ -187,9 +198,10 @@ def changelog_feed(
             feed.stop_connector()
 
 
-async def _write(brokers: str, topic: str, message: bytes) -> None:
+async def _write(brokers: str, topic: str, messages: Sequence[ForeignMessage]) -> None:
     async with AIOKafkaProducer(bootstrap_servers=brokers) as producer:
-        await producer.send_and_wait(topic, message)
+        for each in messages:
+            await producer.send_and_wait(topic, each.value, key=each.key)
 
 
 async def _end_offsets(brokers: str, topic: str) -> dict[str, int]:

@@ -11,13 +11,15 @@ from tools.processes.postgres_server import Database
 NAME = "planes"
 KEYS = 12_000  # 0 to 11,999; about 10,000 of them have a row at any time
 ABSENT = -1  # the version of a missing row
+NEVER = 0  # the version of a row that was never in the table, such as one with a masked value
 
 Versions = npt.NDArray[np.int64]  # [keys] of each key's row, or ABSENT
 
 # Versions come from a sequence: each belongs to one row only.
+EMPTY = f"CREATE TABLE {NAME} (id int8 PRIMARY KEY, version int8 NOT NULL, payload text NOT NULL)"
 _CREATE = (
     "CREATE SEQUENCE versions",
-    f"CREATE TABLE {NAME} (id int8 PRIMARY KEY, version int8 NOT NULL, payload text NOT NULL)",
+    EMPTY,
     f"ALTER TABLE {NAME} REPLICA IDENTITY DEFAULT",
 )
 _FILL = f"""INSERT INTO {NAME}
@@ -58,6 +60,7 @@ class ReplacedVersions:
 
     def __init__(self) -> None:
         self._replaced_at = np.full(1 << 16, np.inf)
+        self._replaced_at[NEVER] = -np.inf
         self._lock = threading.Lock()
 
     def note(self, versions: list[int], replaced_at: float) -> None:
@@ -71,7 +74,10 @@ class ReplacedVersions:
             self._replaced_at[versions] = replaced_at
 
     def lags_s(self, versions: Versions, began_at: float) -> npt.NDArray[np.float64]:
-        """Seconds between the replacement of each version and this time; 0 if it is current."""
+        """Seconds between the replacement of each version and this time; 0 if it is current.
+
+        Infinite for NEVER.
+        """
         known = self._replaced_at
         is_known = (versions >= 0) & (versions < len(known))
         lags_s = np.zeros(len(versions))

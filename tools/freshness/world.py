@@ -26,6 +26,7 @@ from tools.freshness.feeds import (
 )
 from tools.freshness.naive_reader import READER_TWINS
 from tools.freshness.naive_sidecar import NAIVE, UNFENCED
+from tools.freshness.replica import LogicalReplica, logical_replica
 from tools.freshness.table import NAME, ReplacedVersions, StaleEntry, create_table
 from tools.freshness.workers import LookupWorker, WriteWorker
 from tools.processes.link import Link
@@ -59,6 +60,8 @@ class AuditPlan:
     feed: Literal["changelog", "notifications"]
     mode: Literal["partial", "full", "mixed"] = "partial"
     has_standby: bool = False  # commits wait for it
+    has_replica: bool = False  # a logical one, which lookups read
+    changelog: Mapping[str, Any] = field(default_factory=dict)  # more of `refresh.changelog`
     twin: str | None = None  # of `naive_sidecar` or `naive_reader`
     share: Literal["auto", "off"] = "auto"  # of the caches
     seed: int = 0
@@ -81,6 +84,7 @@ class FreshnessWorld:
     sidecar: SidecarProcess
     sidecar_pid: int
     standby: Database | None
+    replica: LogicalReplica | None
     replaced: ReplacedVersions
     connection: Connection  # of channels
     writers: Sequence[WriteWorker] = ()
@@ -130,20 +134,23 @@ def freshness_world(plan: AuditPlan) -> Iterator[FreshnessWorld]:
     folder = Path(tempfile.mkdtemp(prefix="sidelook-"))
     with ExitStack() as stack:
         stack.callback(shutil.rmtree, folder, ignore_errors=True)
-        server = stack.enter_context(_server())
+        server = stack.enter_context(logical_server())
         database = server.new_database()
         create_table(database)
-        network = stack.enter_context(Link(Path(server.socket_path), own_path=None))
+        replica = stack.enter_context(logical_replica(database)) if plan.has_replica else None
+        read = database if replica is None else replica.database
+        network = stack.enter_context(Link(Path(read.socket_path), own_path=None))
         feed = stack.enter_context(_feed(plan, server, database, folder=folder))
         standby = stack.enter_context(_standby(server)) if plan.has_standby else None
         config = folder / "config.json"
-        _write_config(config, plan, feed.refresh(), dsn=_dsn(network, database))
+        _write_config(config, plan, feed.refresh(), dsn=_dsn(network, read))
         sidecar = SidecarProcess(folder, (*_command(plan), "--config", str(config)))
         process = stack.enter_context(sidecar.running())
         replaced = ReplacedVersions()
         connection = connection_to(sidecar, plan.twin)
         world = FreshnessWorld(
-            *(plan, server, database, network, feed, sidecar, process.pid, standby, replaced),
+            *(plan, server, database, network, feed, sidecar, process.pid, standby, replica),
+            replaced=replaced,
             connection=connection,
         )
         world.dimensions = list(DIMENSIONS[plan.mode])
@@ -162,7 +169,8 @@ def freshness_world(plan: AuditPlan) -> Iterator[FreshnessWorld]:
 
 
 @contextmanager
-def _server() -> Iterator[PostgresServer]:
+def logical_server() -> Iterator[PostgresServer]:
+    """A server whose changes can be read by logical replication."""
     with running_postgres() as server:
         settings = ("wal_level = logical", "wal_retrieve_retry_interval = '100ms'")
         server.new_database().execute(*(f"ALTER SYSTEM SET {each}" for each in settings))
@@ -176,7 +184,7 @@ def _feed(
     plan: AuditPlan, server: PostgresServer, database: Database, *, folder: Path
 ) -> Iterator[FreshnessFeed]:
     if plan.feed == "changelog":
-        with changelog_feed(server, database, folder) as changelog:
+        with changelog_feed(server, database, folder, settings=plan.changelog) as changelog:
             yield changelog
         return
     config = folder / "triggers.json"

@@ -36,6 +36,11 @@ class Database:
     socket_folder: str
     name: str
 
+    @property
+    def socket_path(self) -> str:
+        """The Unix socket of its server."""
+        return f"{self.socket_folder}/.s.PGSQL.5432"
+
     def dsn(self, *, user: str = "postgres", password: str = "") -> str:
         """Its address over the Unix socket."""
         return f"postgresql://{user}:{password}@/{self.name}?host={self.socket_folder}"
@@ -86,7 +91,7 @@ class PostgresServer:
     @property
     def socket_path(self) -> str:
         """The Unix socket, its only listener."""
-        return f"{self._socket_folder}/.s.PGSQL.5432"
+        return self._admin().socket_path
 
     @property
     def log(self) -> Path:

@@ -11,6 +11,7 @@ import pytest
 
 from demo.embedded_kafka.kafka_broker import KafkaBroker, kafka_broker
 from demo.embedded_kafka.kafka_topics import create_topic
+from demo.embedded_kafka.shortened_log import shorten_log
 from tests.integration.conftest import GUEST_PASSWORD
 from tests.integration.feeds.debezium_messages import heartbeat
 from tests.integration.feeds.followed_table import (
@@ -22,7 +23,6 @@ from tests.integration.feeds.followed_table import (
     following,
 )
 from tests.integration.feeds.kafka_rights import allow_reading, forbid_reading
-from tests.integration.feeds.shortened_log import shorten_log
 from tools.processes.postgres_server import Database, PostgresServer
 from tools.processes.until import until
 

@@ -125,7 +125,7 @@ async def capturing(
         origin = schema.origin
         assert origin is not None
         assert origin.reports_rows is not origin.is_partitioned
-        with unix_relay(f"{database.socket_folder}/.s.PGSQL.5432") as port:
+        with unix_relay(database.socket_path) as port:
             captured = CapturedTable(
                 port, database.name, f"public.{name}", prefix=folder.name, options=options
             )

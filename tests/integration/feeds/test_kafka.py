@@ -12,6 +12,7 @@ import pytest
 
 from demo.embedded_kafka.kafka_broker import KafkaBroker, kafka_broker
 from demo.embedded_kafka.kafka_topics import create_topic, delete_records
+from demo.embedded_kafka.shortened_log import shorten_log
 from lookup_core.changelog.change_decoder import TableChange
 from lookup_core.errors import BackendError, ErrorCode
 from service.connectors.kafka.settings import KafkaSettings
@@ -25,7 +26,6 @@ from tests.integration.feeds.kafka_reading import (
     reading,
     send_keys,
 )
-from tests.integration.feeds.shortened_log import shorten_log
 from tests.service.connectors.kafka.keys_decoder import SCHEMA
 from tests.service.connectors.source_contract import RepeatableSourceContract, SourceCase
 

@@ -1,0 +1,1 @@
+"""Audit of incomplete feeds: for how long a hit is wrong while a feed omits or alters changes."""
