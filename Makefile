@@ -93,9 +93,10 @@ dependencies: $(INSTALLED) ## Audit every locked version for advisories; reports
 fuzz: $(INSTALLED) ## Send 5,000 requests made from the OpenAPI document, two minutes
 	$(BIN)/python -m pytest tests/end_to_end/test_http_fuzzing.py $(PYTEST_ARGUMENTS)
 
-audit: $(INSTALLED) ## Look for stale entries while faults strike, 10 minutes; AUDIT_ARGUMENTS="--mode full --seed …"
+audit: $(INSTALLED) ## Look for stale entries while faults strike and feeds are incomplete, 20 minutes; AUDIT_ARGUMENTS="--mode full --seed …"
 	$(BIN)/python -m tools.freshness.audit --feed changelog --standby $(AUDIT_ARGUMENTS)
 	$(BIN)/python -m tools.freshness.audit --feed notifications --standby $(AUDIT_ARGUMENTS)
+	$(BIN)/python -m tools.freshness.incomplete
 
 serve: $(DEMO_INSTALLED) ## Run the sidecar on Parquet files, no database needed; CONFIG=…
 	$(BIN)/python -m service serve --config $(CONFIG)
