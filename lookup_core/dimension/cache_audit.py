@@ -5,6 +5,7 @@ Finds what a feed does not report and what its events show wrongly. The shell se
 
 from dataclasses import dataclass, replace
 from enum import Enum
+from typing import Self
 
 import numpy as np
 import numpy.typing as npt
@@ -15,15 +16,18 @@ from lookup_core.compatibility import concat_batches
 from lookup_core.dimension.dimension_events import NO_ROW, SEVERAL_ROWS, FetchedRows, QueryResult
 from lookup_core.dimension.local_resolver import LocalResolver
 from lookup_core.dimension.row_copies import KnownRows, RowCopies
+from lookup_core.dimension_schema import version_columns
 from lookup_core.freshness.change_fence import RecentChanges
 from lookup_core.freshness.event_values import EventValues
 from lookup_core.freshness.feed_trust import Probation, Suspects
 from lookup_core.keys.canonical_keys import CanonicalKeys, Hashes
-from lookup_core.settings import AuditSettings
+from lookup_core.settings import AuditSettings, DimensionSettings
 from lookup_core.statistics import AuditResult
 from lookup_core.table.reload import last_of_each
 
 Draws = npt.NDArray[np.float64]
+Mask = npt.NDArray[np.bool_]
+Places = npt.NDArray[np.integer]  # of keys in a read
 
 _COPIES = 200  # of rows that queries read while the feed is distrusted
 _EVENT_ROWS = 64  # the latest ones
@@ -61,12 +65,14 @@ class Read:
         result.row_of[fetched.deferred] = SEVERAL_ROWS
         return cls(columns, result, fetched, sent_at)
 
-    def first(self, count: int) -> "Read":
-        """The read of the first keys only."""
-        if self.columns.num_rows <= count:
-            return self
-        result = replace(self.result, row_of=self.result.row_of[:count])
-        return replace(self, columns=self.columns.slice(0, count), result=result)
+    def take(self, places: Places) -> "Read":
+        """The read of the keys at these places only."""
+        result = replace(self.result, row_of=self.result.row_of[places])
+        return replace(self, columns=self.columns.take(pa.array(places)), result=result)
+
+    def rows_of(self, places: Places) -> KnownRows:
+        """The rows of the keys at these places."""
+        return KnownRows.of_numbers(self.result.row_of[places], self.result.rows)
 
 
 class CacheAudit:
@@ -77,9 +83,16 @@ class CacheAudit:
     """
 
     def __init__(
-        self, settings: AuditSettings, resolver: LocalResolver, fence: RecentChanges
+        self,
+        settings: AuditSettings,
+        resolver: LocalResolver,
+        fence: RecentChanges,
+        *,
+        compares_rows: bool,
     ) -> None:
+        """Without `compares_rows`, only that a key has rows: their order may change."""
         self._settings = settings
+        self._compares_rows = compares_rows
         self._resolver = resolver
         self._fence = fence
         self._suspects = Suspects(settings.grace_s)
@@ -91,6 +104,18 @@ class CacheAudit:
         self._events = RowCopies(resolver.schema, _EVENT_ROWS)  # of full mode
         self._due_at = self._values_due_at = np.inf
         self.counts = dict.fromkeys(AuditResult, 0)
+
+    @classmethod
+    def of(
+        cls, settings: DimensionSettings, resolver: LocalResolver, fence: RecentChanges
+    ) -> Self | None:
+        """The audit of a dimension's feed; None without feed, or if it is off."""
+        audit, schema = settings.feed.audit, resolver.schema
+        if audit is None:
+            return None
+        is_single = settings.match is None and version_columns(schema.columns) is None
+        has_order = schema.origin is not None and schema.origin.has_row_order
+        return cls(audit, resolver, fence, compares_rows=is_single or has_order)
 
     @property
     def is_distrusted(self) -> bool:
@@ -114,7 +139,8 @@ class CacheAudit:
         """Keys to read now, for random numbers in [0, 1); at most as many, maybe none."""
         self._values_due_at = np.inf
         resolver, kept = self._resolver, self._events
-        batches = [kept.columns.slice(max(len(kept) - len(draws) // 2, 0))]
+        absent = resolver.columns_of(resolver.absent).slice(0, len(draws) // 4)
+        batches = [kept.columns.slice(max(len(kept) - len(draws) // 2, 0)), absent]
         if self.is_distrusted:
             chosen = np.unique((draws * len(self._copies)).astype(np.intp))[: len(self._copies)]
             batches.append(self._copies.columns.take(pa.array(chosen)))
@@ -128,22 +154,15 @@ class CacheAudit:
         """Compare a read with entries, copies and rows of events."""
         if read.fetched.read_at is not None:  # of the cache itself, or older than its query
             return
-        read = read.first(_COMPARED_KEYS)
-        keys = self._resolver.canonical(read.columns)
-        is_proof = read.result.row_of >= NO_ROW
-        is_proof &= self._fence.proves(
-            keys.hashes, read.fetched.snapshot, sent_at=read.sent_at, now=now
-        )
-        at = np.flatnonzero(is_proof).astype(np.int32)
-        if not at.size:
+        read = self._proved(read, now)
+        if not read.columns.num_rows:
             return
-        keys = keys.take(at)
-        rows = KnownRows.of_numbers(read.result.row_of[at], read.result.rows)
-        wrong_values = self._compare_values(keys, rows, now)
+        keys = self._resolver.canonical(read.columns)
+        wrong_values = self._compare_values(keys, read, now)
         if self.is_distrusted:
-            self._compare_copies(keys, read.columns.take(pa.array(at)), rows, now=now)
+            self._compare_copies(keys, read, now)
         elif self._resolver.is_trusted(now):
-            self._compare_entries(keys, rows, besides=wrong_values, now=now)
+            self._compare_entries(keys, read, besides=wrong_values, now=now)
 
     def on_changes(self, keys: CanonicalKeys, change: RowChanges, now: float) -> RowChanges:
         """An event of these keys: explains their differences; returns it with proved rows only."""
@@ -182,42 +201,57 @@ class CacheAudit:
             return Verdict.INCOMPLETE
         return Verdict.RESTORED if self._probation.end_if_over(now) else None
 
-    def _compare_values(self, keys: CanonicalKeys, rows: KnownRows, now: float) -> Hashes:
+    def _proved(self, read: Read, now: float) -> Read:
+        """The keys whose rows, or their absence, are a proof."""
+        is_row = read.result.row_of[:_COMPARED_KEYS] >= NO_ROW
+        read = read.take(np.flatnonzero(is_row).astype(np.int32))
+        is_proof = self._fence.proves(
+            *(self._resolver.canonical(read.columns).hashes, read.fetched.snapshot),
+            sent_at=read.sent_at,
+            now=now,
+        )
+        return read.take(np.flatnonzero(is_proof).astype(np.int32))
+
+    def _compare_values(self, keys: CanonicalKeys, read: Read, now: float) -> Hashes:
         """The keys whose event rows differ; a row that is gone is no matter of values."""
         at, events = self._events.of(keys.hashes)
-        read = rows.take(at)
-        is_wrong = events.differ(read)
-        wrong = keys.hashes[at[is_wrong & read.has_row]]
+        rows = read.rows_of(at)
+        is_wrong = events.differ(rows)
+        wrong = keys.hashes[at[is_wrong & rows.has_row]]
         self._suspect_values.add(wrong, now)
-        self._suspects.add(keys.hashes[at[is_wrong & ~read.has_row]], now)
+        self._suspects.add(keys.hashes[at[is_wrong & ~rows.has_row]], now)
         self._count(is_wrong)
         agreeing = np.flatnonzero(~is_wrong & events.has_row)
         self.values.on_agreement(events.take(agreeing).rows)
         return wrong
 
     def _compare_entries(
-        self, keys: CanonicalKeys, rows: KnownRows, *, besides: Hashes, now: float
+        self, keys: CanonicalKeys, read: Read, *, besides: Hashes, now: float
     ) -> None:
         cache, names = self._resolver.cache, self._resolver.schema.columns.names
         probe = cache.peek(keys, now)
         at = np.flatnonzero((probe.is_row | probe.is_missing) & ~np.isin(keys.hashes, besides))
         if not at.size:
             return
-        cached = KnownRows.of_cache(probe, cache.rows(probe.slots[probe.is_row], names))
-        is_wrong = cached.take(at).differ(rows.take(at))
-        self._suspects.add(keys.hashes[at[is_wrong]], now)
-        self._count(is_wrong)
+        cached = KnownRows.of_cache(probe, cache.rows(probe.slots[probe.is_row], names)).take(at)
+        self._suspect(keys.hashes[at], self._differ(cached, read.rows_of(at)), now)
 
-    def _compare_copies(
-        self, keys: CanonicalKeys, columns: pa.RecordBatch, rows: KnownRows, *, now: float
-    ) -> None:
+    def _compare_copies(self, keys: CanonicalKeys, read: Read, now: float) -> None:
         at, copies = self._copies.of(keys.hashes)
-        is_wrong = copies.differ(rows.take(at))
-        self._suspects.add(keys.hashes[at[is_wrong]], now)
-        self._count(is_wrong)
+        is_wrong = self._differ(copies, read.rows_of(at))
+        self._suspect(keys.hashes[at], is_wrong, now)
         self._probation.on_agreement(int((~is_wrong).sum()))
         new = np.delete(np.arange(keys.size), at)[: _COPIES - len(self._copies)]
-        self._copies.add(keys.hashes[new], columns.take(pa.array(new)), rows.take(new))
+        self._copies.add(keys.hashes[new], read.columns.take(pa.array(new)), read.rows_of(new))
+
+    def _differ(self, known: KnownRows, read: KnownRows) -> Mask:
+        if self._compares_rows:
+            return known.differ(read)
+        return np.asarray(known.has_row != read.has_row)
+
+    def _suspect(self, hashes: Hashes, is_wrong: Mask, now: float) -> None:
+        self._suspects.add(hashes[is_wrong], now)
+        self._count(is_wrong)
 
     def _remember(self, keys: CanonicalKeys, change: RowChanges, now: float) -> None:
         """Keep the last rows of events, for a comparison with reads."""
@@ -232,7 +266,7 @@ class CacheAudit:
             soon = now + self._fence.proved_after_s() + _SOON_S
             self._values_due_at = min(self._values_due_at, soon)
 
-    def _count(self, is_wrong: npt.NDArray[np.bool_]) -> None:
+    def _count(self, is_wrong: Mask) -> None:
         wrong = int(is_wrong.sum())
         self.counts[AuditResult.SUSPECT] += wrong
         self.counts[AuditResult.AGREED] += len(is_wrong) - wrong

@@ -86,7 +86,7 @@ class DimensionState:
             on_missing=self._on_missing,
         )
         self.fence = RecentChanges(age_s=max(_MIN_FENCE_S, 2 * settings.timeout_s))
-        self.audit = _audit(settings, self._resolver, self.fence)
+        self.audit = CacheAudit.of(settings, self._resolver, self.fence)
         self._epoch = schema.server.number
         self._refresh_ids = map(LookupId, count(-1, -1))  # callers have positive ids
         self._held_until: float | None = None  # the first load, at the latest; None: no wait
@@ -489,12 +489,3 @@ class DimensionState:
         if self._waiting.has_many_unwanted():
             self._batcher.drop_unwanted()
         return self._queries.end_unwanted(batch_ids)
-
-
-def _audit(
-    settings: DimensionSettings, resolver: LocalResolver, fence: RecentChanges
-) -> CacheAudit | None:
-    """The audit of the feed; None without one, and for several rows of a key, without an order."""
-    audit = settings.feed.audit
-    has_order = settings.match is None
-    return None if audit is None or not has_order else CacheAudit(audit, resolver, fence)

@@ -65,6 +65,7 @@ class LocalAnswers:
     outdated: KeyGroup  # answered with a stale row, to be refreshed
 
 
+_ABSENT_KEYS = 64
 _NO_KEYS = KeyGroup(np.zeros(0, np.int32), CanonicalKeys(np.zeros(0, np.uint64), None))
 
 
@@ -92,6 +93,8 @@ class LocalResolver:
         self._trusted_until = math.inf  # later, cached rows may have changed unnoticed
         self._single_keys = SingleKeys(schema, seed=seed)
         self.quarantine = Quarantine()
+        # Of the last lookup that found some in a whole table; at most _ABSENT_KEYS.
+        self.absent = self.canonical(pa.RecordBatch.from_pylist([], schema=schema.key))
         self._default = None
         if settings.default is not None:
             self._default = default_row(settings.default, schema.columns)
@@ -129,6 +132,10 @@ class LocalResolver:
             probe = self._within(request.options, probe)
         if np.count_nonzero(probe.is_row) == request.keys.size:  # the usual case: all are hits
             return LocalAnswers([self._all_rows(probe, request.columns)], _NO_KEYS, _NO_KEYS)
+        if self.table is not None and probe.is_missing.any():
+            self.absent = keys.take(
+                np.flatnonzero(probe.is_missing)[:_ABSENT_KEYS].astype(np.int32)
+            )
         is_outdated = self.is_revalidated(probe, now)
         is_served = is_outdated | self._may_replace_error(probe) if is_backend_down else is_outdated
         is_unknown = ~(probe.is_row | probe.is_missing | is_served)

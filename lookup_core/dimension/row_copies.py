@@ -48,8 +48,11 @@ class KnownRows:
         return (self.has_row != others.has_row) | (has_both & ~same_rows(self.rows, others.rows))
 
 
+_MAX_BYTES = 2**20
+
+
 class RowCopies:
-    """The youngest copies of at most `capacity` keys."""
+    """The youngest copies of at most `capacity` keys, and of 1 MiB."""
 
     def __init__(self, schema: DimensionSchema, capacity: int) -> None:
         self._capacity = capacity
@@ -72,8 +75,12 @@ class RowCopies:
             np.concatenate((self._rows.has_row, rows.has_row)),
             concat_batches([self._rows.rows, rows.rows]),
         )
-        if len(self.hashes) > self._capacity:
-            self._keep(np.arange(len(self.hashes) - self._capacity, len(self.hashes)))
+        count = len(self)
+        kept = min(count, self._capacity)
+        while self._rows.rows.slice(count - kept).nbytes > _MAX_BYTES:
+            kept //= 2
+        if kept < count:
+            self._keep(np.arange(count - kept, count))
 
     def forget(self, hashes: Hashes | None) -> None:
         """Remove keys, or all for None."""

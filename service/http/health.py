@@ -141,6 +141,7 @@ def _freshness_warnings(freshness: Freshness, *, is_ready: bool) -> Iterator[Hea
         yield _reason("feed_stalled", "the change feed is stalled; the cache is bypassed")
     if feed is not None and feed.state is FeedState.INCOMPLETE:
         yield _reason("feed_incomplete", _INCOMPLETE)
+        return  # a load waits for the feed
     # Before the start, `not_ready` already says what the load waits for.
     if is_ready and load is not None and not (load.is_whole or load.is_loading):
         yield _reason("load_failed", "the full table could not be loaded")

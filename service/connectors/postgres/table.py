@@ -411,6 +411,7 @@ class PostgresTable:
             reports_rows=self.reports_rows,
             has_full_identity=self.has_full_identity,
             is_partitioned=self.kind is RelationKind.PARTITIONED,
+            has_row_order=bool(self.primary_key),
             database=self.database,
             version=self.version,
         )

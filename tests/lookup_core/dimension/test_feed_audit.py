@@ -195,10 +195,21 @@ def test_interrupted_feed_explains_differences(audited: AuditScenario) -> None:
     assert audited.judge() is None
 
 
-@pytest.mark.parametrize("off", [replace(AUDITED, match=Match.FIRST), settings()])
-def test_audit_may_be_off(off: DimensionSettings) -> None:
-    """Without setting, and where several rows of a key have no order, nothing is audited."""
-    assert Scenario(off).state.audit is None
+def test_audit_may_be_off() -> None:
+    """Without its setting nothing is audited."""
+    assert Scenario(settings()).state.audit is None
+
+
+@pytest.mark.parametrize(
+    ("rows", "verdict"), [({7: "Bert"}, None), ({}, Verdict.INCOMPLETE)], ids=["other", "lost"]
+)
+def test_rows_without_order_may_differ(rows: Names, verdict: Verdict | None) -> None:
+    """If rows of a key have no order, another first row is none; the loss of all rows is found."""
+    audited = AuditScenario(replace(AUDITED, match=Match.FIRST))
+    audited.land(audited.query(1, 7), {7: "Ada"}, snapshot=AFTER)
+    audited.read(rows, 7)
+
+    assert audited.judge() is verdict
 
 
 # Rows of events
@@ -219,6 +230,16 @@ def prove(full: AuditScenario) -> None:
     """Events of many rows, which agree with a read."""
     full.report(NAMES)
     full.read(NAMES, *NAMES)
+
+
+def test_absent_keys_of_lookups_are_sampled(full: AuditScenario) -> None:
+    """A key that a whole table lacks is read again once it was looked up: it may have a row."""
+    assert full.answer(90) == "missing"
+    keys = full.audit.sample(np.linspace(0, 0.999, 8))["id"].to_pylist()
+    assert 90 in keys
+    full.read({90: "new"}, 90)
+
+    assert full.judge() is Verdict.INCOMPLETE
 
 
 def test_rows_of_events_need_proof(full: AuditScenario) -> None:
