@@ -9,7 +9,7 @@ import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -27,7 +27,8 @@ from tools.processes.sidecar_process import SidecarProcess, clean_environ
 from tools.processes.until import until
 
 PATIENCE_S = 90.0
-MAX_STALENESS = "12s"  # more than two heartbeats
+MAX_STALENESS_S = 12.0  # more than two heartbeats
+_MAX_STALENESS = f"{MAX_STALENESS_S:g}s"
 _PARTITIONS = 2
 _SLOT_IS_ACTIVE = "SELECT 1 FROM pg_replication_slots WHERE active"
 _MARKER = 1_000_000  # a key without lookups
@@ -72,7 +73,7 @@ class NotificationsFeed:
 
     def refresh(self) -> Mapping[str, Any]:
         """All dimensions listen to one channel."""
-        return {"listen": {"channel": NAME, "max_staleness": MAX_STALENESS}}
+        return {"listen": {"channel": NAME, "max_staleness": _MAX_STALENESS}}
 
     def wait_until_applied(self, sidecar: SidecarProcess, dimension: str) -> None:
         """Wait for a heartbeat that was sent after now."""
@@ -107,7 +108,7 @@ class ChangelogFeed:
             "format": "debezium_json",
             "heartbeat_topic": self.captured.heartbeat_topic,
             "database": self.database.name,  # a replica may have another name
-            "max_staleness": MAX_STALENESS,
+            "max_staleness": _MAX_STALENESS,
         }
         return {"changelog": {**changelog, **self.settings}}
 
@@ -119,6 +120,12 @@ class ChangelogFeed:
             )
         )
         until(self.is_connected, within_s=PATIENCE_S)
+
+    def restart_connector(self, *options: str) -> None:
+        """Restart it at its last position with these options, as name=value, only."""
+        self.stop_connector()
+        self.captured = replace(self.captured, options=options)
+        self.start_connector()
 
     def stop_connector(self) -> None:
         """Stop it."""

@@ -162,12 +162,16 @@ class LookupWorker(PausableWorker):
 class WriteWorker(PausableWorker):
     """Changes rows in transactions of all kinds, over one connection at a time."""
 
-    def __init__(self, database: Database, replaced: ReplacedVersions, *, seed: int) -> None:
+    def __init__(
+        self, database: Database, replaced: ReplacedVersions, *, key_count: int, seed: int
+    ) -> None:
+        """Changes the last `key_count` keys only; the first ones are the most popular."""
         super().__init__(f"writer {seed}")
         self.commits = 0
         self.failures = 0  # transactions with an unknown result
         self._database = database
         self._replaced = replaced
+        self._first_key = KEYS - key_count
         self._chance = random.Random(seed)
 
     def work(self) -> None:
@@ -230,7 +234,8 @@ class WriteWorker(PausableWorker):
         return []
 
     def _keys(self, most: int) -> list[int]:
-        return sorted({self._chance.randrange(KEYS) for _ in range(self._chance.randint(1, most))})
+        count = self._chance.randint(1, most)
+        return sorted({self._chance.randrange(self._first_key, KEYS) for _ in range(count)})
 
 
 def _versions(connection: Connection, statement: str, arguments: list[object]) -> list[int]:

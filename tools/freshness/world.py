@@ -27,7 +27,7 @@ from tools.freshness.feeds import (
 from tools.freshness.naive_reader import READER_TWINS
 from tools.freshness.naive_sidecar import NAIVE, UNFENCED
 from tools.freshness.replica import LogicalReplica, logical_replica
-from tools.freshness.table import NAME, ReplacedVersions, StaleEntry, create_table
+from tools.freshness.table import KEYS, NAME, ReplacedVersions, StaleEntry, create_table
 from tools.freshness.workers import LookupWorker, WriteWorker
 from tools.processes.link import Link
 from tools.processes.postgres_server import (
@@ -62,6 +62,9 @@ class AuditPlan:
     has_standby: bool = False  # commits wait for it
     has_replica: bool = False  # a logical one, which lookups read
     changelog: Mapping[str, Any] = field(default_factory=dict)  # more of `refresh.changelog`
+    audit: Mapping[str, Any] | None = field(default_factory=dict)  # `refresh.audit`
+    writers: int = WRITERS
+    written_keys: int = KEYS  # writers change the last ones only
     twin: str | None = None  # of `naive_sidecar` or `naive_reader`
     share: Literal["auto", "off"] = "auto"  # of the caches
     seed: int = 0
@@ -156,8 +159,10 @@ def freshness_world(plan: AuditPlan) -> Iterator[FreshnessWorld]:
         world.dimensions = list(DIMENSIONS[plan.mode])
         until(world.are_live)
         world.writers = [
-            stack.enter_context(WriteWorker(database, replaced, seed=plan.seed + number))
-            for number in range(WRITERS)
+            stack.enter_context(
+                WriteWorker(database, replaced, key_count=plan.written_keys, seed=seed)
+            )
+            for seed in range(plan.seed, plan.seed + plan.writers)
         ]
         ways: list[LookupConnection] = [HttpConnection(sidecar, name) for name in world.dimensions]
         ways += [StreamConnection(connection, name) for name in world.dimensions]
@@ -226,7 +231,7 @@ def _write_config(path: Path, plan: AuditPlan, refresh: Mapping[str, Any], *, ds
             "key": ["id"],
             "timeout": "5s",
             "cache": {**cache, "share": plan.share},
-            "refresh": refresh,
+            "refresh": {**refresh, "audit": plan.audit},
         }
         for name, cache in DIMENSIONS[plan.mode].items()
     }

@@ -3,26 +3,46 @@
 import argparse
 import random
 import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from service.config.refresh import UNCHECKED
-from tools.freshness.incomplete.feed_faults import OF_PUBLISHER, OF_REPLICA
-from tools.freshness.incomplete.rounds import audit_incomplete
+from tools.freshness.incomplete.connector_faults import (
+    ALTERED_LATE,
+    SETTINGS,
+    SKIPPED,
+)
+from tools.freshness.incomplete.feed_fault import FeedFault
+from tools.freshness.incomplete.feed_faults import LATE_REPLICA, OF_PUBLICATION, OF_TOPIC
+from tools.freshness.incomplete.run import audit_incomplete
 from tools.freshness.world import AuditPlan
+
+_TWINS: Mapping[str, Mapping[str, Any]] = {  # {name: settings of a plan}
+    "unchecked": {"changelog": {"publication": UNCHECKED}},
+    "unaudited": {"audit": None},
+}
+
+
+def _script(chance: random.Random) -> Sequence[FeedFault]:
+    """Each fault once; the last one ends the trust in the feed."""
+    shown = (*OF_TOPIC, *OF_PUBLICATION)
+    return [ALTERED_LATE, *chance.sample(shown, len(shown)), SKIPPED]
 
 
 def main() -> int:
     """Run the audit of the command line and print its report; 1 for a row beyond its bound."""
     parser = argparse.ArgumentParser(description="Measure how long incomplete feeds give old rows.")
-    parser.add_argument("--rounds", type=int, default=2)
-    parser.add_argument("--unchecked", action="store_true", help="without checks of publications")
+    parser.add_argument("--twin", choices=_TWINS, help="without checks or audits")
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(2**32))
     options = parser.parse_args()
-    settings = {"publication": UNCHECKED} if options.unchecked else {}
-    publisher = AuditPlan("changelog", "mixed", changelog=settings, seed=options.seed)
-    replica = AuditPlan("changelog", "mixed", has_replica=True, seed=options.seed)
+    settings = {**SETTINGS, "seed": options.seed, **_TWINS.get(options.twin, {})}
     reports = [
-        audit_incomplete(publisher, OF_PUBLISHER, rounds=options.rounds),
-        audit_incomplete(replica, OF_REPLICA, rounds=options.rounds),
+        audit_incomplete(
+            AuditPlan("changelog", "mixed", **settings), _script(random.Random(options.seed))
+        ),
+        audit_incomplete(
+            AuditPlan("changelog", "mixed", has_replica=True, **settings), [LATE_REPLICA]
+        ),
     ]
     for report in reports:
         print("\n".join(report.lines()))

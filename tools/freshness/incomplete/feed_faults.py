@@ -1,23 +1,17 @@
-"""Faults of a feed that omits or alters changes, each with its repair and its bound.
-
-The bounds are those of docs/explanation/consistency.md.
-"""
+"""Faults of a feed that its publications, its topic or its log show: found by checks."""
 
 import json
 import os
-import random
 import signal
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 
 from demo.embedded_kafka.shortened_log import shorten_log
 from tools.freshness.feeds import PATIENCE_S, ForeignMessage
+from tools.freshness.incomplete.feed_fault import Chance, FeedFault, repair_nothing
 from tools.freshness.table import KEYS, NAME
 from tools.freshness.world import FreshnessWorld
 from tools.processes.until import until
-
-Chance = random.Random
 
 _CHECK_S = 5.0  # until the catalog shows a publication that changed
 _LOG_CHECK_S = 10.0  # until a log that lost its end is found
@@ -30,16 +24,6 @@ _FOREIGN_SOURCES: tuple[Mapping[str, str], ...] = (
     {"name": "another_server"},
     {"connector": "sqlserver"},
 )
-
-
-@dataclass(frozen=True, slots=True)
-class FeedFault:
-    """A way in which a feed is incomplete."""
-
-    name: str
-    bound_s: float  # of a wrong hit, without the delay of a complete feed
-    strike: Callable[[FreshnessWorld, Chance], None]
-    repair: Callable[[FreshnessWorld], None]
 
 
 def _alter(world: FreshnessWorld, *changes: str) -> None:
@@ -123,16 +107,13 @@ def _delay_replica(world: FreshnessWorld, chance: Chance) -> None:
         world.replica.resume()
 
 
-def _repair_nothing(_: FreshnessWorld) -> None:
-    """The feed is complete again."""
-
-
-OF_PUBLISHER = (
-    FeedFault("omitted deletes", _CHECK_S, _omit_deletes, _publish_all),
+OMITTED_DELETES = FeedFault("omitted deletes", _CHECK_S, _omit_deletes, _publish_all)
+OF_PUBLICATION = (
+    OMITTED_DELETES,
     FeedFault("omitted updates", _CHECK_S, _omit_updates, _publish_all),
     FeedFault("row filter", _CHECK_S, _filter_rows, _publish_all),
     FeedFault("dropped table", _CHECK_S, _drop_table, _publish_all),
-    FeedFault("foreign events", 0.0, _write_foreign_events, _repair_nothing),
-    FeedFault("cut log", _LOG_CHECK_S, _cut_log, _repair_nothing),
 )
-OF_REPLICA = (FeedFault("late replica", 0.0, _delay_replica, _repair_nothing),)
+FOREIGN_EVENTS = FeedFault("foreign events", 0.0, _write_foreign_events, repair_nothing)
+OF_TOPIC = (FOREIGN_EVENTS, FeedFault("cut log", _LOG_CHECK_S, _cut_log, repair_nothing))
+LATE_REPLICA = FeedFault("late replica", 0.0, _delay_replica, repair_nothing)
