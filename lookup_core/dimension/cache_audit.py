@@ -171,15 +171,9 @@ class CacheAudit:
             return change
         if not self.values.is_refused:
             self._remember(keys, change, now)
-        is_usable = self.values.usable(change.rows)
-        self._has_used_values |= bool(is_usable.any())
-        if is_usable.all():
-            return change
-        has_row = change.has_row.copy()
-        has_row[np.flatnonzero(has_row)[~is_usable]] = False
-        return replace(
-            change, has_row=has_row, rows=change.rows.take(pa.array(np.flatnonzero(is_usable)))
-        )
+        has_row = change.has_row & self.values.usable(change.rows)
+        self._has_used_values |= bool(has_row.any())
+        return replace(change, has_row=has_row)
 
     def forget(self, hashes: Hashes | None) -> None:
         """Keys, or all for None, were changed or removed: reads may differ from now on."""
@@ -259,8 +253,7 @@ class CacheAudit:
         tail = np.arange(start, keys.size, dtype=np.int32)
         last = tail[last_of_each(keys.take(tail))]
         last = last[change.has_row[last]]
-        row_of = np.cumsum(change.has_row) - 1
-        rows = KnownRows.of_numbers(row_of[last], change.rows)
+        rows = KnownRows.of_numbers(last, change.rows)
         self._events.add(keys.hashes[last], change.keys.take(pa.array(last)), rows)
         if not self.values.is_proved:
             soon = now + self._fence.proved_after_s() + _SOON_S

@@ -254,6 +254,16 @@ def test_rows_of_events_need_proof(full: AuditScenario) -> None:
     assert full.answer(1) == "hit name 41"
 
 
+def test_events_without_rows_keep_places(full: AuditScenario) -> None:
+    """Rows are used and remembered by their keys, next to changes that bring no row."""
+    prove(full)
+    full.report({1: None, 2: "name 41", 3: None, 4: "a longer name"}, by=701)
+    full.read({2: "name 41", 4: "a longer name"}, 2, 4)
+
+    assert [full.answer(key) for key in (1, 2, 3, 4)] == [None, "hit name 41", None, None]
+    assert full.judge() is None
+
+
 @pytest.mark.parametrize("name", ["a longer name", "name 400"])
 def test_longer_texts_need_proof(full: AuditScenario, name: str) -> None:
     """A text that is longer than all that agreed may be truncated."""
