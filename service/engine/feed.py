@@ -211,7 +211,8 @@ class Feed:
     def _on_state(self, state: FeedState, now: float) -> None:
         is_live = state is FeedState.LIVE
         if is_live:
-            self._runner.state.confirm(self._health.reported_until())
+            if self._runner.state.table is not None:
+                self._runner.state.table.confirm(self._health.reported_until())
             self._runner.state.trust(until=self._health.trusted_until(now))
         if state is self._state:
             return
