@@ -30,7 +30,7 @@ Mask = npt.NDArray[np.bool_]
 Places = npt.NDArray[np.integer]  # of keys in a read
 
 _COPIES = 200  # of rows that queries read while the feed is distrusted
-_EVENT_ROWS = 64  # the latest ones
+_EVENT_ROWS = 64  # until they are compared
 _COMPARED_KEYS = 200  # of a query, at most
 _SOON_S = 1.0  # until rows of events are read, after they may be a proof
 
@@ -140,7 +140,7 @@ class CacheAudit:
         self._values_due_at = np.inf
         resolver, kept = self._resolver, self._events
         absent = resolver.columns_of(resolver.absent).slice(0, len(draws) // 4)
-        batches = [kept.columns.slice(max(len(kept) - len(draws) // 2, 0)), absent]
+        batches = [kept.columns.slice(0, len(draws) // 2), absent]
         if self.is_distrusted:
             chosen = np.unique((draws * len(self._copies)).astype(np.intp))[: len(self._copies)]
             batches.append(self._copies.columns.take(pa.array(chosen)))
@@ -217,6 +217,7 @@ class CacheAudit:
         self._count(is_wrong)
         agreeing = np.flatnonzero(~is_wrong & events.has_row)
         self.values.on_agreement(events.take(agreeing).rows)
+        self._events.forget(keys.hashes)  # room for later ones
         return wrong
 
     def _compare_entries(
@@ -235,7 +236,7 @@ class CacheAudit:
         is_wrong = self._differ(copies, read.rows_of(at))
         self._suspect(keys.hashes[at], is_wrong, now)
         self._probation.on_agreement(int((~is_wrong).sum()))
-        new = np.delete(np.arange(keys.size), at)[: _COPIES - len(self._copies)]
+        new = np.delete(np.arange(keys.size), at)
         self._copies.add(keys.hashes[new], read.columns.take(pa.array(new)), read.rows_of(new))
 
     def _differ(self, known: KnownRows, read: KnownRows) -> Mask:

@@ -67,7 +67,7 @@ def test_foreign_events_change_no_row(planes: FollowedTable, source: dict[str, o
     planes.publish(own)
 
     assert after_foreign == HITS
-    assert planes.look_up(*NAMES) == [*HITS[:2], ("hit", "third")]
+    assert planes.look_up(*NAMES) == [*HITS[:2], ("fetched", "third")]
     assert planes.log.count(HINT) == 1
 
 
