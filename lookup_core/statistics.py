@@ -110,6 +110,7 @@ class FeedStatistics:
     unused_messages: dict[UnusedMessage, int] = field(
         default_factory=lambda: dict.fromkeys(UnusedMessage, 0)
     )
+    doubt: str | None = None  # why its events do not show that it reports the table
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,6 +33,7 @@ _UNKNOWN_KEY = (
 _OTHER_LOG = "the events are from another log, as after a restore of the database"
 _NEW_SNAPSHOT = "the connector reads all rows again, and does not report deleted ones"
 _SEVERAL_SERVERS = "the topic has events of several servers: earlier rows may be of another one"
+_PROVED = "the topic reports the database again: changes may be missing"
 _INCREMENTAL = "incremental"
 _FIRST_OF_SNAPSHOT = {"first", "first_in_data_collection"}
 _DELETE, _TRUNCATE, _SNAPSHOT_READ = "d", "t", "r"
@@ -173,7 +174,7 @@ class _EventReader:
         source = event.within("source")
         if source is None:
             raise ValueError("the event has no source")
-        belonging = self._belonging(source.payload)
+        belonging = self._belonging(source.payload, at_ms=message.timestamp)
         if belonging is not Belonging.FOREIGN:
             self.gathered.note_time(source.payload.get("ts_ms"))
         if belonging in {Belonging.FOREIGN, Belonging.OTHER_TABLE}:
@@ -193,12 +194,14 @@ class _EventReader:
         else:
             raise ValueError("the operation is unknown")
 
-    def _belonging(self, source: Mapping[str, Any]) -> Belonging:
-        origins, servers = self.settings.origins, self.log.servers
-        were_mixed = origins.are_mixed(servers)
-        belonging = origins.belonging(source, servers)
-        if origins.are_mixed(servers) and not were_mixed:
+    def _belonging(self, source: Mapping[str, Any], *, at_ms: int) -> Belonging:
+        origins, senders = self.settings.origins, self.log.senders
+        were_mixed, doubt = origins.are_mixed(senders), senders.doubt
+        belonging = origins.belonging(source, senders, at_ms=at_ms)
+        if origins.are_mixed(senders) and not were_mixed:
             self.gathered.add_table(_SEVERAL_SERVERS)
+        if doubt is not None and senders.doubt is None:
+            self.gathered.add_table(_PROVED)
         if belonging in {Belonging.FOREIGN, Belonging.DOUBTFUL}:
             self.gathered.add_hint(origins.hint(source))
         return belonging

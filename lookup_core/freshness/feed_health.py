@@ -26,6 +26,7 @@ class FeedState(TextEnum):
     STARTING = "starting"  # some change from before its start is not read yet
     LIVE = "live"
     SILENT = "silent"  # stalled: changes may be missing
+    UNPROVED = "unproved"  # caught up, but only other databases' changes arrive
 
 
 @dataclass(slots=True)
@@ -51,6 +52,7 @@ class FeedHealth:
         self._source_spoke_at = -math.inf
         self._ran_at = math.inf
         self._resumed_at = -math.inf
+        self.doubt: str | None = None  # why its source may not report the table, if it may not
 
     def on_run(self, now: float) -> bool:
         """Note that the process runs, which is due at each interval; True after a pause."""
@@ -97,7 +99,9 @@ class FeedHealth:
         if not self._splits or not all(split.is_caught_up for split in self._splits.values()):
             return FeedState.STARTING
         is_proved = all(s.requested_at >= self._resumed_at for s in self._splits.values())
-        return FeedState.LIVE if is_proved and now < self._silent_from() else FeedState.SILENT
+        if not is_proved or now >= self._silent_from():
+            return FeedState.SILENT
+        return FeedState.LIVE if self.doubt is None else FeedState.UNPROVED
 
     def next_deadline(self, now: float) -> float | None:
         """When it stalls without a sign of life; None while it is not live."""

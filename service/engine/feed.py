@@ -7,6 +7,7 @@ import asyncio
 import math
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import structlog
 
@@ -25,6 +26,7 @@ from service.engine.waiting_for_changes import WaitingForChanges
 log = structlog.get_logger()
 
 _RENEWAL_S = TRUST_S / 4
+_CURRENT = frozenset({FeedState.LIVE, FeedState.UNPROVED})
 
 
 class Feed:
@@ -54,7 +56,7 @@ class Feed:
         self._state = FeedState.STARTING
         self._unused_messages = dict((former or FeedStatistics(self._state)).unused_messages)
         self._flush_logs = EventRateLimit()
-        self._is_live = asyncio.Event()
+        self._is_current = asyncio.Event()
         self._news = asyncio.Event()
         runner.state.trust(until=-math.inf)
 
@@ -75,25 +77,26 @@ class Feed:
             self._restart("the feed failed")
             await asyncio.sleep(backoff.on_failure(jitter()))
 
-    async def wait_until_live(self) -> None:
-        """Wait until the feed is live."""
-        await self._is_live.wait()
+    async def wait_until_current(self) -> None:
+        """Wait until the feed has caught up, proved or not."""
+        await self._is_current.wait()
 
     def reported_until(self) -> float | None:
         """All changes until then (monotonic) are reported; None while the feed is not live."""
-        return self._health.reported_until() if self._is_live.is_set() else None
+        return self._health.reported_until() if self._state is FeedState.LIVE else None
 
     def statistics(self) -> FeedStatistics:
         """State, splits and totals now."""
-        unused_messages = dict(self._unused_messages)
+        statistics = FeedStatistics(
+            self._state, unused_messages=dict(self._unused_messages), doubt=self._health.doubt
+        )
         if self._coordinator is None:
-            return FeedStatistics(self._state, unused_messages=unused_messages)
-        return FeedStatistics(
-            self._state,
-            self.watermark_ms,
-            self._coordinator.progress(),
+            return statistics
+        return replace(
+            statistics,
+            watermark_ms=self.watermark_ms,
+            splits=self._coordinator.progress(),
             last_error=self._coordinator.last_error,
-            unused_messages=unused_messages,
         )
 
     async def _follow(self) -> None:
@@ -125,6 +128,7 @@ class Feed:
         age_s = None
         if has_time:  # never negative: a source clock that is ahead would count as fresh for longer
             age_s = max(time.time() - piece.watermark_ms / 1000, 0.0)
+        self._health.doubt = piece.doubt
         self._health.on_splits(self._coordinator.split_ids, now)
         self._health.on_piece(
             piece.split_id,
@@ -154,7 +158,7 @@ class Feed:
         state = self._health.state(now)
         # Health does not know new splits, failed ones, and paused ones, which are not read.
         is_behind = self._coordinator.has_paused or not self._coordinator.is_caught_up
-        return FeedState.STARTING if state is FeedState.LIVE and is_behind else state
+        return FeedState.STARTING if state in _CURRENT and is_behind else state
 
     def _on_state(self, state: FeedState, now: float) -> None:
         is_live = state is FeedState.LIVE
@@ -164,11 +168,12 @@ class Feed:
         if state is self._state:
             return
         self._state = state
-        if is_live:
-            self._is_live.set()
-        else:
+        if not is_live:
             self._runner.state.trust(until=-math.inf)
-            self._is_live.clear()
+        if state in _CURRENT:
+            self._is_current.set()
+        else:
+            self._is_current.clear()
         level = log.info if is_live else log.warning
         level(f"feed.{state.value}", dimension=self._runner.name)
 

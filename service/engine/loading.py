@@ -40,7 +40,7 @@ class Loading:
         feed: Feed | None = None,
         former: LoadStatistics | None = None,
     ) -> None:
-        """The feed, if there is one, must be live before a load begins."""
+        """The feed, if there is one, must have caught up before a load begins."""
         self._runner = runner
         self._source = source
         self._feed = feed
@@ -61,7 +61,7 @@ class Loading:
             if not self._runner.state.is_whole and not self._backoff.failures:
                 await pause(self._is_requested, self._settings.load_spread_s * jitter())
             if self._feed is not None:
-                await self._feed.wait_until_live()
+                await self._feed.wait_until_current()
             now = self._runner.clock()
             await asyncio.sleep(self._runner.state.fence.settled_from(now) - now)
             self._is_requested.clear()  # later requests need another load

@@ -38,6 +38,7 @@ _BREAKER_TEXTS = {
     BreakerState.HALF_OPEN: "the backend is being probed",
 }
 _NO_INDEX = "no index leads from the key to its rows: each query reads the whole table"
+_UNPROVED = "the change feed may not report the table, so the cache is bypassed: {}"
 _TOO_SMALL = (
     "the cache shrank to {:,} bytes, which have no room for rows: each lookup is a query; raise"
     " limits.memory, or lower max_bytes of other caches"
@@ -131,6 +132,8 @@ def _freshness_warnings(freshness: Freshness, *, is_ready: bool) -> Iterator[Hea
     feed, load = freshness.feed, freshness.load
     if feed is not None and feed.state is FeedState.SILENT:
         yield _reason("feed_stalled", "the change feed is stalled; the cache is bypassed")
+    if feed is not None and feed.state is FeedState.UNPROVED:
+        yield _reason("feed_unproved", _UNPROVED.format(feed.doubt))
     # Before the start, `not_ready` already says what the load waits for.
     if is_ready and load is not None and not (load.is_whole or load.is_loading):
         yield _reason("load_failed", "the full table could not be loaded")

@@ -60,7 +60,7 @@ function updateRefreshPart(part, { kind, state, detail, progress, splits, fault 
 function feedView({ state, watermark_ms: watermark, splits, last_error: error }) {
   const failing = splits.find((split) => split.last_error !== null);
   return {
-    kind: { live: "good", silent: "bad" }[state] ?? "waiting",
+    kind: { live: "good", silent: "bad", unproved: "bad" }[state] ?? "waiting",
     state,
     detail: watermark === null ? "no event time yet" : `${behind(watermark)}, up to ${eventTime(watermark)}`,
     progress: null,

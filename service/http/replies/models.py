@@ -155,6 +155,7 @@ class Feed(Reply):
     unused_messages: dict[UnusedMessage, Count] = Field(
         description="Messages without a usable change, by reason."
     )
+    doubt: str | None = Field(description="Why the feed may not report the table, and the remedy.")
     splits: list[Split] = Field(description="Progress of each split.")
 
 

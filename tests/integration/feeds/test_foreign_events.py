@@ -48,6 +48,12 @@ def foreign_messages(planes: FollowedTable, **source: object) -> list[Message]:
     return [changed, deleted, table.tombstone(2), truncated]
 
 
+def own_event(planes: FollowedTable, key: int, name: str) -> Message:
+    """The event of a row that gets this name, of the database that is read."""
+    changed = planes.table.rename(key, name)
+    return planes.table.messages.foreign(changed, db=planes.table.database.name, name="shop")
+
+
 @pytest.mark.parametrize(
     "source",
     [
@@ -58,17 +64,39 @@ def foreign_messages(planes: FollowedTable, **source: object) -> list[Message]:
     ids=["database", "server", "kind"],
 )
 def test_foreign_events_change_no_row(planes: FollowedTable, source: dict[str, object]) -> None:
-    """Events of another database, server or connector change no row; the log names them once."""
-    planes.publish(*foreign_messages(planes, **source))
-    after_foreign = planes.look_up(*NAMES)
-    own = planes.table.messages.foreign(
-        planes.table.rename(3, "third"), db=planes.table.database.name, name="shop"
-    )
-    planes.publish(own)
+    """Events of another database, server or connector change no row; the log names them once.
 
-    assert after_foreign == HITS
+    The topic has events of the own database, too, so that the feed stays trusted.
+    """
+    planes.publish(own_event(planes, 1, "one"))
+    planes.publish(*foreign_messages(planes, **source))
+    after_foreign, state = planes.look_up(*NAMES), planes.feed()["state"]
+    planes.publish(own_event(planes, 3, "third"))
+
+    assert (after_foreign, state) == (HITS, "live")
     assert planes.look_up(*NAMES) == [*HITS[:2], ("hit", "third")]
     assert planes.log.count(HINT) == 1
+
+
+def test_foreign_topic_is_not_trusted(planes: FollowedTable) -> None:
+    """If only other databases report, lookups are queries; an event of ours ends that.
+
+    The cache has lost changes meanwhile: it starts empty.
+    """
+    planes.publish(*foreign_messages(planes, db="publisher", name="shop"))
+    planes.wait_until_bypassed()
+    planes.table.commit(f"UPDATE {planes.name} SET name = 'uno' WHERE id = 1")
+    unreported = planes.look_up(*NAMES)
+    health = planes.sidecar.get(f"/v1/dimensions/{planes.name}").json()["health"]
+    planes.publish(own_event(planes, 3, "third"))
+    planes.wait_until_live()
+
+    assert unreported == [("fetched", "uno"), ("fetched", "two"), ("fetched", "three")]
+    assert [(each["severity"], each["code"]) for each in health] == [("warning", "feed_unproved")]
+    assert (
+        '"publisher" are ignored; if it has the table, set changelog.database' in health[0]["text"]
+    )
+    until(lambda: planes.look_up(*NAMES) == [("hit", each) for each in ("uno", "two", "third")])
 
 
 def test_tombstone_deletes_no_foreign_row(planes: FollowedTable) -> None:

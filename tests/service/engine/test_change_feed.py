@@ -224,6 +224,21 @@ async def test_future_watermark_counts_as_now() -> None:
         await until_feed_is(dimension, FeedState.SILENT)
 
 
+async def test_doubted_feed_bypasses_the_cache() -> None:
+    """While only other databases report changes, each lookup is a query, and no reason is lost."""
+    source = changelog()
+    async with following(source) as dimension:
+        await lookup(dimension, 7)
+        source.doubt = "others report"
+        await until_feed_is(dimension, FeedState.UNPROVED)
+        doubted = [await lookup(dimension, 7) for _ in range(2)]
+        doubt, source.doubt = feed_of(dimension).doubt, None
+        await until_feed_is(dimension, FeedState.LIVE)
+
+        assert (doubted, doubt) == ([FETCHED] * 2, "others report")
+        assert await lookup(dimension, 7) == HIT
+
+
 async def test_paused_split_suspends_trust() -> None:
     """While a split is paused for its drift, its changes are not read, and no row is served."""
     source = changelog()

@@ -114,6 +114,17 @@ async def test_lookups_may_be_fetched_meanwhile(loading: FullSettings) -> None:
         assert [await lookup(dimension, 7) for _ in range(2)] == [{0: "fetched Ada"}] * 2
 
 
+async def test_doubted_feed_delays_no_start() -> None:
+    """A table whose feed is doubted is loaded, so that the start ends; each lookup is a query."""
+    source, whole = changelog(), table(rows((7, "Zoe")))
+    source.doubt = "others report"
+    backend = customers()
+    async with running(backend, full(), sources=followed(source, whole)) as dimension:
+        await until_whole(dimension)
+
+        assert await lookup(dimension, 7) == {0: "fetched Ada"}
+
+
 async def test_first_load_waits_for_its_turn() -> None:
     """With `load_spread` the first load is delayed; a requested one begins at once."""
     source, began_at = table(rows((1, "Zoe"))), asyncio.get_running_loop().time()

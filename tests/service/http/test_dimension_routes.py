@@ -110,12 +110,14 @@ SHOWN_PARTITION = {
 FEED = FeedStatistics(
     *(FeedState.LIVE, 5_000, (PARTITION,), "there is no such topic"),
     {UnusedMessage.IGNORED: 4, UnusedMessage.UNDECODABLE: 1},
+    doubt="events of others are ignored",
 )
 SHOWN_FEED = {
     "state": "live",
     "watermark_ms": 5_000,
     "last_error": "there is no such topic",
     "unused_messages": {"ignored": 4, "undecodable": 1},
+    "doubt": "events of others are ignored",
     "splits": [SHOWN_PARTITION],
 }
 LOAD = LoadStatistics(

@@ -27,7 +27,7 @@ def health_of(facts: dict[str, Any]) -> list[HealthReason]:
     """The health of a dimension with these facts; all others are without fault."""
     feed, load, missing = facts.get("feed"), facts.get("load"), facts.get("unavailable")
     refresh = RefreshStatistics(
-        feed=feed and FeedStatistics(FeedState(feed["state"]), last_error=feed.get("last_error")),
+        feed=feed and FeedStatistics(**feed | {"state": FeedState(feed["state"])}),
         load=load and LoadStatistics(**load),
     )
     errors = [
