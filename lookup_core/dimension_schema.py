@@ -59,7 +59,8 @@ class TableOrigin:
     reports_rows: bool = False  # a row of its changelog always equals the row of a query
     has_full_identity: bool = False  # its changelog has all former values of a row
     is_partitioned: bool = False  # attached and detached partitions change its rows
-    has_row_order: bool = False  # several rows of a key have the order of a primary key
+    # Several rows of a key have the order of a primary key.
+    has_row_order: bool = field(default=False, compare=False)
     database: str | None = None  # its name in events; None: any, as of a publisher
     # Differs if its rows look different, without a change of the schema; empty if not known.
     version: str = field(default="", compare=False)

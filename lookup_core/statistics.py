@@ -123,6 +123,7 @@ class FeedStatistics:
         default_factory=lambda: dict.fromkeys(AuditResult, 0)
     )
     are_values_refused: bool = False  # rows of events differ from the table
+    doubt: str | None = None  # why its events do not show that it reports the table
 
 
 @dataclass(frozen=True, slots=True)

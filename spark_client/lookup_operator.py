@@ -412,8 +412,11 @@ class LookupOperator:
                     ' raise timeout=, or set on_timeout="null" or "default"'
                 )
             else:
+                channel = self._channels[failed.lookup]
+                reasons = [f"{code}: {channel.explanation(code)}" for code in failed.codes]
+                reason = ", ".join(reasons) or "no reason given"
                 detail = (
-                    f"{what} failed ({_reasons(failed.codes)}){shown}; on_error is 'fail':"
+                    f"{what} failed ({reason}){shown}; on_error is 'fail':"
                     ' on_error="null" keeps these records, with nulls, and "default" with the'
                     " default row of the dimension, if it has one; with lookup_join,"
                     " status_column adds the reason to each record"
@@ -443,7 +446,3 @@ def _shown(key: tuple[object, ...]) -> str:
         return shortened[0]
     more = ", …" if len(texts) > _MAX_SHOWN_VALUES else ""
     return f"({', '.join(shortened)}{more})"
-
-
-def _reasons(codes: Sequence[ErrorCode]) -> str:
-    return ", ".join(f"{code}: {code.explanation}" for code in codes) or "no reason given"

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import NamedTuple
 
-LAYOUT_VERSION = 1
+LAYOUT_VERSION = 2
 _NAME = re.compile(r"(numbers|rows)-[0-9]+")  # of a file
 _ADDRESSES = 2**32  # of rows
 LEASE_FILE = "lease"
@@ -47,6 +47,13 @@ class ArrayFiles(NamedTuple):
     addresses: str
 
 
+class ArrayLengths(NamedTuple):
+    """The number of values in the arrays."""
+
+    places: int
+    slots: int  # of each other array
+
+
 class SegmentFile(NamedTuple):
     """The file of one segment."""
 
@@ -63,18 +70,22 @@ class CacheMap:
     tick_s: float
     first_tick: int
     segments: Sequence[SegmentFile]
+    lengths: ArrayLengths
 
     def encoded(self) -> bytes:
         """The content of the file."""
-        return json.dumps([self.arrays, self.tick_s, self.first_tick, self.segments]).encode()
+        ticks = self.tick_s, self.first_tick
+        return json.dumps([self.arrays, *ticks, self.segments, self.lengths]).encode()
 
     @classmethod
     def decoded(cls, content: bytes) -> "CacheMap":
         """The map of a file's content; raises ValueError for another one."""
         try:
-            arrays, tick_s, first_tick, segments = json.loads(content)
+            arrays, tick_s, first_tick, segments, lengths = json.loads(content)
             files = cls(
-                ArrayFiles(*arrays), tick_s, first_tick, [SegmentFile(*each) for each in segments]
+                *(ArrayFiles(*arrays), tick_s, first_tick),
+                segments=[SegmentFile(*each) for each in segments],
+                lengths=ArrayLengths(*lengths),
             )
         except (TypeError, RecursionError) as error:
             raise ValueError(f"no map of a cache: {error}") from error

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from lookup_core.changelog.event_origin import EventOrigins
+from lookup_core.changelog.event_origin import EventOrigins, EventSenders
 from lookup_core.operator.watermark_valve import NO_WATERMARK_MS
 from lookup_core.row_bytes import ROW_BYTES
 
@@ -52,9 +52,8 @@ class ReplayFilter:
     Compares log positions, which are None throughout for a database without positions.
     """
 
-    def __init__(self, servers: set[str] | None = None) -> None:
-        # The servers with events of the table, in any partition.
-        self.servers = set[str]() if servers is None else servers
+    def __init__(self, senders: EventSenders | None = None) -> None:
+        self.senders = EventSenders() if senders is None else senders  # of the topic
         # The message key of the deletion just before; its tombstone may be in the next batch.
         self.deleted_key: bytes | None = None
         self._newest: LogPosition | None = None

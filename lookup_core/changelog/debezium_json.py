@@ -173,7 +173,7 @@ class _EventReader:
         source = event.within("source")
         if source is None:
             raise ValueError("the event has no source")
-        belonging = self._belonging(source.payload)
+        belonging = self._belonging(source.payload, at_ms=message.timestamp)
         if belonging is not Belonging.FOREIGN:
             self.gathered.note_time(source.payload.get("ts_ms"))
         if belonging in {Belonging.FOREIGN, Belonging.OTHER_TABLE}:
@@ -193,11 +193,11 @@ class _EventReader:
         else:
             raise ValueError("the operation is unknown")
 
-    def _belonging(self, source: Mapping[str, Any]) -> Belonging:
-        origins, servers = self.settings.origins, self.log.servers
-        were_mixed = origins.are_mixed(servers)
-        belonging = origins.belonging(source, servers)
-        if origins.are_mixed(servers) and not were_mixed:
+    def _belonging(self, source: Mapping[str, Any], *, at_ms: int) -> Belonging:
+        origins, senders = self.settings.origins, self.log.senders
+        were_mixed = origins.are_mixed(senders)
+        belonging = origins.belonging(source, senders, at_ms=at_ms)
+        if origins.are_mixed(senders) and not were_mixed:
             self.gathered.add_table(_SEVERAL_SERVERS)
         if belonging in {Belonging.FOREIGN, Belonging.DOUBTFUL}:
             self.gathered.add_hint(origins.hint(source))

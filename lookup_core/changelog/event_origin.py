@@ -10,7 +10,8 @@ from typing import Any
 
 _CONNECTOR = "postgresql"
 _MAX_NAME_CHARACTERS = 64  # in messages
-_MAX_SERVERS = 8  # that are counted
+_MAX_SENDERS = 8  # that are told apart
+_PROOF_MS = 3_600_000  # connectors may share a `topic.prefix`, against Debezium's documentation
 
 
 class Belonging(Enum):
@@ -20,6 +21,58 @@ class Belonging(Enum):
     DOUBTFUL = "doubtful"  # maybe of another server: rows, positions and transactions mean nothing
     OTHER_TABLE = "other table"  # of the same database
     FOREIGN = "foreign"  # of another database or server
+
+
+@dataclass(slots=True)
+class _Sender:
+    own_ms: int | None = None  # time of its latest event of the followed database
+    foreign_ms: int | None = None
+
+    @property
+    def is_ours(self) -> bool:
+        if self.own_ms is None:
+            return False
+        return self.foreign_ms is None or self.foreign_ms - self.own_ms <= _PROOF_MS
+
+
+class EventSenders:
+    """The connectors whose events a topic has had, in any partition, by their `topic.prefix`.
+
+    A connector reads one database. Once it reports another one, it does not report the table,
+    unless it has reported the followed database within an hour before.
+    """
+
+    def __init__(self) -> None:
+        self.of_table = set[str]()  # with events of the table
+        self._senders: dict[str | None, _Sender] = {}
+        self._foreign_hint: str | None = None  # of the latest foreign event
+
+    @property
+    def doubt(self) -> str | None:
+        """Why the topic may not report the table: all of its connectors read other databases."""
+        if self._foreign_hint is None or any(each.is_ours for each in self._senders.values()):
+            return None
+        return self._foreign_hint
+
+    def note_own(self, name: object, at_ms: int) -> None:
+        """Note an event of the followed database, of any table."""
+        self._sender(name).own_ms = at_ms
+
+    def note_table(self, name: object) -> None:
+        """Note an event of the table."""
+        if isinstance(name, str) and len(self.of_table) < _MAX_SENDERS:
+            self.of_table.add(name)
+
+    def note_foreign(self, name: object, at_ms: int, hint: str) -> None:
+        """Note an event of another database, server or kind."""
+        self._sender(name).foreign_ms = at_ms
+        self._foreign_hint = hint
+
+    def _sender(self, name: object) -> _Sender:
+        known = name if isinstance(name, str) else None
+        if known not in self._senders and len(self._senders) >= _MAX_SENDERS:
+            known = None  # the others count as one
+        return self._senders.setdefault(known, _Sender())
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,37 +89,46 @@ class EventOrigins:
     server: str | None = None  # the `topic.prefix` of the connector; None: unknown
     is_server_configured: bool = False
 
-    def belonging(self, source: Mapping[str, Any], servers: set[str]) -> Belonging:
-        """How an event with this `source` relates to the table.
+    def belonging(
+        self, source: Mapping[str, Any], senders: EventSenders, *, at_ms: int
+    ) -> Belonging:
+        """How an event with this `source` and time of its message relates to the table.
 
-        Adds its server to those that had events of the table.
+        Notes its connector.
         """
+        name = source.get("name")
         if self._is_foreign(source):
+            senders.note_foreign(name, at_ms, self.hint(source))
             return Belonging.FOREIGN
+        senders.note_own(name, at_ms)
         if self.table != f"{source.get('schema')}.{source.get('table')}":
             return Belonging.OTHER_TABLE
-        name = source.get("name")
-        if isinstance(name, str) and len(servers) < _MAX_SERVERS:
-            servers.add(name)
-        is_doubtful = self.are_mixed(servers) or _is_other(name, self.server)
+        senders.note_table(name)
+        is_doubtful = self.are_mixed(senders) or _is_other(name, self.server)
         return Belonging.DOUBTFUL if is_doubtful else Belonging.OURS
 
-    def are_mixed(self, servers: set[str]) -> bool:
+    def are_mixed(self, senders: EventSenders) -> bool:
         """Whether events of the table have several servers, and that of the table is unknown."""
-        return self.server is None and len(servers) > 1
+        return self.server is None and len(senders.of_table) > 1
 
     def hint(self, source: Mapping[str, Any]) -> str:
         """Why an event is doubtful or foreign, and the setting that decides, for the log."""
         kind, database, name = (source.get(each) for each in ("connector", "db", "name"))
         if _is_other(kind, _CONNECTOR):
-            return f"events of the connector {_quoted(kind)} are ignored: it is not PostgreSQL's"
+            return (
+                f"events of the connector {_quoted(kind)} are ignored: it is not PostgreSQL's; set "
+                "changelog.topic to a topic of the database that is read"
+            )
         if _is_other(database, self.database):
             return (
                 f"events of the database {_quoted(database)} are ignored; if it has the table, set "
                 "changelog.database to its name"
             )
         if self.is_server_configured:
-            return f"events of the server {_quoted(name)} are ignored, by changelog.server"
+            return (
+                f"events of the server {_quoted(name)} are ignored; if it has the table, set "
+                "changelog.server to its name"
+            )
         return (
             f"rows of events of the server {_quoted(name)} are queried instead: the topic may have "
             "events of several servers; set changelog.server to the topic.prefix of the connector"

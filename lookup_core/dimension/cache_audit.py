@@ -30,7 +30,7 @@ Mask = npt.NDArray[np.bool_]
 Places = npt.NDArray[np.integer]  # of keys in a read
 
 _COPIES = 200  # of rows that queries read while the feed is distrusted
-_EVENT_ROWS = 64  # the latest ones
+_EVENT_ROWS = 64  # until they are compared
 _COMPARED_KEYS = 200  # of a query, at most
 _SOON_S = 1.0  # until rows of events are read, after they may be a proof
 
@@ -140,7 +140,7 @@ class CacheAudit:
         self._values_due_at = np.inf
         resolver, kept = self._resolver, self._events
         absent = resolver.columns_of(resolver.absent).slice(0, len(draws) // 4)
-        batches = [kept.columns.slice(max(len(kept) - len(draws) // 2, 0)), absent]
+        batches = [kept.columns.slice(0, len(draws) // 2), absent]
         if self.is_distrusted:
             chosen = np.unique((draws * len(self._copies)).astype(np.intp))[: len(self._copies)]
             batches.append(self._copies.columns.take(pa.array(chosen)))
@@ -171,15 +171,9 @@ class CacheAudit:
             return change
         if not self.values.is_refused:
             self._remember(keys, change, now)
-        is_usable = self.values.usable(change.rows)
-        self._has_used_values |= bool(is_usable.any())
-        if is_usable.all():
-            return change
-        has_row = change.has_row.copy()
-        has_row[np.flatnonzero(has_row)[~is_usable]] = False
-        return replace(
-            change, has_row=has_row, rows=change.rows.take(pa.array(np.flatnonzero(is_usable)))
-        )
+        has_row = change.has_row & self.values.usable(change.rows)
+        self._has_used_values |= bool(has_row.any())
+        return replace(change, has_row=has_row)
 
     def forget(self, hashes: Hashes | None) -> None:
         """Keys, or all for None, were changed or removed: reads may differ from now on."""
@@ -223,6 +217,7 @@ class CacheAudit:
         self._count(is_wrong)
         agreeing = np.flatnonzero(~is_wrong & events.has_row)
         self.values.on_agreement(events.take(agreeing).rows)
+        self._events.forget(keys.hashes)  # room for later ones
         return wrong
 
     def _compare_entries(
@@ -241,7 +236,7 @@ class CacheAudit:
         is_wrong = self._differ(copies, read.rows_of(at))
         self._suspect(keys.hashes[at], is_wrong, now)
         self._probation.on_agreement(int((~is_wrong).sum()))
-        new = np.delete(np.arange(keys.size), at)[: _COPIES - len(self._copies)]
+        new = np.delete(np.arange(keys.size), at)
         self._copies.add(keys.hashes[new], read.columns.take(pa.array(new)), read.rows_of(new))
 
     def _differ(self, known: KnownRows, read: KnownRows) -> Mask:
@@ -259,8 +254,7 @@ class CacheAudit:
         tail = np.arange(start, keys.size, dtype=np.int32)
         last = tail[last_of_each(keys.take(tail))]
         last = last[change.has_row[last]]
-        row_of = np.cumsum(change.has_row) - 1
-        rows = KnownRows.of_numbers(row_of[last], change.rows)
+        rows = KnownRows.of_numbers(last, change.rows)
         self._events.add(keys.hashes[last], change.keys.take(pa.array(last)), rows)
         if not self.values.is_proved:
             soon = now + self._fence.proved_after_s() + _SOON_S

@@ -312,16 +312,6 @@ class DimensionState:
         """Whether the whole table is loaded; false in other modes than full."""
         return self.table is not None and self.table.is_whole
 
-    @property
-    def held_rows(self) -> int:
-        """The number of known rows in full mode; 0 in the other modes."""
-        return 0 if self.table is None else len(self.table)
-
-    def confirm(self, until: float) -> None:
-        """All changes until then are reported: the rows of full mode are as fresh as that."""
-        if self.table is not None:
-            self.table.confirm(until)
-
     def hold_until(self, at: float) -> None:
         """Send no query until the first load ends, at the latest until `at`."""
         self._held_until = at
@@ -345,10 +335,6 @@ class DimensionState:
     def limit_cache(self, share: float) -> None:
         """Limit the cache to a share, 0 to 1, of its configured bytes."""
         self._resolver.cache.set_max_bytes(int(self._settings.cache.max_bytes * share))
-
-    def oldest_row_age_s(self, now: float) -> float | None:
-        """The maximal staleness of an answer; None for an empty cache. Reads all entries."""
-        return self._resolver.cache.oldest_age_s(now)
 
     def statistics(self) -> DimensionStatistics:
         """Levels and totals now."""

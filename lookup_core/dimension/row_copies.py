@@ -52,7 +52,7 @@ _MAX_BYTES = 2**20
 
 
 class RowCopies:
-    """The youngest copies of at most `capacity` keys, and of 1 MiB."""
+    """Copies of at most `capacity` keys, and of 1 MiB, oldest first."""
 
     def __init__(self, schema: DimensionSchema, capacity: int) -> None:
         self._capacity = capacity
@@ -66,21 +66,17 @@ class RowCopies:
         return len(self.hashes)
 
     def add(self, hashes: Hashes, columns: pa.RecordBatch, rows: KnownRows) -> None:
-        """Add distinct keys that are not here."""
-        if not len(hashes):
+        """Add distinct keys that are not here, as long as there is room."""
+        room = self._room(rows.rows)
+        if not room:
             return
+        hashes, columns, rows = hashes[:room], columns.slice(0, room), rows.take(np.arange(room))
         self.hashes = np.concatenate((self.hashes, hashes))
         self.columns = concat_batches([self.columns, columns])
         self._rows = KnownRows(
             np.concatenate((self._rows.has_row, rows.has_row)),
             concat_batches([self._rows.rows, rows.rows]),
         )
-        count = len(self)
-        kept = min(count, self._capacity)
-        while self._rows.rows.slice(count - kept).nbytes > _MAX_BYTES:
-            kept //= 2
-        if kept < count:
-            self._keep(np.arange(count - kept, count))
 
     def forget(self, hashes: Hashes | None) -> None:
         """Remove keys, or all for None."""
@@ -95,6 +91,14 @@ class RowCopies:
         """Which of these distinct keys have copies, and the copies."""
         _, at, own = np.intersect1d(hashes, self.hashes, assume_unique=True, return_indices=True)
         return at, self._rows.take(own)
+
+    def _room(self, rows: pa.RecordBatch) -> int:
+        """How many of these rows, from the first one on, may be added."""
+        room = min(self._capacity - len(self), rows.num_rows)
+        left = _MAX_BYTES - self._rows.rows.nbytes
+        while room and rows.slice(0, room).nbytes > left:
+            room //= 2
+        return room
 
     def _keep(self, places: Positions) -> None:
         self.hashes = self.hashes[places]

@@ -52,6 +52,7 @@ class FeedHealth:
         self._source_spoke_at = -math.inf
         self._ran_at = math.inf
         self._resumed_at = -math.inf
+        self.doubt: str | None = None  # why its source may not report the table, if it may not
 
     def on_run(self, now: float) -> bool:
         """Note that the process runs, which is due at each interval; True after a pause."""

@@ -143,6 +143,7 @@ class ClientChannel:
         self._backlog = Backlog()
         self._sent = SentLookups()
         self._refused: list[ChannelAnswer] = []
+        self._reasons: dict[str, str] = {}  # {code: detail} of REASON; a sidecar knows few codes
 
     def open(self) -> frames.Open:
         """Request the channel on a new connection; unanswered keys join the backlog.
@@ -163,6 +164,7 @@ class ClientChannel:
             trace=request.trace,
             options=request.options,
             wants_default=request.wants_default,
+            wants_reasons=True,
         )
 
     def on_opened(self, opened: frames.Opened, *, now_s: float) -> list[Frame]:
@@ -196,6 +198,14 @@ class ClientChannel:
             return []
         self._credit.add(credit.records, credit.bytes)
         return self.resume(now_s=now_s)
+
+    def on_reason(self, reason: frames.Reason) -> None:
+        """Note why keys of later results have an error code."""
+        self._reasons[reason.code] = reason.detail
+
+    def explanation(self, code: ErrorCode) -> str:
+        """Why keys have this code, and the remedy: the sidecar's reason, if it has given one."""
+        return self._reasons.get(code, code.explanation)
 
     def on_result(self, result: frames.Result) -> ChannelAnswer | None:
         """The answers in a frame; None if its lookup was answered or abandoned.

@@ -52,6 +52,7 @@ class FrameKind(IntEnum):
     ERROR = 69
     CLOSED = 70
     GOAWAY = 71
+    REASON = 72
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +84,7 @@ class Open:
     trace: TraceParent | None = None  # the parent span of the lookups
     options: LookupOptions = NO_OPTIONS
     wants_default: bool = False  # OPENED has the default row
+    wants_reasons: bool = False  # REASON may precede a RESULT with errors
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,6 +179,15 @@ class Result:
 
 
 @dataclass(frozen=True, slots=True)
+class Reason:
+    """Service: why keys of later RESULTs have this error code, and the remedy, for people."""
+
+    channel: int
+    code: str
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
 class Failure:
     """Service: an ERROR frame, which ends the channel (or, for channel 0, the connection)."""
 
@@ -200,6 +211,7 @@ class Goaway:
     reason: str
 
 
+ChannelFrame = Opened | Credit | Result | Reason  # of an open channel, to the client
 Frame = (
     Hello
     | Welcome
@@ -213,6 +225,7 @@ Frame = (
     | Close
     | Credit
     | Result
+    | Reason
     | Failure
     | Closed
     | Goaway

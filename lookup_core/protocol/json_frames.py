@@ -1,4 +1,4 @@
-"""JSON-bodied frames: HELLO, WELCOME, OPEN, OPENED, ERROR and GOAWAY to bytes and back.
+"""JSON-bodied frames: HELLO, WELCOME, OPEN, OPENED, REASON, ERROR and GOAWAY to bytes and back.
 
 The body is a description (its length as a little-endian u32, then a JSON object in UTF-8), in OPEN
 and OPENED followed by an Arrow schema. The frame header belongs to `frame_codec`.
@@ -27,7 +27,13 @@ MAX_COUNT = 2**53 - 1  # the largest integer that JSON carries exactly in every 
 _LENGTH = struct.Struct("<I")
 
 JsonFrame = (
-    frames.Hello | frames.Welcome | frames.Open | frames.Opened | frames.Failure | frames.Goaway
+    frames.Hello
+    | frames.Welcome
+    | frames.Open
+    | frames.Opened
+    | frames.Reason
+    | frames.Failure
+    | frames.Goaway
 )
 KINDS = {
     frames.Hello: FrameKind.HELLO,
@@ -36,6 +42,7 @@ KINDS = {
     frames.Opened: FrameKind.OPENED,
     frames.Failure: FrameKind.ERROR,
     frames.Goaway: FrameKind.GOAWAY,
+    frames.Reason: FrameKind.REASON,
 }
 
 
@@ -158,6 +165,8 @@ def encode_json_body(frame: JsonFrame) -> bytes:
             return encode_description(_open_members(frame)) + encode_schema(frame.key)
         case frames.Opened():
             return encode_description(_opened_members(frame)) + encode_schema(frame.columns)
+        case frames.Reason():
+            members = {"code": frame.code, "detail": frame.detail}
         case frames.Failure():
             members = {"code": frame.code, "detail": frame.detail, "retryable": frame.is_retryable}
         case frames.Goaway():
@@ -176,6 +185,10 @@ def decode_json_body(kind: FrameKind, body: memoryview, *, channel: int, offset:
         return _decoded_opened(channel, members)
     if members.rest:
         raise bad_frame("the frame continues after its description", members.rest_offset)
+    return _decoded_members(kind, channel, members)
+
+
+def _decoded_members(kind: FrameKind, channel: int, members: FrameDescription) -> JsonFrame:
     match kind:
         case FrameKind.HELLO:
             return frames.Hello(members.counts("versions"), members.text("agent"))
@@ -183,6 +196,8 @@ def decode_json_body(kind: FrameKind, body: memoryview, *, channel: int, offset:
             return frames.Welcome(members.count("version"), members.text("agent"))
         case FrameKind.GOAWAY:
             return frames.Goaway(members.text("reason"))
+        case FrameKind.REASON:
+            return frames.Reason(channel, members.text("code"), members.text("detail"))
     return frames.Failure(
         channel=channel,
         code=members.text("code"),
@@ -201,6 +216,8 @@ def _open_members(frame: frames.Open) -> dict[str, object]:
         members["as_of"] = True
     if frame.wants_default:
         members["default"] = True
+    if frame.wants_reasons:
+        members["reasons"] = True
     if frame.trace is not None:
         members["traceparent"] = frame.trace.traceparent
         members["tracestate"] = frame.trace.tracestate
@@ -254,6 +271,7 @@ def _decoded_open(channel: int, members: FrameDescription) -> frames.Open:
         trace=None if traceparent is None else TraceParent(traceparent, tracestate),
         options=_decoded_options(members),
         wants_default=members.flag_or_false("default"),
+        wants_reasons=members.flag_or_false("reasons"),
     )
 
 

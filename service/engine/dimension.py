@@ -22,6 +22,7 @@ from lookup_core.dimension.explanation import Explanation
 from lookup_core.dimension.flight_table import LookupId
 from lookup_core.dimension_schema import DimensionSchema
 from lookup_core.errors import BackendError, ErrorCode, InvalidRequest
+from lookup_core.keys.key_casts import column_type
 from lookup_core.keys.key_index import Slots
 from lookup_core.keys.typed_keys import TypedKeys
 from lookup_core.lookup_options import LookupOptions
@@ -49,6 +50,8 @@ from service.engine.waiting_for_changes import WaitingForChanges
 from service.resources.shared_memory import SharedCaches
 
 log = structlog.get_logger()
+
+_OF_KEY_VALUES = frozenset({ErrorCode.TYPE, ErrorCode.INVALID_TEXT, ErrorCode.KEY_REJECTED})
 
 HTTP_CHANNEL = ChannelId(0)  # all HTTP requests take turns as one channel
 
@@ -294,6 +297,17 @@ class Dimension:
         """
         self._known_runner()
         self._refresher.reload()
+
+    def explanation(self, code: ErrorCode) -> str:
+        """Why keys failed with this code last, and the remedy.
+
+        Names the columns of the key if one of its values is at fault.
+        """
+        reason = self.record.errors.reason(code)
+        if code not in _OF_KEY_VALUES or self._runner is None:
+            return reason
+        columns = (f"{field.name} {column_type(field)}" for field in self._runner.schema.key)
+        return f"{reason}; the key is ({', '.join(columns)})"
 
     def cold_reason(self) -> str | None:
         """Why this dimension does not count as started; None if it does."""

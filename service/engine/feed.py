@@ -94,11 +94,13 @@ class Feed:
 
     def reported_until(self) -> float | None:
         """All changes until then (monotonic) are reported; None while the feed is not live."""
-        return self._health.reported_until() if self._is_live.is_set() else None
+        return self._health.reported_until() if self._state is FeedState.LIVE else None
 
     def statistics(self) -> FeedStatistics:
         """State, splits and totals now."""
-        statistics = FeedStatistics(self._state, unused_messages=dict(self._unused_messages))
+        statistics = FeedStatistics(
+            self._state, unused_messages=dict(self._unused_messages), doubt=self._health.doubt
+        )
         if self._audit is not None:
             before, own = self._audited_before, self._audit.counts
             statistics = replace(
@@ -146,6 +148,7 @@ class Feed:
         age_s = None
         if has_time:  # never negative: a source clock that is ahead would count as fresh for longer
             age_s = max(time.time() - piece.watermark_ms / 1000, 0.0)
+        self._health.doubt = piece.doubt
         self._health.on_splits(self._coordinator.split_ids, now)
         self._health.on_piece(
             piece.split_id,
@@ -211,15 +214,17 @@ class Feed:
     def _on_state(self, state: FeedState, now: float) -> None:
         is_live = state is FeedState.LIVE
         if is_live:
-            self._runner.state.confirm(self._health.reported_until())
+            if self._runner.state.table is not None:
+                self._runner.state.table.confirm(self._health.reported_until())
             self._runner.state.trust(until=self._health.trusted_until(now))
         if state is self._state:
             return
         self._state = state
+        if not is_live:
+            self._runner.state.trust(until=-math.inf)
         if is_live:
             self._is_live.set()
         else:
-            self._runner.state.trust(until=-math.inf)
             self._is_live.clear()
         level = log.info if is_live else log.warning
         level(f"feed.{state.value}", dimension=self._runner.name)

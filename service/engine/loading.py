@@ -40,7 +40,7 @@ class Loading:
         feed: Feed | None = None,
         former: LoadStatistics | None = None,
     ) -> None:
-        """The feed, if there is one, must be live before a load begins."""
+        """The feed, if there is one, must have caught up before a load begins."""
         self._runner = runner
         self._source = source
         self._feed = feed
@@ -74,7 +74,8 @@ class Loading:
     def statistics(self) -> LoadStatistics:
         """The load under way, and the results of former loads."""
         state = self._runner.state
-        statistics = replace(self._statistics, is_whole=state.is_whole, held_rows=state.held_rows)
+        held_rows = 0 if state.table is None else len(state.table)
+        statistics = replace(self._statistics, is_whole=state.is_whole, held_rows=held_rows)
         if self._coordinator is None:
             return statistics
         error = self._coordinator.last_error if self._is_loading else None

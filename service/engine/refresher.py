@@ -139,7 +139,7 @@ class Refresher:
     def _staleness_s(self) -> float | None:
         oldest_s = None
         if self._runner is not None:
-            oldest_s = self._runner.state.oldest_row_age_s(self._clock())
+            oldest_s = self._runner.state.cache.oldest_age_s(self._clock())
         if oldest_s is None:
             return None
         reported_until = None if self._feed is None else self._feed.reported_until()

@@ -46,6 +46,7 @@ _OTHER_VALUES = (
     "rows of events differ from the table, so that changed rows are queried; the connector masks,"
     " truncates or transforms columns"
 )
+_UNPROVED = "the change feed may not report the table: {}"
 _TOO_SMALL = (
     "the cache shrank to {:,} bytes, which have no room for rows: each lookup is a query; raise"
     " limits.memory, or lower max_bytes of other caches"
@@ -139,6 +140,8 @@ def _freshness_warnings(freshness: Freshness, *, is_ready: bool) -> Iterator[Hea
     feed, load = freshness.feed, freshness.load
     if feed is not None and feed.state is FeedState.SILENT:
         yield _reason("feed_stalled", "the change feed is stalled; the cache is bypassed")
+    if feed is not None and feed.doubt is not None:
+        yield _reason("feed_unproved", _UNPROVED.format(feed.doubt))
     if feed is not None and feed.state is FeedState.INCOMPLETE:
         yield _reason("feed_incomplete", _INCOMPLETE)
         return  # a load waits for the feed

@@ -26,6 +26,7 @@ from lookup_core.cache.shared_layout import (
     LEASE_S,
     MAP_FILE,
     ArrayFiles,
+    ArrayLengths,
     CacheMap,
     LeaseField,
     LockFence,
@@ -294,7 +295,10 @@ class SharedMemory:
             )
         ]
         of_arrays = ArrayFiles(*(names[array.ctypes.data] for array in arrays))
-        files = CacheMap(of_arrays, view.states.tick_s, view.states.first_tick, segments)
+        files = CacheMap(
+            *(of_arrays, view.states.tick_s, view.states.first_tick, segments),
+            lengths=ArrayLengths(len(view.keys.places), len(view.keys.hashes)),
+        )
         self.fence()  # readers of the map see the arrays as they are now
         try:
             self._files.write(MAP_FILE, files.encoded())

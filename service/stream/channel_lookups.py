@@ -1,19 +1,20 @@
 """Lookups of one open channel: frames to the lookup queue, answers to the outbox."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from lookup_core.answer import Outcome, rowless_answer
-from lookup_core.errors import bad_frame
+from lookup_core.errors import ErrorCode, bad_frame
 from lookup_core.protocol.arrow_payload import BatchDecoder
-from lookup_core.protocol.frames import Cached, Closed, Credit, Lookup, Open
+from lookup_core.protocol.frames import Cached, Closed, Credit, Lookup, Open, Reason
 from service.stream.channel_registry import AdmittedChannel
 from service.stream.lookup_queue import LookupQueue
 from service.stream.outbox import AnswerPiece, Outbox
 from service.stream.stream_lookup import ChannelContext, RequestedRecords, StreamLookup
 
+_MAX_REASON_CHARACTERS = 2_000
 _NO_ANSWER = rowless_answer(np.zeros(0, np.int32), Outcome.MISSING)  # to a LOOKUP without keys
 
 
@@ -28,6 +29,7 @@ class ChannelLookups:
     outbox: Outbox
     on_defect: Callable[[Exception], None]
     _lookups: dict[int, StreamLookup] = field(default_factory=dict)  # {sequence: unanswered lookup}
+    _reasons: dict[ErrorCode, str] = field(default_factory=dict)  # that were sent last
     _decoder: BatchDecoder = field(init=False)
 
     def __post_init__(self) -> None:
@@ -106,6 +108,8 @@ class ChannelLookups:
         self.queue.on_room()
 
     def _deliver(self, whole: AnswerPiece) -> None:
+        if whole.answer.errors and self.opened.wants_reasons:
+            self._give_reasons({*whole.answer.errors.values()})
         for piece in whole.pieces():
             self.outbox.put(piece)
         state, sequence = self.admitted.state, whole.sequence
@@ -116,6 +120,13 @@ class ChannelLookups:
         else:
             self._put_credit(state.on_answered(sequence, whole.answer.size))
         self.queue.on_room()  # the answer may be smaller than what was held for it
+
+    def _give_reasons(self, codes: Iterable[ErrorCode]) -> None:
+        for code in codes:
+            reason = self.context.dimension.explanation(code)[:_MAX_REASON_CHARACTERS]
+            if self._reasons.get(code, code.explanation) != reason:
+                self._reasons[code] = reason
+                self.outbox.put(Reason(self.opened.channel, code, reason))
 
     def _put_credit(self, credit: Credit | None) -> None:
         if credit is not None:

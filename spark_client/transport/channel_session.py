@@ -17,13 +17,13 @@ from lookup_core.answer import Outcome
 from lookup_core.backoff import NEVER, Backoff
 from lookup_core.cache.cached_answers import CachedAnswers, CachedLookup
 from lookup_core.dimension_schema import VersionColumns
-from lookup_core.errors import ProtocolViolation, SidelookError
+from lookup_core.errors import ErrorCode, ProtocolViolation, SidelookError
 from lookup_core.keys.key_index import Slots
 from lookup_core.keys.typed_keys import named_key
 from lookup_core.protocol import frames
 from lookup_core.protocol.backlog import ChannelAnswer
 from lookup_core.protocol.client_channel import ClientChannel
-from lookup_core.protocol.frames import Frame
+from lookup_core.protocol.frames import ChannelFrame, Frame
 from lookup_core.protocol.sent_lookups import QuestionId, SentKeys
 from spark_client.transport.shared_cache import SharedCache
 
@@ -183,6 +183,11 @@ class ChannelSession:
             self._answers += self.channel.pop_refused()
             self._open_if_revoked()
 
+    def explanation(self, code: ErrorCode) -> str:
+        """See `LookupChannel`."""
+        with self._changed:
+            return self.channel.explanation(code)
+
     def mark(self, watermark_ms: int) -> None:
         """See `LookupChannel`."""
         with self._changed:
@@ -242,7 +247,7 @@ class ChannelSession:
         if self._failure is None:
             self._wire.send([self.channel.open()])
 
-    def on_frame(self, frame: frames.Opened | frames.Credit | frames.Result) -> None:
+    def on_frame(self, frame: ChannelFrame) -> None:
         """With the lock held: take a frame of the service."""
         match frame:
             case frames.Opened():
@@ -256,6 +261,9 @@ class ChannelSession:
                 return
             case frames.Result():
                 self._results.append(frame)
+            case frames.Reason():
+                self.channel.on_reason(frame)
+                return
         self._wake()
 
     def on_refusal(self, refusal: SidelookError, *, jitter: float) -> bool:

@@ -27,7 +27,7 @@ from lookup_core.errors import (
 from lookup_core.protocol import frames
 from lookup_core.protocol.client_channel import ChannelRequest, ClientChannel
 from lookup_core.protocol.frame_codec import decode_frame, encode_frame
-from lookup_core.protocol.frames import MAX_CHANNELS, PROTOCOL_VERSION, Frame
+from lookup_core.protocol.frames import MAX_CHANNELS, PROTOCOL_VERSION, ChannelFrame, Frame
 from spark_client.transport.channel_session import ChannelSession, Wire, nothing
 from spark_client.transport.endpoint import endpoint_of
 from spark_client.transport.interface import Transport
@@ -242,7 +242,7 @@ class Connection:
 
     def _dispatch(self, frame: Frame) -> None:
         match frame:
-            case frames.Opened() | frames.Credit() | frames.Result():
+            case frames.Opened() | frames.Credit() | frames.Result() | frames.Reason():
                 self._dispatch_to_session(frame)
             case frames.Failure():
                 self._on_failure(frame)
@@ -256,7 +256,7 @@ class Connection:
                 kind = type(frame).__name__.upper()
                 raise bad_frame(f"a sidecar never sends {kind} here")
 
-    def _dispatch_to_session(self, frame: frames.Opened | frames.Credit | frames.Result) -> None:
+    def _dispatch_to_session(self, frame: ChannelFrame) -> None:
         session = self._sessions.get(frame.channel)
         if session is not None:
             if isinstance(frame, frames.Result):

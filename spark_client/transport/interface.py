@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from lookup_core.cache.cached_answers import CachedAnswers
 from lookup_core.dimension_schema import VersionColumns
+from lookup_core.errors import ErrorCode
 from lookup_core.protocol.backlog import ChannelAnswer
 from lookup_core.protocol.sent_lookups import QuestionId, SentKeys
 
@@ -55,6 +56,9 @@ class LookupChannel(Protocol):
     @property
     def default(self) -> pa.RecordBatch | None:
         """The dimension's default row; None if it has none, or if OPEN did not request it."""
+
+    def explanation(self, code: ErrorCode) -> str:
+        """Why keys have this code, and the remedy, as far as the sidecar knows."""
 
     def cached(self, keys: pa.RecordBatch) -> CachedAnswers | None:
         """The answers of the shared cache to keys, which may repeat.

@@ -145,16 +145,17 @@ class SharedCache:
         return CacheReader(view, self._lifetimes, self._fence)
 
     def _view(self, files: CacheMap) -> CacheView:
-        """The files as arrays; raises ValueError for sizes that do not fit each other."""
+        """The files as arrays; raises ValueError for sizes that are not those of the map."""
         segments = list(self._segments.values())
         starts = np.array([each.start for each in files.segments], np.uint32)
         sizes = np.array([each.num_rows for each in segments], np.uint32)
         mapped = [self._arrays[name] for name in files.arrays]
         places, hashes = np.frombuffer(mapped[0], np.int32), np.frombuffer(mapped[1], np.uint64)
         states, addresses = (np.frombuffer(each, np.uint32) for each in mapped[2:])
+        lengths = [len(each) for each in (places, hashes, states, addresses)]
         is_power = not len(places) & (len(places) - 1)
-        if not is_power or not len(hashes) == len(states) == len(addresses):
-            found = ", ".join(str(len(each)) for each in (places, hashes, states, addresses))
+        if not is_power or lengths != [files.lengths.places, *[files.lengths.slots] * 3]:
+            found = ", ".join(map(str, lengths))
             raise ValueError(f"the arrays of a cache have impossible sizes: {found}")
         return CacheView(
             KeyTable(places, hashes),

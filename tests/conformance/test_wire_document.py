@@ -115,7 +115,8 @@ def test_refusal_has_the_words_of_the_service() -> None:
 
 async def test_service_answers_as_written() -> None:
     """The service answers the client's frames with the kinds of frames that follow them."""
-    blocks = [block for block in BLOCKS if block.name != "GOAWAY"]  # this service does not stop
+    # This service does not stop, and all of its rows fit.
+    blocks = [block for block in BLOCKS if block.name not in {"GOAWAY", "REASON"}]
     found: list[str] = []
     async with streaming() as service:
         peer = await service.connect()

@@ -481,6 +481,12 @@ def with_private_cache(status: Any) -> None:  # noqa: ANN401  # any JSON
     status["dimensions"][0]["cache"]["shared"]["why_private"] = "/s is full; raise it"
 
 
+def with_incomplete_feed(status: Any) -> None:  # noqa: ANN401  # any JSON
+    """An audit found a change that the feed omitted."""
+    feed = {"state": "incomplete", "watermark_ms": None, "splits": [], "last_error": None}
+    status["dimensions"][0]["freshness"]["feed"] = feed
+
+
 def without_cache(status: Any) -> None:  # noqa: ANN401  # any JSON
     """The dimension keeps no rows."""
     status["dimensions"][0]["cache"]["mode"] = "none"
@@ -500,6 +506,7 @@ FACTS, STATE, REASONS = ".card .facts", "#state-word", "#state-reasons"
             {STATE: "Degraded", REASONS: "constructor, b: its table is loaded"},
         ),
         (with_private_cache, {SHARED: "shared memorynot shared: /s is full; raise it"}),
+        (with_incomplete_feed, {".card .refresh .mark.bad": "incomplete"}),
         (without_cache, {f"{SHARED}[hidden]": re.compile("^shared memory")}),
         (with_isolated_breaker, {".card .mark >> nth=0": "breaker isolated"}),
     ],

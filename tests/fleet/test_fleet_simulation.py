@@ -7,10 +7,19 @@ import pytest
 
 from lookup_core.answer import Outcome
 from tests.test_layers import ROOT
-from tools.fleet.cases import LOADS, STREAMS, load_figures, stream_figures
+from tools.fleet.cases import (
+    AUDITS,
+    LOADS,
+    STREAMS,
+    audit_figures,
+    load_figures,
+    stream_figures,
+)
 from tools.fleet.database import DatabaseModel
+from tools.fleet.figures import Phase
 from tools.fleet.page import (
     PAGE,
+    audit_cells,
     connection_cells,
     failover_cells,
     fleet_page,
@@ -109,16 +118,33 @@ def test_spread_loads_need_fewer_connections() -> None:
     assert runs[1].log.refused.total() == 0
 
 
+def test_audits_add_a_query_a_minute() -> None:
+    """Without lookups, a sidecar with a feed sends one query of 50 keys a minute; else none."""
+    fed = settings_with(refresh={"listen": {}})
+    off = settings_with(refresh={"listen": {}, "audit": None})
+    plan = replace(SMALL, rest_s=600.0, settings=fed)
+
+    rates = [
+        Phase(simulate(replace(plan, settings=each)), 11.0, 610.0).rates() for each in (fed, off)
+    ]
+
+    assert 3 * 0.9 <= rates[0].queries_per_s * 60 <= 3 * 1.1
+    assert 40 <= rates[0].keys_per_s / rates[0].queries_per_s <= 50
+    assert (rates[1].queries_per_s, rates[1].keys_per_s) == (0, 0)
+
+
 def test_page_shows_the_present_figures() -> None:
     """The lines of the smallest fleets are those of a run now; the others take minutes."""
-    lines, stream, load = PAGE.read_text().splitlines(), STREAMS[0], LOADS[0]
+    lines, stream, load, audit = PAGE.read_text().splitlines(), STREAMS[0], LOADS[0], AUDITS[0]
     figures = stream, stream_figures(stream)
 
     kinds = (connection_cells, query_cells, restart_cells, failover_cells)
 
     shown = [cells(figures) for cells in kinds]
 
-    for cells in (*shown, load_cells((load, load_figures(load)))):
+    shown += [load_cells((load, load_figures(load))), audit_cells((audit, audit_figures(audit)))]
+
+    for cells in shown:
         assert markdown_line(cells) in lines, "run python -m tools.fleet --write"
 
 

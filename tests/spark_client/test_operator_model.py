@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from lookup_core.answer import Answer, Outcome
 from lookup_core.cache.cached_answers import CachedAnswers
+from lookup_core.errors import ErrorCode
 from lookup_core.operator.event_time_watermarks import EventTimeWatermarks
 from lookup_core.protocol.backlog import ChannelAnswer
 from lookup_core.protocol.sent_lookups import QuestionId, SentKeys
@@ -69,6 +70,11 @@ class ShufflingChannel:
         self._add = add
         self._keys: dict[tuple[QuestionId, int], int | None] = {}  # {question, position: key}
         self._open: dict[QuestionId, list[int]] = {}  # {question: keys without an answer}
+
+    def explanation(self, code: ErrorCode) -> str:
+        """See `LookupChannel`; nothing is known."""
+        del code
+        return ""
 
     def cached(self, keys: pa.RecordBatch) -> CachedAnswers | None:
         """See `LookupChannel`; some of the answers, at random."""

@@ -220,7 +220,7 @@ def assert_bypassed_once(worker: SharedCache, caplog: pytest.LogCaptureFixture) 
     assert "lookups bypass the shared cache " in caplog.text
 
 
-TEXTS = ["", "no JSON", "null", "[1, 2]", "{}", "[[], 1, 1, []]", "[" * 100_000, "\xff"]
+TEXTS = ["", "no JSON", "null", "[1, 2]", "{}", "[[], 1, 1, [], []]", "[" * 100_000, "\xff"]
 
 
 @pytest.mark.parametrize("content", TEXTS, ids=lambda text: text[:14])
@@ -258,7 +258,7 @@ def test_foreign_maps_are_bypassed(
 
 
 @pytest.mark.parametrize("name", ["places", "hashes", "states", "addresses", "rows"])
-@pytest.mark.parametrize("size", [0, 12, 300])
+@pytest.mark.parametrize("size", [0, 12, 256, 300])  # the third one is a power of two
 def test_cut_files_are_bypassed(
     sidecar: Sidecar, caplog: pytest.LogCaptureFixture, name: str, size: int
 ) -> None:

@@ -98,6 +98,24 @@ FRESHNESS = Row(
             ),
         ),
         Panel(
+            "Incomplete feeds",
+            "Sidecars whose audit found a change that the feed omitted: they bypass their cache.",
+            "none",
+            (_sum("sidelook_dimension_feed_incomplete"),),
+        ),
+        Panel(
+            "Audited rows",
+            "Rows per second compared with reads of the table, by result. A suspect row differs; a "
+            "contradicted one got no event.",
+            "ops",
+            (
+                Query(
+                    total(rate("sidelook_dimension_audited_keys_total"), DIMENSION, "result"),
+                    "{{dimension}} {{result}}",
+                ),
+            ),
+        ),
+        Panel(
             "Full mode",
             "Sidecars with the whole table in memory, and sidecars that are loading it.",
             "none",

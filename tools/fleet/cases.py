@@ -4,7 +4,7 @@ from dataclasses import dataclass, field, replace
 
 from service.config.settings import Settings
 from tools.fleet.database import DatabaseModel
-from tools.fleet.figures import LoadFigures, LookupFigures, Phase
+from tools.fleet.figures import LoadFigures, LookupFigures, Phase, Rates
 from tools.fleet.simulation import Plan, settings_with, simulate
 
 COLD_S = 45.0
@@ -12,6 +12,7 @@ RESTART = (45.0, 55.0)  # of the driver alone
 OUTAGE = (75.0, 105.0)
 STREAM_S = 150.0
 BACKLOG_S = 40.0  # of a driver that starts again with empty caches
+_WARMING_S, _REST_S = 30.0, 120.0  # of the cases with a feed
 LOAD_ROWS = 1_000_000
 _LOAD_LIMIT_S = 400.0
 _SAMPLE = 8  # executors for which a simulated one stands, in the largest fleet
@@ -64,6 +65,12 @@ LOADS = [
     _full(100, "1m", 97),
     _full(1000, "0s", 5200),
     _full(1000, "5m", 5200),
+]
+_FED = settings_with(refresh={"listen": {}})
+AUDITS = [
+    Case(10, "97 connections", DEFAULT, _FED),
+    Case(100, "500 connections", DatabaseModel(max_connections=500), _FED),
+    Case(1000, "4,200 connections", DatabaseModel(max_connections=4200), _FED),
 ]
 
 
@@ -123,3 +130,9 @@ def load_figures(case: Case) -> TableLoadFigures:
         median_s=times[len(times) // 2],
         last_s=times[-1],
     )
+
+
+def audit_figures(case: Case) -> Rates:
+    """Fill the caches of a case with a feed; its audits are all queries of the rest."""
+    run = simulate(replace(case.plan, seconds=_WARMING_S, rest_s=_REST_S))
+    return Phase(run, _WARMING_S + 1, _WARMING_S + _REST_S).rates()

@@ -27,6 +27,18 @@ class LoadFigures:
 
 
 @dataclass(frozen=True, slots=True)
+class Rates:
+    """The database in a phase, on average; `busy` is the share of processor time.
+
+    Queries without keys, which descriptions and probes send, are left out.
+    """
+
+    queries_per_s: float
+    keys_per_s: float
+    busy: float
+
+
+@dataclass(frozen=True, slots=True)
 class LookupFigures:
     """The lookups of a phase; a time is None if it did not come."""
 
@@ -61,6 +73,15 @@ class Phase:
             steady_keys=self._steady(log.keys),
             busy=max(self._seconds(log.busy_s), default=0.0) / cores,
             p99_ms=1000 * float(np.quantile(latencies, 0.99)) if latencies else math.nan,
+        )
+
+    def rates(self) -> Rates:
+        """The mean load of the database."""
+        log, cores = self._run.log, self._run.plan.database.part(self._weight).cores
+        return Rates(
+            queries_per_s=self._mean(log.queries - log.checks) * self._weight,
+            keys_per_s=self._mean(log.keys) * self._weight,
+            busy=self._mean(log.busy_s) / cores,
         )
 
     def connects_per_s(self) -> int:
@@ -99,6 +120,10 @@ class Phase:
 
     def _seconds(self, counts: Mapping[int, float]) -> list[float]:
         return [counts.get(at, 0) for at in range(int(self._begins_at), int(self._ends_at))]
+
+    def _mean(self, counts: Mapping[int, float]) -> float:
+        values = self._seconds(counts)
+        return sum(values) / len(values)
 
     def _most(self, counts: Mapping[int, float]) -> int:
         return round(max(self._seconds(counts), default=0) * self._weight)

@@ -4,11 +4,13 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from tools.fleet.cases import Case, StreamFigures, TableLoadFigures
+from tools.fleet.figures import Rates
 from tools.fleet.simulation import DIMENSION
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "fleet.md"
 StreamRow = tuple[Case, StreamFigures]
 LoadRow = tuple[Case, TableLoadFigures]
+AuditRow = tuple[Case, Rates]
 
 _TEXT = """\
 # Fleet simulation
@@ -61,12 +63,20 @@ _LOAD = """\
 The table has 1,000,000 rows, and `spread` is `cache.load_spread`. Sidecars start within 5 s. `half`
 and `all` of them have loaded after this time.
 """
+_AUDITS = """\
+## Audits of a feed
+
+Each sidecar has one dimension with a feed. The job ends after 30 s. These are the
+[audits](../explanation/consistency.md#audit-of-the-feed) of the next two minutes; `busy` includes
+their logins, and checks of the table. `refresh.audit: { every: 5m }` sends a fifth.
+"""
 _COLUMNS = {
     _CONNECTIONS: ["allowed", "expected", "open", "refused"],
     _QUERIES: ["queries/s", "later", "keys/s", "busy", "p99", "failed"],
     _RESTART: ["warm after", "caches kept", "failed", "empty caches", "failed"],
     _FAILOVER: ["connects/s", "failed during", "failed after", "failing for", "slowest", "retries"],
     _LOAD: ["spread", "open", "refused", "failed loads", "half", "all"],
+    _AUDITS: ["queries/s", "keys/s", "busy"],
 }
 
 
@@ -75,7 +85,9 @@ def fleet_page(tables: str) -> str:
     return _TEXT.format(tables=tables)
 
 
-def page_tables(streams: Sequence[StreamRow], loads: Sequence[LoadRow]) -> str:
+def page_tables(
+    streams: Sequence[StreamRow], loads: Sequence[LoadRow], audits: Sequence[AuditRow]
+) -> str:
     """The sections with their tables, as Markdown."""
     rows = {
         _CONNECTIONS: map(connection_cells, streams),
@@ -83,6 +95,7 @@ def page_tables(streams: Sequence[StreamRow], loads: Sequence[LoadRow]) -> str:
         _RESTART: map(restart_cells, streams),
         _FAILOVER: map(failover_cells, streams),
         _LOAD: map(load_cells, loads),
+        _AUDITS: map(audit_cells, audits),
     }
     return "\n\n".join(
         "\n".join((text, *_markdown([*_CASE, *_COLUMNS[text]], cells)))
@@ -158,6 +171,17 @@ def load_cells(row: LoadRow) -> list[str]:
         f"{figures.failed_loads:,}",
         _seconds(figures.median_s),
         _seconds(figures.last_s) if figures.loaded == case.executors else "not all",
+    ]
+
+
+def audit_cells(row: AuditRow) -> list[str]:
+    """The load that audits add."""
+    case, rates = row
+    return [
+        *_names(case),
+        f"{rates.queries_per_s:.1f}",
+        f"{rates.keys_per_s:,.0f}",
+        f"{rates.busy:.2%}",
     ]
 
 

@@ -168,3 +168,47 @@ class _LoadSession(SplitReader):
 
     def pause(self, split_ids: Collection[str]) -> None:
         del split_ids  # a bounded source is never paused
+
+
+_HEARTBEAT_S = 1.0
+
+
+class ModelledFeed:
+    """Source port of a feed of a table that does not change; its reader is not the database's."""
+
+    is_bounded = False
+    reading_mode = ReadingMode.PARALLEL
+
+    def enumerator(self, schema: DimensionSchema) -> "_FeedSession":
+        """A session with one split."""
+        del schema
+        return _FeedSession()
+
+    def reader(self, schema: DimensionSchema) -> "_FeedSession":
+        """A session that reads heartbeats."""
+        return self.enumerator(schema)
+
+
+class _FeedSession(SplitReader):
+    """Enumerator, or reader of the only split."""
+
+    discovery_interval_s: float | None = None
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_error: object) -> None:
+        pass  # it has no connection
+
+    async def discover(self) -> list[Split]:
+        return [Split("0")]
+
+    async def assign(self, split: Split, *, position: int | None) -> None:
+        del split, position  # there is one, without changes
+
+    async def read(self) -> list[SplitPiece]:
+        await asyncio.sleep(_HEARTBEAT_S)
+        return [SplitPiece("0", 0, is_caught_up=True)]
+
+    def pause(self, split_ids: Collection[str]) -> None:
+        del split_ids  # nothing is ahead

@@ -170,6 +170,8 @@ def _frames() -> list[frames.Frame]:
         frames.Close(7),
         frames.Closed(7),
         frames.Credit(7, 5, 2**40),
+        frames.Open(7, "d", ("name",), "", pa.schema([]), wants_reasons=True),
+        frames.Reason(7, "value_rejected", "a column"),
         frames.Failure(7, "draining", "it stops", is_retryable=True),
         frames.Goaway("draining"),
     ]

@@ -5,7 +5,13 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from lookup_core.answer import Outcome
 from lookup_core.sources.splits import SplitState
-from lookup_core.statistics import EvictionReason, InvalidationOrigin, LoadResult, UnusedMessage
+from lookup_core.statistics import (
+    AuditResult,
+    EvictionReason,
+    InvalidationOrigin,
+    LoadResult,
+    UnusedMessage,
+)
 from service.engine.observer import QueryStatus
 from service.observability import metrics
 from service.observability.metrics import (
@@ -29,7 +35,7 @@ SUBJECTS = {
         *("lookup_uses_index", "queries", "queued", "retries"),
     ),
     "Freshness": ("dimension_staleness", "dimension_watermark"),
-    "Change feed": ("dimension_feed",),
+    "Change feed": ("dimension_feed", "dimension_audited"),
     "Full tables": ("dimension_whole", "dimension_load", "dimension_split"),
     "Streams": ("channels", "credit", "backlog", "stream"),
     "Process": ("build", "event_loop", "listeners", "memory"),
@@ -41,6 +47,7 @@ _VALUES: Mapping[tuple[Metric, Label], Iterable[object]] = {
     (metrics.CACHE_EVICTIONS, Label.REASON): EvictionReason,
     (metrics.CREDIT_RECORDS, Label.KIND): CreditKind,
     (metrics.CHANNELS, Label.CHANNEL_STATE): ChannelState,
+    (metrics.DIMENSION_AUDITED_KEYS, Label.RESULT): AuditResult,
     (metrics.DIMENSION_FEED_UNUSED_MESSAGES, Label.REASON): UnusedMessage,
     (metrics.DIMENSION_LOADS, Label.RESULT): LoadResult,
     (metrics.DIMENSION_SPLITS, Label.KIND): SplitState,

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from aiokafka import TopicPartition
 
 from lookup_core.changelog.change_decoder import ReplayFilter, level
+from lookup_core.changelog.event_origin import EventSenders
 from lookup_core.sources.splits import Split
 from service.connectors.kafka.consumer import KafkaConsumer
 from service.connectors.kafka.leader_epochs import LogEpochs
@@ -29,7 +30,7 @@ class KafkaTopic:
     begins: Mapping[str, int] | None = None  # {split id: first offset to read}; None: unknown
     id: bytes | None = None  # of the topic whose changes were reported last
     epochs: LogEpochs = field(default_factory=LogEpochs)  # of the batches that were read
-    _servers: set[str] = field(default_factory=set)  # with events of the table
+    senders: EventSenders = field(default_factory=EventSenders)
     _logs: dict[str, ReplayFilter] = field(default_factory=dict)  # {split id: its filter}
 
     def begin(self, split_id: str) -> int:
@@ -39,7 +40,7 @@ class KafkaTopic:
     def log(self, split_id: str) -> ReplayFilter:
         """The replay filter of a partition; a new partition may get any key of the others."""
         if split_id not in self._logs:
-            self._logs[split_id] = ReplayFilter(self._servers)
+            self._logs[split_id] = ReplayFilter(self.senders)
             level(self._logs.values())
         return self._logs[split_id]
 

@@ -167,6 +167,7 @@ class KafkaReader(SplitReader):
             total=progress.poll.high_watermark,
             ignored=decoded.ignored,
             undecodable=len(decoded.faults),
+            doubt=self._topic.senders.doubt,
         )
 
     def _missing(self, address: TopicPartition) -> SplitPiece:

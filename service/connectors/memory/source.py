@@ -39,6 +39,7 @@ class FakeSource:
         self.discovery_interval_s = discovery_interval_s
         self.patience_s = patience_s  # how long a read waits for a piece
         self.silent_s = 0.0  # reported in each piece
+        self.doubt: str | None = None  # reported in each piece
         self.server: ServerIdentity | None = FAKE_SERVER  # reported in pieces of `append`
         self.calls: list[str] = []
         self.splits: dict[str, list[SplitPiece]] = {}
@@ -193,6 +194,7 @@ class FakeReader(SplitReader):
         return replace(
             piece,
             silent_s=self._source.silent_s,
+            doubt=self._source.doubt,
             is_caught_up=piece.position >= self._ends[split_id],
             is_finished=is_last and split_id in self._source.ended,
             total=len(pieces),

@@ -35,6 +35,7 @@ class SplitPiece:
     server: ServerIdentity | None = None  # whose transaction ids the changes have, if known
     ignored: int = 0  # messages without changes of the table
     undecodable: int = 0  # messages that count as changes of the whole table
+    doubt: str | None = None  # why the source may not report the table, by its latest events
 
 
 class SplitEnumerator(AbstractAsyncContextManager["SplitEnumerator"], Protocol):

@@ -28,6 +28,10 @@ object AS (
         SELECT 'pg_catalog.pg_class'::regclass, t.typrelid FROM pg_catalog.pg_type t
         WHERE o.class = 'pg_catalog.pg_type'::regclass AND t.oid = o.id AND t.typtype = 'c'
         UNION ALL
+        SELECT 'pg_catalog.pg_class'::regclass, h.inhrelid FROM pg_catalog.pg_inherits h
+        JOIN pg_catalog.pg_class c ON c.oid = h.inhrelid AND c.relkind IN ('f', 'p')
+        WHERE o.class = 'pg_catalog.pg_class'::regclass AND h.inhparent = o.id
+        UNION ALL
         -- of a view, and what it calls; a virtual column calls functions of the system only
         SELECT d.refclassid, d.refobjid FROM (
             SELECT 'pg_catalog.pg_rewrite'::regclass::oid AS class, w.oid AS id
@@ -48,8 +52,28 @@ object AS (
     FROM object o CROSS JOIN LATERAL (
         SELECT pg_catalog.concat_ws(
             ' ', c.oid, c.relrowsecurity, c.relforcerowsecurity,
+            pg_catalog.row_security_active(c.oid),
+            -- policies do not concern the owner of a table; a view reads with the rights of its own
+            CASE WHEN c.relrowsecurity OR c.relkind = 'v' THEN
+                (SELECT pg_catalog.concat_ws(' ', r.oid, r.rolsuper OR r.rolbypassrls)
+                 FROM pg_catalog.pg_roles r WHERE r.oid = c.relowner) END,
+            CASE WHEN c.relkind = 'f' THEN
+                (SELECT pg_catalog.concat_ws(
+                     ' ', f.ftoptions, s.oid, s.srvoptions,
+                     -- the password is left out: its rotation changes no row
+                     ARRAY(SELECT pg_catalog.concat_ws(
+                               ' ', u.umid, (SELECT x FROM pg_catalog.unnest(u.umoptions) AS x
+                                             WHERE x LIKE 'user=%'))
+                           FROM pg_catalog.pg_user_mappings u
+                           WHERE u.srvid = s.oid AND (u.umuser = 0 OR u.usename = current_user
+                                 OR u.umuser IN (SELECT v.relowner FROM pg_catalog.pg_class v
+                                                 JOIN object ON v.oid = object.id))
+                           ORDER BY u.umid)::text)
+                 FROM pg_catalog.pg_foreign_table f
+                 JOIN pg_catalog.pg_foreign_server s ON s.oid = f.ftserver
+                 WHERE f.ftrelid = c.oid) END,
             CASE WHEN c.oid = {root}::oid THEN pg_catalog.concat_ws(
-                ' ', pg_catalog.row_security_active(c.oid), c.relreplident, c.relpersistence,
+                ' ', c.relreplident, c.relpersistence,
                 ARRAY(SELECT i.indexrelid FROM pg_catalog.pg_index i WHERE i.indrelid = c.oid
                       AND (i.indisprimary OR i.indisreplident) ORDER BY 1)::text,
                 ARRAY(SELECT h.inhrelid FROM pg_catalog.pg_inherits h
@@ -62,11 +86,11 @@ object AS (
                   WHERE w.ev_class = c.oid AND w.ev_type = '1')::text,
             ARRAY(SELECT pg_catalog.concat_ws(
                       ' ', a.attnum, a.attname, a.atttypid, a.atttypmod, a.attcollation,
-                      a.attnotnull, a.atthasdef, a.attgenerated,
+                      a.attnotnull, a.atthasdef, a.attgenerated, a.attfdwoptions,
                       CASE WHEN a.attgenerated = 'v' THEN f.oid END)
                   FROM pg_catalog.pg_attribute a LEFT JOIN pg_catalog.pg_attrdef f
                   ON f.adrelid = a.attrelid AND f.adnum = a.attnum
-                  WHERE (c.oid = {root}::oid OR c.relkind = 'c' OR a.attgenerated = 'v')
+                  WHERE (c.oid = {root}::oid OR c.relkind IN ('c', 'f') OR a.attgenerated = 'v')
                         AND a.attrelid = c.oid AND a.attnum > 0 ORDER BY a.attnum)::text) AS text
         FROM pg_catalog.pg_class c
         WHERE o.class = 'pg_catalog.pg_class'::regclass AND c.oid = o.id

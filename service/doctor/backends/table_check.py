@@ -183,7 +183,8 @@ async def _grants(settings: PostgresSettings, *, role: str, refusal: BackendErro
 async def _read_table(settings: PostgresSettings) -> tuple[PostgresTable, TableFacts]:
     async with _connected(settings) as connections:
         run = partial(_fetch, connections)
-        table = await read_table(run, settings)
+        # Publications are read once, below, with what they report.
+        table = await read_table(run, replace(settings, needs_publication=False))
         key = table.schema.key
         no_keys = key_arguments(pa.RecordBatch.from_pylist([], key), key)
         query = lookup_query(table, is_ordered=settings.has_several_rows)

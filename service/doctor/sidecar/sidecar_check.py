@@ -45,7 +45,9 @@ _TIMEOUT_REMEDY = (  # for `lookups_fail` with the code `timeout`: no check of t
     "dimension; see the runbook SidelookBackendSaturated"
 )
 # Their texts are errors of the backend, as they are.
-_ENDS_WITH_REMEDY = frozenset({"unavailable", "not_ready", "feed_error", "load_error"})
+_ENDS_WITH_REMEDY = frozenset(
+    {"unavailable", "not_ready", "feed_error", "feed_unproved", "load_error"}
+)
 _NOT_READY = frozenset({"unavailable", "not_ready"})
 
 

@@ -167,6 +167,7 @@ class Feed(Reply):
     are_values_refused: bool = Field(
         description="Whether rows of events are not used, since one differs from the table."
     )
+    doubt: str | None = Field(description="Why the feed may not report the table, and the remedy.")
     splits: list[Split] = Field(description="Progress of each split.")
 
 

@@ -10,7 +10,7 @@ from aiohttp import web
 from lookup_core.dimension_schema import DimensionSchema
 from lookup_core.errors import ErrorCode, InvalidRequest
 from lookup_core.keys.json_keys import typed_keys_from_json
-from lookup_core.keys.key_casts import column_type, typed_keys_from_arrow
+from lookup_core.keys.key_casts import typed_keys_from_arrow
 from lookup_core.keys.typed_keys import TypedKeys
 from service.engine.dimension import Dimension
 from service.engine.tracer import CallerSpan
@@ -100,7 +100,7 @@ class Lookup:
             if wanted is MediaType.ARROW:
                 reply = arrow_reply(result)
             else:
-                reply = await json_reply(result, partial(_failure_detail, dimension))
+                reply = await json_reply(result, dimension.explanation)
         if is_single:
             reservation.take_text(reply)
         else:
@@ -108,18 +108,6 @@ class Lookup:
         if wanted is MediaType.ARROW:
             return web.Response(body=reply, content_type=wanted.value)
         return json_response(request, reply)
-
-
-_OF_KEY_VALUES = frozenset({ErrorCode.TYPE, ErrorCode.INVALID_TEXT, ErrorCode.KEY_REJECTED})
-
-
-def _failure_detail(dimension: Dimension, code: ErrorCode) -> str:
-    """Why keys failed with this code, and the remedy; the key's columns if a value is at fault."""
-    reason = dimension.record.errors.reason(code)
-    if code not in _OF_KEY_VALUES:
-        return reason
-    columns = (f"{field.name} {column_type(field)}" for field in dimension.schema.key)
-    return f"{reason}; the key is ({', '.join(columns)})"
 
 
 def check_key_count(count: int, limits: Limits) -> None:

@@ -135,6 +135,10 @@ class FollowedTable:
         """The state of the feed, as the catalogue reports it."""
         return self.sidecar.get(f"/v1/dimensions/{self.name}").json()["freshness"]["feed"]
 
+    def health(self) -> Any:  # noqa: ANN401  # any JSON
+        """The reasons of the dimension's health."""
+        return self.sidecar.get(f"/v1/dimensions/{self.name}").json()["health"]
+
     def wait_until_live(self) -> None:
         """Wait until the cache is used."""
         until(lambda: self.feed()["state"] == "live")

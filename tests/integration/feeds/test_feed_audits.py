@@ -66,13 +66,18 @@ def test_skipped_deletes_end_the_trust(
     cache: dict[str, str],
 ) -> None:
     """A connector that skips deletions is named incomplete, and the deleted row is missing."""
-    options = {"folder": tmp_path, "libraries": libraries, "cache": cache}
-    with captured(kafka, followed, option="skipped.operations=d", **options) as customers:
+    with captured(
+        *(kafka, followed),
+        folder=tmp_path,
+        libraries=libraries,
+        option="skipped.operations=d",
+        cache=cache,
+    ) as customers:
         customers.keep(1, 2)
         followed.execute("DELETE FROM customers WHERE id = 1")
         until(lambda: customers.feed()["state"] == "incomplete", within_s=WITHIN_S)
         answers = customers.look_up(1, 2)
-        health = customers.sidecar.get("/v1/dimensions/customers").json()["health"]
+        health = customers.health()
 
     assert answers == [("missing", None), ("fetched", "name 2")]
     assert [each["code"] for each in health] == ["feed_incomplete"]
@@ -89,8 +94,9 @@ def test_masked_columns_are_never_served(
     kafka: KafkaBroker, followed: Database, tmp_path: Path, *, libraries: Path, option: str
 ) -> None:
     """Values of events that differ from the table are not used: each answer is the table's."""
-    options = {"folder": tmp_path, "libraries": libraries, "cache": FULL}
-    with captured(kafka, followed, option=option, **options) as customers:
+    with captured(
+        *(kafka, followed), folder=tmp_path, libraries=libraries, option=option, cache=FULL
+    ) as customers:
         until(lambda: customers.outcomes(1) == {"hit"})
         followed.execute("UPDATE customers SET name = 'second text' WHERE id = 1")
         until(lambda: customers.look_up(1)[0][1] != "name 1")

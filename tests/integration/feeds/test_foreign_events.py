@@ -48,6 +48,12 @@ def foreign_messages(planes: FollowedTable, **source: object) -> list[Message]:
     return [changed, deleted, table.tombstone(2), truncated]
 
 
+def own_event(planes: FollowedTable, key: int, name: str) -> Message:
+    """The event of a row that gets this name, of the database that is read."""
+    changed = planes.table.rename(key, name)
+    return planes.table.messages.foreign(changed, db=planes.table.database.name, name="shop")
+
+
 @pytest.mark.parametrize(
     "source",
     [
@@ -58,17 +64,35 @@ def foreign_messages(planes: FollowedTable, **source: object) -> list[Message]:
     ids=["database", "server", "kind"],
 )
 def test_foreign_events_change_no_row(planes: FollowedTable, source: dict[str, object]) -> None:
-    """Events of another database, server or connector change no row; the log names them once."""
-    planes.publish(*foreign_messages(planes, **source))
-    after_foreign = planes.look_up(*NAMES)
-    own = planes.table.messages.foreign(
-        planes.table.rename(3, "third"), db=planes.table.database.name, name="shop"
-    )
-    planes.publish(own)
+    """Events of another database, server or connector change no row; the log names them once.
 
-    assert after_foreign == HITS
-    assert planes.look_up(*NAMES) == [*HITS[:2], ("hit", "third")]
+    The topic has events of the own database, too, so that the feed stays trusted.
+    """
+    planes.publish(own_event(planes, 1, "one"))
+    planes.publish(*foreign_messages(planes, **source))
+    after_foreign, state = planes.look_up(*NAMES), planes.feed()["state"]
+    planes.publish(own_event(planes, 3, "third"))
+
+    assert (after_foreign, state) == (HITS, "live")
+    assert planes.look_up(*NAMES) == [*HITS[:2], ("fetched", "third")]
     assert planes.log.count(HINT) == 1
+
+
+def test_foreign_topic_is_named(planes: FollowedTable) -> None:
+    """While only other databases report, the health names the setting; an event of ours ends that.
+
+    Rows stay: an audit finds out whether changes are lost.
+    """
+    planes.publish(*foreign_messages(planes, db="publisher", name="shop"))
+    kept, health = planes.look_up(*NAMES), planes.health()
+    planes.publish(own_event(planes, 3, "third"))
+
+    assert kept == HITS
+    assert [(each["severity"], each["code"]) for each in health] == [("warning", "feed_unproved")]
+    assert (
+        '"publisher" are ignored; if it has the table, set changelog.database' in health[0]["text"]
+    )
+    until(lambda: planes.health() == [])
 
 
 def test_tombstone_deletes_no_foreign_row(planes: FollowedTable) -> None:

@@ -73,11 +73,12 @@ def created(database: Database) -> None:
     database.execute(*(statement.format(database.name) for statement in TABLE))
 
 
-async def digest_of(database: Database, relation: str) -> str:
-    """The digest of the relation."""
+async def digest_of(database: Database, relation: str, *, role: str = "postgres") -> str:
+    """The digest of the relation for this role."""
     ((table_id,),) = database.query(f"SELECT '{relation}'::regclass::oid::bigint")
     connection = await asyncpg.connect(database.dsn())
     try:
+        await connection.execute(f"SET row_security = off; SET ROLE {role}")
         return await row_meaning(lambda query, values: connection.fetch(query, *values), table_id)
     finally:
         await connection.close()
@@ -108,3 +109,71 @@ async def test_harmless_statements_keep_the_version(database: Database, relation
             changed.append(statement)
 
     assert changed == []
+
+
+@pytest.mark.parametrize(
+    ("relation", "loser"),
+    [("hidden", "reader"), ("invoked", "reader"), ("defined", "owner"), ("parts", "reader")],
+)
+async def test_revoked_bypass_is_another_version(
+    database: Database, relation: str, loser: str
+) -> None:
+    """A role that loses BYPASSRLS sees other rows: the reader, or the owner of a view."""
+    roles = {each: f"{each}_{database.name}" for each in ("reader", "owner")}
+    everyone = ", ".join(roles.values())
+    database.execute(
+        *(f"CREATE ROLE {role} BYPASSRLS" for role in roles.values()),
+        "CREATE TABLE hidden (id int PRIMARY KEY)",
+        "CREATE TABLE parts (id int PRIMARY KEY) PARTITION BY LIST (id)",
+        "CREATE VIEW invoked WITH (security_invoker) AS SELECT id FROM hidden",
+        "CREATE VIEW defined AS SELECT id FROM hidden",
+        f"ALTER VIEW defined OWNER TO {roles['owner']}",
+        f"GRANT SELECT ON hidden, parts, invoked, defined TO {everyone}",
+        *(f"ALTER TABLE {each} ENABLE ROW LEVEL SECURITY" for each in ("hidden", "parts")),
+    )
+    before = await digest_of(database, relation, role=roles["reader"])
+    database.execute(f"ALTER ROLE {roles[loser]} NOBYPASSRLS")
+
+    assert before != await digest_of(database, relation, role=roles["reader"])
+
+
+@pytest.mark.parametrize("relation", ["far", "shown", "parts"])
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "ALTER SERVER elsewhere OPTIONS (SET host 'b')",
+        "ALTER FOREIGN TABLE far OPTIONS (SET table_name 'b')",
+        "ALTER FOREIGN TABLE far ALTER name OPTIONS (ADD column_name 'b')",
+        "ALTER USER MAPPING FOR postgres SERVER elsewhere OPTIONS (SET user 'b')",
+        "DROP USER MAPPING FOR postgres SERVER elsewhere",
+        "CREATE USER MAPPING FOR public SERVER elsewhere",
+    ],
+)
+async def test_other_foreign_rows_are_another_version(
+    database: Database, relation: str, statement: str
+) -> None:
+    """Options of a foreign table, its server and the mapping of the role lead to other rows.
+
+    Passwords, and mappings of other roles, do not.
+    """
+    stranger = f"stranger_{database.name}"
+    database.execute(
+        "CREATE FOREIGN DATA WRAPPER wrapper",
+        "CREATE SERVER elsewhere FOREIGN DATA WRAPPER wrapper OPTIONS (host 'a')",
+        "CREATE USER MAPPING FOR postgres SERVER elsewhere OPTIONS (user 'a', password 'a')",
+        "CREATE TABLE parts (id int, name text) PARTITION BY LIST (id)",
+        "CREATE TABLE inner_parts PARTITION OF parts FOR VALUES IN (1) PARTITION BY LIST (id)",
+        "CREATE FOREIGN TABLE far PARTITION OF inner_parts FOR VALUES IN (1)"
+        " SERVER elsewhere OPTIONS (table_name 'a')",
+        "CREATE VIEW shown AS SELECT * FROM far",
+        f"CREATE ROLE {stranger}",
+    )
+    before = await digest_of(database, relation)
+    database.execute(
+        "ALTER USER MAPPING FOR postgres SERVER elsewhere OPTIONS (SET password 'b')",
+        f"CREATE USER MAPPING FOR {stranger} SERVER elsewhere OPTIONS (user 'b')",
+    )
+    between = await digest_of(database, relation)
+    database.execute(statement)
+
+    assert before == between != await digest_of(database, relation)

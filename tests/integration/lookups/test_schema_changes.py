@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
@@ -61,11 +61,9 @@ class Callers:
         number = 0
         while True:
             number = (number + 1) % len(NAMES)
-            try:
-                (word,) = (await lookup(self.dimension, number, timeout_s=PATIENCE_S)).values()
-                self.words.append("row" if word == f"fetched {NAMES[number]}" else word)
-            except BackendError as error:
-                self.words.append(f"refused {error.code}")
+            word = await word_of(self.dimension, number)
+            self.words.append("row" if word == f"fetched {NAMES[number]}" else word)
+            if word.startswith("refused"):
                 await asyncio.sleep(0.001)  # a refusal is immediate; the event loop must run
 
     async def wait_for_rows(self) -> None:
@@ -265,3 +263,45 @@ async def test_sessions_stay_read_only(database: Database) -> None:
 
     assert [tuple(rows[0]) for rows in shown] == [("on", "2s", "sidelook", "off")] * 2
     assert caught.value.code is ErrorCode.BACKEND_REJECTED
+
+
+@pytest.mark.parametrize(
+    ("relation", "refusal"),
+    [("dimension", "refused table_unavailable"), ("invoked", "refused forbidden")],
+)
+async def test_revoked_bypass_empties_the_cache(
+    table: PostgresSettings, database: Database, relation: str, refusal: str
+) -> None:
+    """Without BYPASSRLS, hidden rows are an error, also if they were cached; with it, rows again.
+
+    The next description notices it: within a minute, or after the first query.
+    """
+    role = f"reader_of_{database.name}"
+    await run(
+        database,
+        "ALTER TABLE dimension ENABLE ROW LEVEL SECURITY",
+        f"ALTER ROLE {role} BYPASSRLS",
+        "CREATE VIEW invoked WITH (security_invoker) AS TABLE dimension",
+        f"GRANT SELECT ON invoked TO {role}",
+    )
+    async with serving(PostgresBackend(replace(table, table=relation))) as dimension:
+        before = [await word_of(dimension, 1) for _ in range(2)]
+        await run(database, f"ALTER ROLE {role} NOBYPASSRLS")
+        with suppress(BackendError):
+            await dimension.described_again(PATIENCE_S)
+        revoked = await word_of(dimension, 1)
+        await run(database, f"ALTER ROLE {role} BYPASSRLS")
+        await until(lambda: is_fit(dimension))
+        restored = await word_of(dimension, 1)
+
+    assert before == ["fetched one", "hit one"]
+    assert (revoked, restored) == (refusal, "fetched one")
+
+
+async def word_of(dimension: Dimension, number: int) -> str:
+    """The answer to a key, or the refusal of its lookup."""
+    try:
+        (word,) = (await lookup(dimension, number, timeout_s=PATIENCE_S)).values()
+    except BackendError as error:
+        return f"refused {error.code}"
+    return word

@@ -5,7 +5,9 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pytest
 
+from lookup_core.errors import LookupFailed
 from spark_client.lookup_settings import JoinKeys, KeyColumn, LookupSettings, PassSettings
 from spark_client.lookup_task import LookupJoinTask, LookupPass, LookupTarget
 from spark_client.output_columns import AddedPart
@@ -62,6 +64,34 @@ def test_several_rows_are_lists(folder: Path, database: Database) -> None:
     row = {"number": 10, "paid": None}
     assert first["rows"] == [row, None, {"number": 20, "paid": None}, row]
     assert [each["type"] for each in columns] == ["list<item: int64>", "list<item: date32[day]>"]
+
+
+def test_failed_task_names_the_column(folder: Path, database: Database) -> None:
+    """A value that does not fit fails its records with the column and the remedy, never the value.
+
+    HTTP has the same text.
+    """
+    database.execute(
+        "CREATE TABLE invoices (number int8 PRIMARY KEY, paid int8[])",
+        "INSERT INTO invoices VALUES (7, '{{12345}}'), (8, NULL)",
+    )
+    columns = pa.schema({"paid": pa.list_(pa.int64())})
+    records = pa.record_batch({"number": pa.array([8, 7], pa.int64())})
+    with (
+        sidecar := postgres_sidecar(folder, database.dsn(), {"invoices": {"key": ["number"]}})
+    ).running():
+        target = LookupTarget(
+            *(Address(url_of(sidecar)), "invoices", JoinKeys(("number",), ("number",))),
+            *((KeyColumn(0),), LookupSettings(), AddedPart(columns)),
+        )
+        with pytest.raises(LookupFailed) as caught:
+            next(iter(LookupJoinTask(LookupPass([target], PassSettings()))(iter([records]))))
+        reply = sidecar.post("/v1/dimensions/invoices/lookup", {"keys": [7]}).json()
+
+    reason = reply["errors"]["0"]["detail"]
+    assert reason.startswith("column paid: a value does not fit array<bigint>;")
+    assert f"(value_rejected: {reason}): key 7;" in caught.value.detail
+    assert "12345" not in caught.value.detail
 
 
 def test_version_of_the_time_is_found(folder: Path, database: Database) -> None:

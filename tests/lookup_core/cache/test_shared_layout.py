@@ -7,6 +7,7 @@ import pytest
 from lookup_core.cache.shared_layout import (
     LEASE_FIELDS,
     ArrayFiles,
+    ArrayLengths,
     CacheMap,
     LeaseField,
     LockFence,
@@ -18,12 +19,12 @@ from lookup_core.cache.shared_layout import (
 def test_map_survives_its_file(segments: list[SegmentFile]) -> None:
     """The map that is read from its file is that of the cache."""
     arrays = ArrayFiles("numbers-1", "numbers-2", "numbers-3", "numbers-6")
-    files = CacheMap(arrays, 2.0**-20, -(2**28), segments)
+    files = CacheMap(arrays, 2.0**-20, -(2**28), segments, ArrayLengths(1024, 512))
 
     assert CacheMap.decoded(files.encoded()) == files
 
 
-@pytest.mark.parametrize("content", [b"", b"{}", b"[]", b"[[], 1, 2, []]", b"[1, 2, 3, 4]"])
+@pytest.mark.parametrize("content", [b"", b"{}", b"[]", b"[[], 1, 2, [], []]", b"[1, 2, 3, 4, 5]"])
 def test_other_maps_are_refused(content: bytes) -> None:
     """Another content raises ValueError or TypeError."""
     with pytest.raises((ValueError, TypeError)):

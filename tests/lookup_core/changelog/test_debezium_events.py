@@ -289,12 +289,46 @@ def test_foreign_events_are_ignored(operation: str, source: dict[str, str]) -> N
     log, ours = ReplayFilter(), event("c", source={"name": "a"}, after={"id": 1})
     foreign = event(operation, {"id": 1}, source=source, after={"id": 1}, sequence='["8","9"]')
 
+    decoded([ours], settings=OURS, log=log)
     found = [decoded(each, settings=OURS, log=log) for each in ([foreign], [ours])]
 
     hints, source_time_ms = found[0].hints, found[0].source_time_ms
     assert found[0] == Decoded([], NO_WATERMARK_MS, ignored=1, hints=hints)
     assert (len(hints), source_time_ms) == (1, NO_WATERMARK_MS)
     assert (listed(found[1].changes), found[1].hints) == ([((1,), "changed", 7)], {})
+
+
+def reported(senders: str, *, minutes: int = 61) -> ReplayFilter:
+    """The log after an event of each connector at this distance; capitals read another database."""
+    log, origins = ReplayFilter(), EventOrigins("public.t", database="own")
+    for place, name in enumerate(senders):
+        source = {"name": name.lower(), "db": "own" if name.islower() else "other"}
+        found = event("c", {"id": 1}, source=source, after={"id": 1})
+        timed = replace(found, timestamp=place * minutes * 60_000)
+        decoded([timed], settings=replace(SETTINGS, origins=origins), log=log)
+    return log
+
+
+@pytest.mark.parametrize(
+    ("senders", "expected"),
+    [
+        (["", "a", "Ba", "aB", "aBBB", "aAa", "abA"], None),
+        (["B", "aA", "aAB", "AA"], 'events of the database "other" are ignored'),
+    ],
+    ids=["a connector reads the database", "all of them read another one"],
+)
+def test_foreign_connectors_raise_doubt(senders: list[str], expected: str | None) -> None:
+    """A topic is doubted while the last event of each of its connectors is foreign."""
+    doubts = [reported(each).senders.doubt for each in senders]
+
+    assert {doubt and doubt.partition(";")[0] for doubt in doubts} == {expected}
+
+
+def test_shared_prefix_is_proof_for_an_hour() -> None:
+    """Connectors of the same name in turn: an event of ours outweighs foreign ones for an hour."""
+    doubts = [reported("a" + "A" * count, minutes=30).senders.doubt for count in range(4)]
+
+    assert [doubt is None for doubt in doubts] == [True, True, True, False]
 
 
 def test_unknown_names_are_ours() -> None:

@@ -252,7 +252,7 @@ class World:
 
 
 def _changes(changes: list[tuple[int, str | None, int]]) -> RowChanges:
-    names = [name for _, name, _ in changes if name is not None]
+    names = [name for _, name, _ in changes]
     return RowChanges(
         columns_of(*(key for key, _, _ in changes)),
         has_row=np.array([name is not None for _, name, _ in changes], np.bool_),

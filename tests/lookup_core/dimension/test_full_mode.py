@@ -144,23 +144,22 @@ def test_feed_confirms_the_age(scenario: FullScenario) -> None:
     scenario.now = 5.0
     loaded = scenario.state.known_rows(columns_of(1), 5.0)
 
-    scenario.state.confirm(4.0)
+    assert scenario.state.table is not None
+    scenario.state.table.confirm(4.0)
 
     confirmed = scenario.state.known_rows(columns_of(1), 5.0)
     assert [None if each is None else each.read_at for each in (loaded, confirmed)] == [1.0, 4.0]
-    assert scenario.state.oldest_row_age_s(5.0) == 1.0
+    assert scenario.state.cache.oldest_age_s(5.0) == 1.0
     empty = scenario.state.known_rows(pa.record_batch([pa.array([], pa.int64())], ["id"]), 5.0)
     assert empty is not None
     assert (empty.read_at, empty.rows.num_rows) == (5.0, 0)
 
 
 def test_partial_mode_has_no_table() -> None:
-    """Without full mode nothing is held whole, and a confirmation has no effect."""
+    """Without full mode nothing is held whole."""
     state = Scenario().state
 
-    state.confirm(4.0)
-
-    assert (state.is_whole, state.held_rows, state.table) == (False, 0, None)
+    assert (state.is_whole, state.table) == (False, None)
 
 
 def test_lookups_wait_for_the_load(scenario: FullScenario) -> None:

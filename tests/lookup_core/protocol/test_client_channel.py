@@ -49,6 +49,19 @@ def lookups(sent: list[Frame]) -> list[frames.Lookup]:
     return [frame for frame in sent if isinstance(frame, frames.Lookup)]
 
 
+def test_latest_reason_explains_a_code(channel: ClientChannel) -> None:
+    """The last reason of the service explains a code; without one, its general meaning does."""
+    channel.on_reason(frames.Reason(1, "value_rejected", "column a"))
+    channel.on_reason(frames.Reason(1, "of_tomorrow", "unknown"))
+    channel.on_reason(frames.Reason(1, "value_rejected", "column b"))
+
+    codes = ErrorCode.VALUE_REJECTED, ErrorCode.AMBIGUOUS
+    assert [channel.explanation(code) for code in codes] == [
+        "column b",
+        ErrorCode.AMBIGUOUS.explanation,
+    ]
+
+
 def test_frames_wait_for_opened() -> None:
     """Keys and watermarks of a channel that is not open wait, and leave in their order."""
     channel = ClientChannel(1, REQUEST)
@@ -58,7 +71,7 @@ def test_frames_wait_for_opened() -> None:
     levels = channel.statistics()
     sent = channel.on_opened(opened(), now_s=0.0)
 
-    assert before == [frames.Open(1, "customers", ("name",), "a test", KEY)]
+    assert before == [frames.Open(1, "customers", ("name",), "a test", KEY, wants_reasons=True)]
     assert levels == ChannelStatistics(0, 0, 0, 2)
     assert summary(sent) == [(1, ["7", "8"]), MARK]
     assert (channel.columns, channel.key, channel.versions) == (COLUMNS, ("id",), None)

@@ -38,7 +38,7 @@ FRAMES: list[Frame] = [
     replace(OPEN, trace=TraceParent("not a trace")),
     replace(OPEN, options=OPTIONS),
     replace(OPENED, options=LookupOptions(max_age_ms=9)),
-    replace(OPEN, wants_default=True),
+    replace(OPEN, wants_default=True, wants_reasons=True),
     frames.Opened(7, 20_000, 2**53 - 1, KEY, ("origin", "hour")),
     frames.Opened(7, 0, 0, pa.schema([]), ()),
     OPENED,
@@ -64,6 +64,7 @@ FRAMES: list[Frame] = [
     frames.Close(7),
     frames.Closed(7),
     frames.Failure(0, "internal", "…", is_retryable=False),
+    frames.Reason(7, "value_rejected", "column é"),
     frames.Failure(7, "draining", "the sidecar stops", is_retryable=True),
     frames.Goaway("the sidecar stops"),
 ]
@@ -118,7 +119,7 @@ def test_frame_survives_the_wire(frame: Frame) -> None:
 def test_each_kind_is_tested() -> None:
     """The frames of this module have all kinds, and the kinds have the numbers of the protocol."""
     client = ["HELLO", "OPEN", "LOOKUP", "WATERMARK", "STATUS", "CANCEL", "CLOSE", "CACHED"]
-    service = ["WELCOME", "OPENED", "CREDIT", "RESULT", "ERROR", "CLOSED", "GOAWAY"]
+    service = ["WELCOME", "OPENED", "CREDIT", "RESULT", "ERROR", "CLOSED", "GOAWAY", "REASON"]
 
     assert {kind.name: kind.value for kind in BY_KIND} == {
         name: number
@@ -177,6 +178,7 @@ def test_layout_is_fixed(frame: Frame, head: str, rest: str) -> None:
             },
         ),
         (replace(OPEN, wants_default=True), {"default": True}),
+        (replace(OPEN, wants_reasons=True), {"reasons": True}),
         (OPENED, {}),
         (replace(OPENED, options=LookupOptions(max_age_ms=9)), {"max_age_ms": 9}),
         (replace(OPENED, waits=True), {"waits": True}),

@@ -224,6 +224,17 @@ async def test_future_watermark_counts_as_now() -> None:
         await until_feed_is(dimension, FeedState.SILENT)
 
 
+async def test_doubted_feed_is_named() -> None:
+    """While only other databases report changes, the reason is shown; audits find lost ones."""
+    source = changelog()
+    async with following(source) as dimension:
+        source.doubt = "others report"
+        await until(lambda: feed_of(dimension).doubt == "others report")
+        await lookup(dimension, 7)
+
+        assert await lookup(dimension, 7) == HIT
+
+
 async def test_paused_split_suspends_trust() -> None:
     """While a split is paused for its drift, its changes are not read, and no row is served."""
     source = changelog()

@@ -113,6 +113,7 @@ FEED = FeedStatistics(
     {UnusedMessage.IGNORED: 4, UnusedMessage.UNDECODABLE: 1},
     {AuditResult.AGREED: 9, AuditResult.SUSPECT: 1, AuditResult.CONTRADICTED: 0},
     are_values_refused=True,
+    doubt="events of others are ignored",
 )
 SHOWN_FEED = {
     "state": "live",
@@ -121,6 +122,7 @@ SHOWN_FEED = {
     "unused_messages": {"ignored": 4, "undecodable": 1},
     "audited_keys": {"agreed": 9, "suspect": 1, "contradicted": 0},
     "are_values_refused": True,
+    "doubt": "events of others are ignored",
     "splits": [SHOWN_PARTITION],
 }
 LOAD = LoadStatistics(

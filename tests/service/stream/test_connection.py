@@ -4,10 +4,12 @@ import asyncio
 from dataclasses import replace
 
 import aiohttp
+import numpy as np
 import pyarrow as pa
 import pytest
 
 from lookup_core.answer import Outcome
+from lookup_core.dimension.dimension_events import UnfitRows
 from lookup_core.errors import ErrorCode
 from lookup_core.protocol import frames
 from lookup_core.protocol.arrow_payload import decode_batch, encode_batch
@@ -124,6 +126,37 @@ async def test_absent_default_is_not_sent(peer: Peer) -> None:
     opened = await peer.receive(frames.Opened)
 
     assert (opened.has_all_rows, opened.default) == (False, None)
+
+
+async def test_reason_names_the_column(service: Streaming) -> None:
+    """On request, the reason of an error precedes its answers, once until it changes."""
+    unfit = [
+        UnfitRows(ErrorCode.VALUE_REJECTED, np.zeros(1, np.int32), f"column {name}")
+        for name in ("name", "name", "tier")
+    ]
+    peer = await service.greeted()
+    await peer.send(replace(open_frame(1), wants_reasons=True))
+    peer.columns = (await peer.receive(frames.Opened)).columns
+    silent = await service.greeted()
+    await silent.open(1)
+
+    found: list[object] = []
+    for sequence, service.customers.next_unfit in enumerate(unfit, 1):
+        await peer.look_up(sequence, 7)
+        while not found or not isinstance(found[-1], frames.Result):
+            found.append(await peer.frame())
+        found[-1] = "result"
+    service.customers.next_unfit = unfit[0]
+    unexplained = await silent.answer(await silent.look_up(1, 7))
+
+    reasons = [each for each in found if not isinstance(each, frames.Credit)]
+    assert reasons == [
+        frames.Reason(1, "value_rejected", "column name"),
+        *("result", "result"),
+        frames.Reason(1, "value_rejected", "column tier"),
+        "result",
+    ]
+    assert unexplained == {0: "error value_rejected"}
 
 
 async def test_large_default_is_refused() -> None:

@@ -1,0 +1,240 @@
+"""Columns in the PostgreSQL catalog: how each is read or sent, and whether events have its values.
+
+Decides about columns of one relation; `catalog` decides about the relation.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pyarrow import types
+
+from lookup_core.errors import BackendError, ErrorCode, nearest_name
+from lookup_core.type_texts import type_text
+from service.connectors.postgres.column_values import Attributes
+from service.connectors.postgres.configured_sql import (
+    CatalogRow,
+    RunQuery,
+    described_query,
+    run_own,
+    unavailable,
+)
+from service.connectors.postgres.settings import PostgresSettings
+from service.connectors.postgres.table import (
+    ColumnReading,
+    KeySending,
+    PostgresType,
+    column_reading,
+    key_sending,
+    requested_reading,
+)
+
+# A domain is resolved to its base type, with the innermost modifier, and an array to its elements.
+_COLUMNS = """
+WITH RECURSIVE layer AS (
+    SELECT a.attnum, a.attname, a.atttypid AS type_id, a.atttypmod AS modifier, 0 AS depth,
+           false AS is_array, false AS is_domain
+    FROM pg_catalog.pg_attribute a
+    WHERE a.attrelid = $1::oid AND a.attnum > 0 AND NOT a.attisdropped
+    UNION ALL
+    SELECT l.attnum, l.attname, coalesce(e.oid, t.typbasetype),
+           CASE WHEN t.typtypmod >= 0 THEN t.typtypmod ELSE l.modifier END, l.depth + 1,
+           l.is_array OR e.oid IS NOT NULL, l.is_domain OR t.typtype = 'd'
+    FROM layer l JOIN pg_catalog.pg_type t ON t.oid = l.type_id
+    LEFT JOIN pg_catalog.pg_type e ON e.oid = t.typelem AND e.typarray = t.oid AND NOT l.is_array
+    WHERE t.typtype = 'd' OR e.oid IS NOT NULL
+)
+SELECT DISTINCT ON (l.attnum) l.attnum AS number, l.attname AS name, l.modifier,
+       t.typname AS type_name, n.nspname AS type_schema, n.nspname = 'pg_catalog' AS is_builtin,
+       coalesce(o.collisdeterministic, true) AS has_exact_equality,
+       l.is_domain, l.is_array, t.typtype = 'e' AS is_enum,
+       -- of a composite type, and of those within: paths, each with a mark of JSON documents
+       (WITH RECURSIVE attribute AS (
+            SELECT ARRAY[]::name[] AS path, t.oid AS type_id
+            UNION ALL
+            SELECT a.path || n.names, n.type_id
+            FROM attribute a JOIN pg_catalog.pg_type y ON y.oid = a.type_id CROSS JOIN LATERAL (
+                SELECT ARRAY[x.attname] AS names, x.atttypid AS type_id
+                FROM pg_catalog.pg_attribute x
+                WHERE y.typtype = 'c' AND x.attrelid = y.typrelid AND x.attnum > 0
+                      AND NOT x.attisdropped
+                UNION ALL
+                SELECT '{}', CASE y.typtype WHEN 'd' THEN y.typbasetype ELSE y.typelem END
+                WHERE y.typtype = 'd' OR y.typcategory = 'A'
+            ) n
+        )
+        SELECT pg_catalog.json_agg(a.path || (y.typname IN ('json', 'jsonb'))::text::name
+                                   ORDER BY pg_catalog.cardinality(a.path), a.path)::text
+        FROM attribute a JOIN pg_catalog.pg_type y ON y.oid = a.type_id
+        WHERE a.path <> '{}' AND y.typtype <> 'd' AND y.typcategory <> 'A') AS attributes,
+       NOT a.attnotnull AS may_be_null, a.atthasdef AS has_default,
+       a.attgenerated <> '' AS is_generated,
+       -- not known for a query, which was refused if it may not be read
+       coalesce(pg_catalog.has_column_privilege($1::oid, l.attnum, 'SELECT'), true) AS may_be_read
+FROM layer l JOIN pg_catalog.pg_type t ON t.oid = l.type_id
+JOIN pg_catalog.pg_namespace n ON n.oid = t.typnamespace
+JOIN pg_catalog.pg_attribute a ON a.attrelid = $1::oid AND a.attnum = l.attnum
+LEFT JOIN pg_catalog.pg_collation o ON o.oid = a.attcollation
+ORDER BY l.attnum, l.depth DESC
+"""
+
+# The columns of a query, described as those of a relation.
+_QUERY_COLUMNS = _COLUMNS.replace(
+    "pg_catalog.pg_attribute a",
+    """(
+        SELECT $1::oid AS attrelid, c.number::int2 AS attnum, c.name AS attname,
+               c.type_id AS atttypid, -1 AS atttypmod, false AS attisdropped,
+               false AS attnotnull, false AS atthasdef, '' AS attgenerated,
+               c.collation_id AS attcollation
+        FROM unnest($2::text[], $3::oid[], $4::oid[])
+             WITH ORDINALITY AS c (name, type_id, collation_id, number)
+    ) a""",
+)
+_EXACT_TYPES = frozenset(
+    {"int2", "int4", "int8", "bool", "float4", "float8", "text", "varchar", "uuid"}
+    | {"date", "timestamp", "timestamptz"}
+)
+# {setting of the connector's role: types whose texts in its events it changes}
+_CHANGED_BY = {"extra_float_digits": "float", "bytea_output": "bytea"}
+_MAX_INLINE_DIGITS = 37  # of a numeric of 23 bytes; from 25 on, values may be stored out of line
+
+
+async def read_columns(
+    run: RunQuery, settings: PostgresSettings, table_id: int
+) -> Mapping[str, CatalogRow]:
+    """The columns of the relation by name; raises BackendError."""
+    if settings.query is None:
+        records = await run_own(run, _COLUMNS, table_id)
+    else:
+        records = await run_own(run, _QUERY_COLUMNS, 0, *await described_query(run, settings))
+    return {record["name"]: record for record in records}
+
+
+def refuse_unreadable(
+    settings: PostgresSettings, columns: Mapping[str, CatalogRow], names: Sequence[str]
+) -> None:
+    """Raise BackendError for a column that does not exist, or that the role may not read."""
+    for name in names:
+        if name not in columns:
+            detail = f"{settings.table}: no column {name}{nearest_name(name, list(columns))}"
+            raise BackendError(ErrorCode.TABLE_UNAVAILABLE, detail)
+    hidden = ", ".join(name for name in names if not columns[name]["may_be_read"])
+    if hidden:
+        detail = f"{settings.table}: the role of the DSN may not read {hidden}; grant it SELECT"
+        raise BackendError(ErrorCode.FORBIDDEN, detail)
+
+
+def readable_names(columns: Mapping[str, CatalogRow], numbers: Sequence[int]) -> tuple[str, ...]:
+    """The names of the columns; empty unless the role may read, and so sort by, all of them."""
+    by_number = {column["number"]: column for column in columns.values()}
+    found = [by_number[number] for number in numbers]
+    are_readable = all(column["may_be_read"] for column in found)
+    return tuple(column["name"] for column in found) if are_readable else ()
+
+
+def readings_of(
+    settings: PostgresSettings, columns: Mapping[str, CatalogRow]
+) -> tuple[tuple[str, ColumnReading], ...]:
+    """How the columns are read; raises BackendError with all faults of `types`."""
+    readings = {name: column_reading(_type(column)) for name, column in columns.items()}
+    faults = []
+    for name, wanted in settings.types.items():
+        if name not in columns:
+            hint = nearest_name(name, list(columns)).removeprefix("; ")
+            faults.append(f"no column {name} among the columns ({hint})")
+            continue
+        found = requested_reading(_type(columns[name]), wanted)
+        if isinstance(found, ColumnReading):
+            readings[name] = found
+        else:
+            faults.append(f"column {name} is not {type_text(wanted)} ({found})")
+    if faults:
+        raise unavailable(settings, f"types: {', '.join(faults)}; correct types")
+    return tuple(readings.items())
+
+
+def sending_of(settings: PostgresSettings, column: CatalogRow) -> KeySending:
+    """How a key column is sent; raises BackendError for an unsuitable one."""
+    sending = key_sending(column["name"], _type(column))
+    if isinstance(sending, str):
+        raise unavailable(settings, f"key column {column['name']}: {sending}")
+    if not sending.has_exact_equality and (settings.is_followed or settings.is_whole):
+        reason = (
+            f"key column {column['name']}: its type or collation treats different texts as equal, "
+            "so a change does not identify the cached keys; use cache.mode partial with a short "
+            "cache.ttl, and remove refresh, or use a key of type text"
+        )
+        raise unavailable(settings, reason)
+    return sending
+
+
+def _type(column: CatalogRow) -> PostgresType:
+    return PostgresType(
+        name=column["type_name"],
+        is_builtin=column["is_builtin"],
+        modifier=column["modifier"],
+        has_exact_equality=column["has_exact_equality"],
+        is_array=column["is_array"],
+        is_enum=column["is_enum"],
+        schema_name=column["type_schema"],
+        attributes=_attributes(column["attributes"]),
+    )
+
+
+def _attributes(paths: str | None) -> Attributes:
+    tree: dict[str, Any] = {}
+    for *outer, name, is_document in json.loads(paths or "[]"):  # shorter paths come first
+        within = tree
+        for each in outer:
+            within = within[each]
+        within[name] = None if is_document == "true" else {}
+    return tree
+
+
+def has_exact_changes(
+    table: CatalogRow, *, key: Sequence[CatalogRow], columns: Sequence[CatalogRow]
+) -> bool:
+    """Whether a row in the table's changelog certainly equals the queried row of its key."""
+    has_full_identity = table["has_full_identity"]
+    inexact = {_CHANGED_BY[name] for name in table["inexact_settings"]}
+    kinds = {each["type_name"].rstrip("0123456789") for each in (*key, *columns)}
+    return (
+        table["has_exact_texts"]
+        and not inexact & kinds
+        and not table["has_unchecked_columns"]
+        and _has_one_row_each(table, key)
+        and all(_is_exact(each, has_full_identity) for each in (*key, *columns))
+    )
+
+
+def _has_one_row_each(table: CatalogRow, key: Sequence[CatalogRow]) -> bool:
+    """Whether a key has at most one row, with its changes in order.
+
+    Kafka keeps the order of one primary key's changes only: rows of another unique key may be in
+    several partitions. A table with children also shows their rows.
+    """
+    primary_key = {*table["primary_key"]}
+    is_within = bool(primary_key) and primary_key <= {column["number"] for column in key}
+    return is_within and table["has_immediate_key"] and table["child"] is None
+
+
+def _is_exact(column: CatalogRow, has_full_identity: bool) -> bool:  # noqa: FBT001  a fact
+    """Whether the changelog has the values of the column as they are.
+
+    Kafka Connect replaces NULL by the column's default, omits generated columns, and may lose the
+    modifiers of a domain. Without REPLICA IDENTITY FULL, an update omits unchanged values that are
+    stored out of line: texts have a placeholder then, others may be NULL.
+    """
+    is_default_for_null = column["may_be_null"] and column["has_default"]
+    is_other = column["is_generated"] or column["is_domain"] or column["is_array"]
+    if is_default_for_null or is_other:
+        return False
+    if not column["is_builtin"]:
+        return bool(column["is_enum"])
+    name = column["type_name"]
+    if name == "bytea":
+        return has_full_identity
+    if name != "numeric":
+        return name in _EXACT_TYPES
+    kind = column_reading(_type(column)).type
+    return types.is_decimal(kind) and (has_full_identity or kind.precision <= _MAX_INLINE_DIGITS)
