@@ -16,7 +16,7 @@ from tools.freshness.incomplete.connector_faults import (
     SKIPPED_DELETES,
 )
 from tools.freshness.incomplete.feed_fault import FeedFault
-from tools.freshness.incomplete.feed_faults import FOREIGN_EVENTS, LATE_REPLICA, OMITTED_DELETES
+from tools.freshness.incomplete.feed_faults import FOREIGN_EVENTS, LATE_REPLICA, OMITTED_OPERATION
 from tools.freshness.incomplete.run import IncompleteReport, audit_incomplete
 from tools.freshness.world import AuditPlan
 
@@ -34,7 +34,7 @@ def audited(*faults: FeedFault, **settings: Any) -> IncompleteReport:  # noqa: A
 @pytest.mark.usefixtures("libraries")
 def test_incomplete_feed_keeps_its_bound() -> None:
     """While a feed omits or alters changes, no hit is wrong for longer than its bound."""
-    report = audited(FOREIGN_EVENTS, ALTERED_EARLY, OMITTED_DELETES, SKIPPED_DELETES)
+    report = audited(FOREIGN_EVENTS, ALTERED_EARLY, OMITTED_OPERATION, SKIPPED_DELETES)
 
     assert report.is_within_bounds
     assert [each.struck for each in report.kinds.values()] == [1, 1, 1, 1]
@@ -50,10 +50,10 @@ def test_late_replica_gives_current_hits() -> None:
 
 @pytest.mark.usefixtures("libraries")
 def test_unchecked_publication_is_found() -> None:
-    """Without checks and audits, rows whose deletion is not published are hits beyond the bound."""
-    report = audited(OMITTED_DELETES, changelog={"publication": UNCHECKED}, audit=None)
+    """Without checks and audits, rows whose changes are not published are hits beyond the bound."""
+    report = audited(OMITTED_OPERATION, changelog={"publication": UNCHECKED}, audit=None)
 
-    assert not report.kinds["omitted deletes"].is_within_bound
+    assert not report.kinds["omitted operation"].is_within_bound
 
 
 @pytest.mark.usefixtures("libraries")

@@ -31,12 +31,8 @@ def _alter(world: FreshnessWorld, *changes: str) -> None:
     world.database.execute(*(f"ALTER PUBLICATION {name} {change}" for change in changes))
 
 
-def _omit_deletes(world: FreshnessWorld, _: Chance) -> None:
-    _alter(world, "SET (publish = 'insert, update, truncate')")
-
-
-def _omit_updates(world: FreshnessWorld, _: Chance) -> None:
-    _alter(world, "SET (publish = 'insert, delete, truncate')")
+def _omit_operation(world: FreshnessWorld, chance: Chance) -> None:
+    _alter(world, f"SET (publish = 'insert, {chance.choice(('update', 'delete'))}, truncate')")
 
 
 def _filter_rows(world: FreshnessWorld, chance: Chance) -> None:
@@ -107,10 +103,9 @@ def _delay_replica(world: FreshnessWorld, chance: Chance) -> None:
         world.replica.resume()
 
 
-OMITTED_DELETES = FeedFault("omitted deletes", _CHECK_S, _omit_deletes, _publish_all)
+OMITTED_OPERATION = FeedFault("omitted operation", _CHECK_S, _omit_operation, _publish_all)
 OF_PUBLICATION = (
-    OMITTED_DELETES,
-    FeedFault("omitted updates", _CHECK_S, _omit_updates, _publish_all),
+    OMITTED_OPERATION,
     FeedFault("row filter", _CHECK_S, _filter_rows, _publish_all),
     FeedFault("dropped table", _CHECK_S, _drop_table, _publish_all),
 )
