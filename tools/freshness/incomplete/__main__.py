@@ -36,17 +36,20 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(2**32))
     options = parser.parse_args()
     settings = {**SETTINGS, "seed": options.seed, **_TWINS.get(options.twin, {})}
-    reports = [
-        audit_incomplete(
-            AuditPlan("changelog", "mixed", **settings), _script(random.Random(options.seed))
-        ),
-        audit_incomplete(
+    script = _script(random.Random(options.seed))
+    are_within = [
+        _is_within_bounds(AuditPlan("changelog", "mixed", **settings), script),
+        _is_within_bounds(
             AuditPlan("changelog", "mixed", has_replica=True, **settings), [LATE_REPLICA]
         ),
     ]
-    for report in reports:
-        print("\n".join(report.lines()))
-    return int(not all(report.is_within_bounds for report in reports))
+    return int(not all(are_within))
+
+
+def _is_within_bounds(plan: AuditPlan, faults: Sequence[FeedFault]) -> bool:
+    report = audit_incomplete(plan, faults)
+    print("\n".join(report.lines()), flush=True)
+    return report.is_within_bounds
 
 
 if __name__ == "__main__":
