@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol, TypeAlias
 
 import numpy as np
@@ -27,6 +27,18 @@ class RowChanges:
     is_gone: Mask  # [n] the row was deleted; if neither, the row changed in an unknown way
     rows: pa.RecordBatch  # [n] all columns of the dimension, where `has_row`
     transaction_ids: npt.NDArray[np.uint32]  # [n] the low 32 bits, or UNKNOWN_TRANSACTION
+
+    def without_rows(self, which: Mask) -> "RowChanges":
+        """The same changes; of these, the rows are unknown."""
+        if not which.any():
+            return self
+        stays = pa.array(~which[self.has_row])
+        return replace(
+            self,
+            has_row=self.has_row & ~which,
+            is_gone=self.is_gone & ~which,
+            rows=self.rows.filter(stays),
+        )
 
 
 @dataclass(frozen=True, slots=True)

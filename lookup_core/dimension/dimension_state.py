@@ -419,6 +419,9 @@ class DimensionState:
         return may_keep & is_admitted
 
     def _on_row_changes(self, change: RowChanges, origin: InvalidationOrigin, now: float) -> int:
+        if self.table is not None:
+            # A late event may have former labels, or rows of a former table of this name.
+            change = change.without_rows(self.fence.are_outdated(change.transaction_ids))
         keys, removed = self._resolver.apply(change, now)
         self.fence.note(keys.hashes, change.transaction_ids, now)
         self._queries.on_changed_keys(keys.hashes, now)

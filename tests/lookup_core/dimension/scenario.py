@@ -165,7 +165,10 @@ def row_changes(names: Mapping[int, str | None], *, by: int = UNKNOWN_TRANSACTIO
         keys=columns_of(*names),
         has_row=np.array([name is not None for name in names.values()], np.bool_),
         is_gone=np.zeros(len(names), np.bool_),
-        rows=pa.record_batch([pa.array(list(names.values()), pa.utf8())], SCHEMA.columns),
+        rows=pa.record_batch(
+            [pa.array([name for name in names.values() if name is not None], pa.utf8())],
+            SCHEMA.columns,
+        ),
         transaction_ids=np.full(len(names), by % 2**32, np.uint32),
     )
 
