@@ -210,6 +210,11 @@ def test_unknown_old_keys_change_the_table() -> None:
             FULL,
             [("table", 7)],
         ),
+        (  # `message.key.columns` is of the new row
+            event("u", {"code": "B"}, before=None, after={"code": "B", "n2": 1}),
+            replace(SETTINGS, loses_keys=True),
+            [("table", 7)],
+        ),
         *(
             (event("d", key, before={"code": ""}), SETTINGS, [("table", 7)])
             for key in (None, {"code": None}, {"id": 1}, {"schema": None, "payload": None})
