@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol, TypeAlias
 
 import numpy as np
@@ -27,6 +27,13 @@ class RowChanges:
     is_gone: Mask  # [n] the row was deleted; if neither, the row changed in an unknown way
     rows: pa.RecordBatch  # [n] all columns of the dimension, where `has_row`
     transaction_ids: npt.NDArray[np.uint32]  # [n] the low 32 bits, or UNKNOWN_TRANSACTION
+
+    def without_rows_until(self, transaction_id: int) -> "RowChanges":
+        """The changes, with rows of later transactions only; others changed in an unknown way."""
+        ids = self.transaction_ids
+        distances = (np.uint32(transaction_id & 0xFFFFFFFF) - ids).view(np.int32)
+        is_former = (distances >= 0) & (ids != UNKNOWN_TRANSACTION)
+        return replace(self, has_row=self.has_row & ~is_former)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from typing import Self
 
 import structlog
 
-from lookup_core.changelog.change_decoder import TableChange
+from lookup_core.changelog.change_decoder import RowChanges, TableChange
 from lookup_core.dimension_schema import DimensionSchema, TableOrigin
 from lookup_core.errors import BackendError
 from lookup_core.rate_limits import EventRateLimit
@@ -49,6 +49,9 @@ class _Version:
 class WatchedTable:
     """The changes of another source, and those of its table, which are reported within seconds.
 
+    A row of an event is used if its transaction began after the table had its version: a late
+    event may hold the row from before ALTER TABLE, or in another type.
+
     If the database does not answer, a reader of a partitioned table fails. Other readers go on:
     cached rows outlast an outage, and the table is compared after it. Without a shared pool, which
     must be open, a reader opens its own.
@@ -70,6 +73,7 @@ class WatchedTable:
         self.interval_s = interval_s
         self._changes = changes
         self._version: _Version | None = None
+        self.versioned_at = 0  # the last transaction when its version was found
 
     def enumerator(self, schema: DimensionSchema) -> SplitEnumerator:
         """The enumerator of the other source."""
@@ -89,6 +93,8 @@ class WatchedTable:
         earlier = self._version
         if earlier is None or found.is_known:
             self._version = found
+            if earlier is None or earlier.text != found.text:
+                self.versioned_at = found.last_transaction_id
         if earlier is None or not found.is_known:
             return None
         if earlier.text != found.text:
@@ -146,12 +152,22 @@ class WatchingReader(SplitReader):
             self._pending.begin(self._version())
         if self._pending.is_done and (found := await self._pending.take()) is not None:
             self._compare(found)
-        pieces = await self._reader.read()
+        pieces = [self._with_new_rows(piece) for piece in await self._reader.read()]
         if self._change is None or not pieces:
             return pieces
         change, self._change = self._change, None
         first, *others = pieces
         return [replace(first, changes=(change, *first.changes)), *others]
+
+    def _with_new_rows(self, piece: SplitPiece) -> SplitPiece:
+        if not piece.changes:
+            return piece
+        until = self._watch.versioned_at
+        changes = tuple(
+            change.without_rows_until(until) if isinstance(change, RowChanges) else change
+            for change in piece.changes
+        )
+        return replace(piece, changes=changes)
 
     def _compare(self, found: _Version) -> None:
         self._due_at_s = asyncio.get_running_loop().time() + self._watch.interval_s
