@@ -80,7 +80,7 @@ class KeyDocuments:
 
 
 def loose_readings(value: object, _forms: Forms, field: pa.Field) -> Sequence[object]:
-    """The values that a text stands for, or a JSON value of another type."""
+    """The values that a text stands for, or a JSON value of another type; else the value."""
     if isinstance(value, PlainText):
         value = value.text
     if isinstance(value, str):
@@ -89,7 +89,7 @@ def loose_readings(value: object, _forms: Forms, field: pa.Field) -> Sequence[ob
         return [str(value).lower()]
     if types.is_decimal(field.type):
         return decimal_of_number(value, field)
-    return [int(value)] if isinstance(value, float) and value.is_integer() else []
+    return [int(value)] if isinstance(value, float) and value.is_integer() else [value]
 
 
 def decimal_of_number(value: object, field: pa.Field) -> Sequence[object]:

@@ -136,6 +136,20 @@ def test_ambiguous_keys_drop_all_readings(
     assert len(found.hints) == is_read_otherwise * (expected != ["table"])
 
 
+@pytest.mark.parametrize(("part", "kind"), [(7, pa.int32()), (True, pa.bool_()), ("a", pa.utf8())])
+def test_exact_parts_keep_their_value(part: object, kind: pa.DataType) -> None:
+    """If one column of a key is ambiguous, the others have their value in each reading."""
+    schema = DimensionSchema(pa.schema([pa.field("part", kind), WHOLE]), NAME)
+    decoder = DECODERS[ChangelogFormat.DEBEZIUM_JSON](schema, settings=SETTINGS, loads=orjson.loads)
+    key = json.dumps({"part": part, "id": "1234"}).encode()
+
+    found = decoder.decode([Message(key, json.dumps(DELETION).encode())])
+
+    assert dropped(found) == [part, part]
+    assert [each[0][1] for each in listed(found.changes)] == [Decimal(1234), Decimal(-2658824)]
+    assert found.faults == {}
+
+
 def test_ambiguous_rows_follow_the_others() -> None:
     """The keys of an ambiguous event are dropped with its transaction, after all other changes."""
     after = {"name": "n"}
