@@ -142,6 +142,7 @@ async def capturing(
                     EventOrigins(captured.table, database=database.name, server=folder.name),
                     with_rows=origin.reports_rows,
                     has_full_identity=origin.has_full_identity,
+                    loses_keys=origin.loses_keys,
                 ),
                 loads=orjson.loads,
             )
