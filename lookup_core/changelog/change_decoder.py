@@ -190,5 +190,6 @@ class DecoderSettings:
     # key, and that messages hold the columns exactly.
     with_rows: bool
     has_full_identity: bool = False  # the table has REPLICA IDENTITY FULL
+    loses_keys: bool = False  # the table's replica identity lacks a column of the key
     max_message_bytes: int = 8 * 2**20  # of key or value; a larger one is undecodable
     row_bytes: int = ROW_BYTES  # a larger row is reported as changed, without its values

@@ -82,6 +82,28 @@ def test_changed_type_is_described_soon(database: Database, kafka: KafkaBroker) 
     assert "dimension.schema_changed" in log
 
 
+@pytest.mark.parametrize(
+    "statement",
+    ["ALTER name TYPE text USING 'new'", "DROP name, ADD name text NOT NULL DEFAULT 'new'"],
+)
+def test_late_event_restores_no_former_version(
+    database: Database, kafka: KafkaBroker, statement: str
+) -> None:
+    """An event from before ALTER TABLE that arrives after it drops its row, and replaces none."""
+    table = source_table(database, kafka)
+    before_start = table.rename(1, "uno")
+    with following([table], {table.name: table.dimension(cache=FULL)}) as (followed,):
+        followed.wait_until_live()
+        followed.keep(1, 2, 3)
+        before_change = table.rename(2, "dos")
+        database.execute(f"ALTER TABLE {table.name} {statement}")
+        until(lambda: followed.look_up(1, 2, 3) == [("hit", "new")] * 3)
+        followed.publish(before_start, before_change, table.rename(3, "tres"))
+        after = followed.look_up(1, 2, 3)
+
+    assert after == [("fetched", "new"), ("fetched", "new"), ("hit", "tres")]
+
+
 @pytest.mark.parametrize("cache", [LONG, FULL])
 def test_table_is_refused_while_unpublished(
     database: Database, kafka: KafkaBroker, cache: Mapping[str, Any]
