@@ -58,6 +58,7 @@ class TableOrigin:
     table_id: int = 0  # catalog oid: differs for another table of the same name
     reports_rows: bool = False  # a row of its changelog always equals the row of a query
     has_full_identity: bool = False  # its changelog has all former values of a row
+    loses_keys: bool = False  # its changelog may omit the former key of a row
     is_partitioned: bool = False  # attached and detached partitions change its rows
     # Several rows of a key have the order of a primary key.
     has_row_order: bool = field(default=False, compare=False)

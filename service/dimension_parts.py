@@ -155,6 +155,7 @@ def _changelog(
             event_origins(changelog, origin),
             with_rows=config.cache.mode is CacheMode.FULL and origin.reports_rows,
             has_full_identity=origin.has_full_identity,
+            loses_keys=origin.loses_keys,
             row_bytes=row_bytes,
         )
         return DECODERS[changelog.format](schema, settings=settings, loads=orjson.loads)

@@ -273,13 +273,18 @@ _KINDS_ONLY_IN_JVM = tuple(
 
 
 def only_in_jvm(records: DataFrame) -> list[StructField]:
-    """The columns that `mapInArrow` cannot return, such as intervals of months."""
+    """The columns that `mapInArrow` cannot return, such as intervals of months.
+
+    Also structs with several fields of one name, which Spark does not put into Arrow.
+    """
     return [field for field in records.schema.fields if _has_kind_only_in_jvm(field.dataType)]
 
 
 def _has_kind_only_in_jvm(kind: DataType) -> bool:
     match kind:
-        case types.StructType(fields=fields):
+        case types.StructType(fields=fields, names=names):
+            if len(set(names)) < len(names):
+                return True
             inner = [field.dataType for field in fields]
         case types.ArrayType(elementType=element):
             inner = [element]

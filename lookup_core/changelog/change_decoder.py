@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol, TypeAlias
 
 import numpy as np
@@ -27,6 +27,15 @@ class RowChanges:
     is_gone: Mask  # [n] the row was deleted; if neither, the row changed in an unknown way
     rows: pa.RecordBatch  # [n] all columns of the dimension, where `has_row`
     transaction_ids: npt.NDArray[np.uint32]  # [n] the low 32 bits, or UNKNOWN_TRANSACTION
+
+    def __post_init__(self) -> None:
+        """Raise ValueError unless there is a place for each row, also for those not given."""
+        if not self.keys.num_rows == self.rows.num_rows == len(self.has_row):
+            raise ValueError(f"{self.rows.num_rows} rows of {self.keys.num_rows} changes")
+
+    def without_rows(self, which: Mask) -> "RowChanges":
+        """The same changes; of these, the rows are unknown."""
+        return replace(self, has_row=self.has_row & ~which, is_gone=self.is_gone & ~which)
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,5 +190,6 @@ class DecoderSettings:
     # key, and that messages hold the columns exactly.
     with_rows: bool
     has_full_identity: bool = False  # the table has REPLICA IDENTITY FULL
+    loses_keys: bool = False  # the table's replica identity lacks a column of the key
     max_message_bytes: int = 8 * 2**20  # of key or value; a larger one is undecodable
     row_bytes: int = ROW_BYTES  # a larger row is reported as changed, without its values

@@ -249,6 +249,8 @@ class _EventReader:
         if self.settings.has_full_identity:
             old = event.within("before")
             return old if old is not None and self.gathered.has_key(old.payload) else None
+        if self.settings.loses_keys:  # the message's key is that of the new row
+            return None
         old = self._key(message)
         # A custom message key may contain NULL where Debezium does not know the former value.
         is_known = old is not None and self.gathered.has_whole_key(old.payload)

@@ -14,6 +14,7 @@ from lookup_core.changelog.key_readings import (
     Forms,
     PlainText,
     decimal_of_number,
+    is_beyond_type,
     loose_readings,
 )
 from lookup_core.keys.json_keys import exact_decimal
@@ -21,12 +22,14 @@ from lookup_core.keys.json_keys import exact_decimal
 # The default placeholder for large values (TOAST) that have not changed: PostgreSQL does not send
 # them. Another `unavailable.value.placeholder` is not recognised.
 _UNAVAILABLE = "__debezium_unavailable_value"
-_DECIMAL = re.compile(r"-?[0-9]+(\.[0-9]+)?")
+_DECIMAL = re.compile(r"-?[0-9]+(\.[0-9]+)?([eE][+-]?[0-9]+)?")
 _SCALE = re.compile(r"[0-9]{1,2}")
 _HEXADECIMAL = re.compile(r"([0-9a-f]{2})+")
 _DECIMAL_BYTES = 16  # enough for 38 digits
 _EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001  # for columns without time zone
 _MILLISECONDS = 10**3
+# Infinite moments in milliseconds, with either sign; in microseconds, the last minute of 64 bits.
+_INFINITE_MILLISECONDS = range(9_223_372_036_800_000, 9_223_372_036_854_776)
 _UNITS_OF_SECOND = {  # {schema name: units per second}; other schemas may truncate
     "io.debezium.time.Timestamp": 10**3,
     "io.debezium.time.MicroTimestamp": 10**6,
@@ -77,43 +80,49 @@ def _texts(value: object, _form: _Form, _field: pa.Field) -> Sequence[object]:
     return [] if value == _UNAVAILABLE else [value]
 
 
-def _dates(value: object, _form: _Form, _field: pa.Field) -> Sequence[object]:
+def _dates(value: object, _form: _Form, field: pa.Field) -> Sequence[object]:
     if type(value) is not int:
-        return [_without_zone(value)]
+        return _of_iso_text(value, field)
     try:
         return [(_EPOCH + timedelta(days=value)).date().isoformat()]
     except OverflowError:  # beyond the years 1 to 9999, or infinite
-        return []
+        return [None]
 
 
 def _timestamps(value: object, form: _Form, field: pa.Field) -> Sequence[object]:
-    if field.type.tz is not None:
-        return [value]
-    if type(value) is not int:
-        return [_without_zone(value)]
+    if type(value) is not int or field.type.tz is not None:
+        return _of_iso_text(value, field)
     name = form.get("name")
     if name is not None:
         return _moments(value, _UNITS_OF_SECOND.get(str(name)))
     # Milliseconds may be truncated: `time.precision.mode=connect`.
-    if _moments(value, _MILLISECONDS):
+    if _moments(value, _MILLISECONDS) != [None]:
         return []
-    return [each for units in (10**6, 10**9) for each in _moments(value, units)]
+    infinite = [None] if abs(value) in _INFINITE_MILLISECONDS else []
+    return infinite + [each for units in (10**6, 10**9) for each in _moments(value, units)]
 
 
-def _moments(value: int, units_of_second: int | None) -> Sequence[str]:
-    """The moment as ISO 8601; empty beyond the years 1 to 9999, or finer than microseconds."""
+def _moments(value: int, units_of_second: int | None) -> list[str | None]:
+    """The moment as ISO 8601, None beyond the years 1 to 9999; none if finer than microseconds."""
     if units_of_second is None:
         return []
     microseconds, rest = divmod(value * 10**6, units_of_second)
-    try:
-        return [] if rest else [(_EPOCH + timedelta(microseconds=microseconds)).isoformat()]
-    except OverflowError:
+    if rest:
         return []
+    try:
+        return [(_EPOCH + timedelta(microseconds=microseconds)).isoformat()]
+    except OverflowError:
+        return [None]
 
 
-def _without_zone(value: object) -> object:
+def _of_iso_text(value: object, field: pa.Field) -> Sequence[object]:
+    if not isinstance(value, str):
+        return [UNUSABLE]
+    if is_beyond_type(value, field.type):
+        return [None]
     # Debezium appends "Z" to ISO 8601 texts of types without time zone.
-    return value.removesuffix("Z") if isinstance(value, str) else UNUSABLE
+    has_zone = types.is_timestamp(field.type) and field.type.tz is not None
+    return [value if has_zone else value.removesuffix("Z")]
 
 
 def _decimals(value: object, form: _Form, field: pa.Field) -> Sequence[object]:
@@ -121,6 +130,8 @@ def _decimals(value: object, form: _Form, field: pa.Field) -> Sequence[object]:
         return _with_scale(value.get("value"), value.get("scale"))
     if not isinstance(value, str):
         return decimal_of_number(value, field)
+    if is_beyond_type(value, field.type):
+        return [None]
     readings: list[object] = []
     if form.get("type") != "bytes" and _DECIMAL.fullmatch(value):
         readings.append(value)

@@ -183,12 +183,12 @@ class GatheredChanges:
         typed = typed_keys_from_json(
             [key[0] if is_single else list(key) for key in found], self._schema
         )
-        kept = [at for at in range(len(found)) if at not in typed.faults]
-        read = {owners[at] for at in kept}
-        for position in sorted(read):
-            self._hints[self._messages[position]] = _hint(self._values[position])
+        read = {owner for at, owner in enumerate(owners) if at not in typed.faults}
         unreadable = [position for position in sorted(keys.faults) if position not in read]
-        kept = sorted({*kept}.difference(typed.nulls.tolist()))
+        # A reading with a NULL is of a key that is never looked up.
+        kept = sorted({*range(len(found))}.difference(typed.faults, typed.nulls.tolist()))
+        for position in sorted({owners[at] for at in kept}):
+            self._hints[self._messages[position]] = _hint(self._values[position])
         return ([self._dropped(typed, kept, owners)] if kept else []), unreadable
 
     def _readings(self, position: int) -> Sequence[Sequence[object]]:

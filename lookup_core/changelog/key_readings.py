@@ -27,6 +27,10 @@ _INTEGER = re.compile(r"[+-]?[0-9]{1,40}(\.0*)?")
 _BOOLEANS = {"true": True, "false": False, "t": True, "f": False}
 _MOST_READINGS = 16  # of one key
 _EXACT_DIGITS = 15  # that a double preserves
+# Values of PostgreSQL that no key can have, and that columns have as null: infinite moments, those
+# outside of the years 1 to 9999, and numbers that are none. Forms of PostgreSQL, Java and Debezium.
+_NO_MOMENT = re.compile(r"[+]?[0-9]{5,}-.*|-[0-9]{4,}-.*|0000-.*|.* BC|-?infinity")
+_NO_NUMBERS = {"NaN", "Infinity", "-Infinity", "NAN", "POSITIVE_INFINITY", "NEGATIVE_INFINITY"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +80,7 @@ class KeyDocuments:
 
 
 def loose_readings(value: object, _forms: Forms, field: pa.Field) -> Sequence[object]:
-    """The values that a text stands for, or a JSON value of another type."""
+    """The values that a text stands for, or a JSON value of another type; else the value."""
     if isinstance(value, PlainText):
         value = value.text
     if isinstance(value, str):
@@ -85,17 +89,27 @@ def loose_readings(value: object, _forms: Forms, field: pa.Field) -> Sequence[ob
         return [str(value).lower()]
     if types.is_decimal(field.type):
         return decimal_of_number(value, field)
-    return [int(value)] if isinstance(value, float) and value.is_integer() else []
+    return [int(value)] if isinstance(value, float) and value.is_integer() else [value]
 
 
 def decimal_of_number(value: object, field: pa.Field) -> Sequence[object]:
     """The decimal of a JSON number, if a double has all of its digits."""
-    if isinstance(value, float) and field.type.precision > _EXACT_DIGITS:
+    if isinstance(value, float) and abs(value) >= 10.0 ** (_EXACT_DIGITS - field.type.scale):
         return []
     return [str(value)] if type(value) in {int, float} else []
 
 
+def is_beyond_type(text: str, kind: pa.DataType) -> bool:
+    """Whether a text is a value of PostgreSQL's type that the column has as null."""
+    if types.is_decimal(kind):
+        return text in _NO_NUMBERS
+    is_moment = types.is_date(kind) or types.is_timestamp(kind)
+    return is_moment and _NO_MOMENT.fullmatch(text) is not None
+
+
 def _of_text(text: str, field: pa.Field) -> Sequence[object]:
+    if is_beyond_type(text, field.type):
+        return [None]
     if types.is_integer(field.type) and _INTEGER.fullmatch(text):
         return [int(text.partition(".")[0])]
     if types.is_boolean(field.type):

@@ -33,7 +33,6 @@ from lookup_core.dimension_schema import DimensionSchema
 _VERSION = 1
 _DIGITS = re.compile(r"[0-9]{1,20}")
 _MAX_BYTES = 8_000  # of a payload, as in PostgreSQL
-_NO_DECIMALS = ("NaN", "Infinity", "-Infinity")  # of numeric; never looked up
 
 
 class NotificationDecoder:
@@ -90,8 +89,6 @@ def _transaction_id(text: object) -> int:
 def _plain_json(
     values: Sequence[object], _forms: Sequence[Forms], field: pa.Field
 ) -> Sequence[object]:
-    if types.is_decimal(field.type):
-        return [None if value in _NO_DECIMALS else value for value in values]
     if types.is_binary(field.type):
         return [_bytes(value) for value in values]
     return values

@@ -416,6 +416,8 @@ class DimensionState:
 
     def _on_row_changes(self, change: RowChanges, origin: InvalidationOrigin, now: float) -> int:
         keys = self._resolver.canonical(change.keys)
+        # A late event may have former labels, or rows of a former table of this name.
+        change = change.without_rows(self.fence.are_outdated(change.transaction_ids))
         if self.audit is not None:
             change = self.audit.on_changes(keys, change, now)
         removed = self._resolver.apply(keys, change, now)

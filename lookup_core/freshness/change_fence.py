@@ -15,6 +15,7 @@ from lookup_core.keys.canonical_keys import Hashes, is_among
 Mask = npt.NDArray[np.bool_]
 
 _NEVER = -np.inf
+_LOW_HALF = 0xFFFFFFFF
 _MAX_LISTED = 64  # older ones are folded into the horizon
 _MIN_PLACES = 1024  # doubled on demand
 _PRUNED_EVERY_S = 1.0  # pruning reads all changes
@@ -49,6 +50,7 @@ class RecentChanges:
         self._table = TableFence(age_s=age_s, hold_off_s=hold_off_s)
         self._relation = IdRelation.UNKNOWN
         self._pruned_at = -np.inf
+        self._outdated_end: int | None = None
 
     def __len__(self) -> int:
         """The number of changes of single keys."""
@@ -65,6 +67,7 @@ class RecentChanges:
 
     def forget_ids(self, now: float) -> None:
         """Count all changes as reported now, without a transaction: reads have another history."""
+        self._outdated_end = None
         self._column("transaction_id")[:] = UNKNOWN_TRANSACTION
         self._column("noted_at")[:] = now
         self._column("seen_at")[:] = np.inf
@@ -84,7 +87,21 @@ class RecentChanges:
 
     def note_table(self, transaction_id: int, now: float) -> None:
         """Record a transaction, or UNKNOWN_TRANSACTION, that may have changed any row."""
+        if not self.are_outdated(np.array([transaction_id], np.uint32))[0]:
+            self._outdated_end = transaction_id or self._outdated_end
         self._table.note(transaction_id, now)
+
+    def note_load(self, snapshot: TableSnapshot | None) -> None:
+        """Record the snapshot of a load of the whole table."""
+        if snapshot is not None:
+            self._outdated_end = snapshot.xmax & _LOW_HALF
+
+    def are_outdated(self, transaction_ids: TransactionIds) -> Mask:
+        """Which transactions began before the last load, or before a later change of any row."""
+        if self._outdated_end is None:
+            return np.zeros(len(transaction_ids), np.bool_)
+        distance = (transaction_ids - np.uint32(self._outdated_end)).astype(np.int32)
+        return (distance < 0) & (transaction_ids != UNKNOWN_TRANSACTION)
 
     def admits(
         self, hashes: Hashes, snapshot: TableSnapshot | None, *, sent_at: float, now: float

@@ -3,6 +3,7 @@
 Each part is optional: a server may be unable to name it, and an unknown part differs from none.
 """
 
+import math
 from dataclasses import dataclass
 
 from lookup_core.freshness.table_snapshot import IdRelation
@@ -35,6 +36,8 @@ class ServerIdentity:
             return IdRelation.COMPARABLE
         are_primaries = self.is_standby is False and reads.is_standby is False
         if are_primaries and _differ(self.started_at, reads.started_at):
+            return IdRelation.FOREIGN
+        if (reads.timeline or 0) > (self.timeline or math.inf):  # reads follow a later primary
             return IdRelation.FOREIGN
         is_known = self.system is not None and reads.system is not None
         return IdRelation.COMPARABLE if is_known else IdRelation.UNKNOWN

@@ -63,3 +63,4 @@ class TableLoad:
         if not self._has_snapshot:
             self._has_snapshot = True
             self._unseen = self._fence.unseen(snapshot, sent_at=self._began_at, now=now)
+            self._fence.note_load(snapshot)

@@ -227,8 +227,8 @@ def holds_password(dsn: str) -> bool:
         parts = urlsplit(dsn)
     except ValueError:
         return False  # a fault of its own
-    parameters = parse_qs(parts.query)
-    return bool(parts.password) or not parameters.keys().isdisjoint(_PASSWORDS)
+    parameters = {name.lower() for name in parse_qs(parts.query)}  # also misspelt, it is a secret
+    return bool(parts.password) or not parameters.isdisjoint(_PASSWORDS)
 
 
 Dsn = Annotated[SecretStr, AfterValidator(check_dsn)]

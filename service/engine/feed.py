@@ -34,6 +34,8 @@ log = structlog.get_logger()
 
 _RENEWAL_S = TRUST_S / 4
 _AUDIT_POLL_S = 0.5
+_FAILED = "the feed failed"
+_OTHER_SERVER = "another server responded than that of the feed"
 
 
 class Feed:
@@ -77,15 +79,20 @@ class Feed:
         return NO_WATERMARK_MS if self._coordinator is None else self._coordinator.watermark_ms
 
     async def run(self) -> None:
-        """Follow the changes until cancelled; after a failure, from the start again."""
+        """Follow the changes until cancelled.
+
+        After a failure, or if reads have left the feed's server, from the start again.
+        """
         backoff = Backoff()
         while True:
+            reason = _FAILED
             try:
                 await self._follow()
+                reason = _OTHER_SERVER
             except Exception:
                 # The border of a task: lookups bypass the cache until the feed is live again.
                 log.exception("feed.failed", dimension=self._runner.name)
-            self._restart("the feed failed")
+            self._restart(reason)
             await asyncio.sleep(backoff.on_failure(jitter()))
 
     async def wait_until_live(self) -> None:
@@ -130,10 +137,13 @@ class Feed:
             clock=self._runner.clock,
         )
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._coordinator.run())
-            tasks.create_task(self._watch())
+            parts = [self._coordinator.run()]
             if self._audit is not None:
-                tasks.create_task(self._read_samples(self._audit))
+                parts.append(self._read_samples(self._audit))
+            running = [tasks.create_task(part) for part in parts]
+            await self._watch()
+            for task in running:
+                task.cancel()
 
     def _on_piece(self, piece: SplitPiece) -> None:
         assert self._coordinator is not None  # it calls this
@@ -161,7 +171,8 @@ class Feed:
 
     async def _watch(self) -> None:
         assert self._coordinator is not None  # `_follow` makes it
-        while True:
+        epoch = self._runner.epoch
+        while not self._runner.has_left_feed(since=epoch):
             now = self._runner.clock()
             if self._health.on_run(now):  # before any trust: changes may wait in sockets
                 self._coordinator.request_signs()
@@ -175,6 +186,7 @@ class Feed:
             # Without news the state may change at the deadline, and trust ends without renewal.
             until_s = math.inf if deadline_s is None else deadline_s - now
             await pause(self._news, min(until_s, _RENEWAL_S))
+        self._on_state(FeedState.STARTING, self._runner.clock())
 
     def _state_now(self, now: float) -> FeedState:
         assert self._coordinator is not None  # `_follow` makes it

@@ -23,6 +23,7 @@ from lookup_core.dimension.flight_table import BatchId, LookupId
 from lookup_core.dimension_schema import DimensionSchema
 from lookup_core.errors import BackendError, ErrorCode
 from lookup_core.freshness.server_identity import ServerEpoch, ServerIdentity
+from lookup_core.freshness.table_snapshot import IdRelation
 from lookup_core.protection.connection_shares import Ticket
 from lookup_core.rate_limits import EventRateLimit
 from lookup_core.settings import CacheMode, CacheSettings, CacheShare, DimensionSettings
@@ -194,6 +195,17 @@ class StateRunner:
     def is_busy(self) -> bool:
         """Whether the backend has more to do than it can, or does not respond."""
         return self.state.guard.is_open or self._connections.is_awaited
+
+    @property
+    def epoch(self) -> int:
+        """The number of the latest server epoch that has answered."""
+        return self._server.number
+
+    def has_left_feed(self, *, since: int) -> bool:
+        """Whether reads have another server than the feed, and had not in this epoch."""
+        if self._feed_server is None or self.epoch <= since:
+            return False
+        return self._feed_server.ids_in(self._server.identity) is not IdRelation.COMPARABLE
 
     def end_load(self) -> None:
         """A load has ended, well or not: lookups that waited for it may go on."""

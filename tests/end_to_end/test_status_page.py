@@ -483,7 +483,12 @@ def with_private_cache(status: Any) -> None:  # noqa: ANN401  # any JSON
 
 def with_incomplete_feed(status: Any) -> None:  # noqa: ANN401  # any JSON
     """An audit found a change that the feed omitted."""
-    feed = {"state": "incomplete", "watermark_ms": None, "splits": [], "last_error": None}
+    feed: dict[str, object] = {
+        "state": "incomplete",
+        "watermark_ms": None,
+        "splits": [],
+        "last_error": None,
+    }
     status["dimensions"][0]["freshness"]["feed"] = feed
 
 

@@ -27,6 +27,7 @@ VALUES = {
     "fixed": "CAST('ab' AS CHAR(5))",
     "bounded": "CAST('ab ' AS VARCHAR(5))",
     "void": "NULL",
+    "same_names": "named_struct('a', 1, 'a', 2)",
     "in_struct": "named_struct('term', INTERVAL '1-2' YEAR TO MONTH, 'n', 1)",
     "in_array": "array(make_interval(0, 1, 0, 3), NULL)",
     "in_map": "map('a', INTERVAL '5' MONTH)",

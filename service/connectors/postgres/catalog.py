@@ -33,6 +33,14 @@ from service.connectors.postgres.table import (
 
 # Names are qualified: a schema in the search path could shadow them. $1 alone uses the path.
 _TABLE = """
+WITH RECURSIVE part AS (
+    SELECT pg_catalog.to_regclass($1)::oid AS id
+    UNION ALL
+    SELECT i.inhrelid FROM part JOIN pg_catalog.pg_class w ON w.oid = part.id AND w.relkind = 'p'
+    JOIN pg_catalog.pg_inherits i ON i.inhparent = part.id
+), leaf AS (
+    SELECT f.* FROM part JOIN pg_catalog.pg_class f ON f.oid = part.id AND f.relkind <> 'p'
+)
 SELECT c.oid,
        -- events of a subscribed table may name the publisher's database
        CASE WHEN NOT EXISTS (SELECT FROM pg_catalog.pg_subscription_rel s
@@ -41,15 +49,19 @@ SELECT c.oid,
             THEN pg_catalog.current_database() END AS database,
        c.relkind::text AS kind, n.nspname AS schema_name, c.relname AS table_name,
        pg_catalog.row_security_active(c.oid) AS has_row_security,
-       c.relreplident = 'f' AS has_full_identity, c.relispopulated AS is_populated,
-       (WITH RECURSIVE part AS (
-            SELECT i.inhrelid FROM pg_catalog.pg_inherits i
-            WHERE i.inhparent = c.oid AND c.relkind = 'p'
-            UNION ALL
-            SELECT i.inhrelid FROM part JOIN pg_catalog.pg_inherits i ON i.inhparent = part.inhrelid
-        )
-        SELECT pg_catalog.min(f.oid::regclass::text) FROM part
-        JOIN pg_catalog.pg_class f ON f.oid = part.inhrelid AND f.relkind = 'f') AS foreign_part,
+       -- partitions do not inherit the replica identity
+       (SELECT pg_catalog.bool_and(f.relreplident = 'f') IS TRUE FROM leaf f) AS has_full_identity,
+       ARRAY(SELECT a.attname::text FROM leaf f
+             JOIN pg_catalog.pg_attribute a ON a.attrelid = f.oid AND a.attnum > 0
+             LEFT JOIN pg_catalog.pg_index i ON i.indrelid = f.oid AND CASE f.relreplident
+                 WHEN 'd' THEN i.indisprimary AND i.indimmediate
+                 WHEN 'i' THEN i.indisreplident END
+             WHERE f.relreplident = 'f' OR a.attnum = ANY (i.indkey[0:i.indnkeyatts - 1])
+             GROUP BY a.attname HAVING pg_catalog.count(*) = (SELECT pg_catalog.count(*) FROM leaf)
+       ) AS identity,
+       c.relispopulated AS is_populated,
+       (SELECT pg_catalog.min(f.oid::regclass::text) FROM leaf f
+        WHERE f.relkind = 'f' AND f.oid <> c.oid) AS foreign_part,
        (SELECT pg_catalog.format('%I.%I', cn.nspname, h.relname)
         FROM pg_catalog.pg_inherits i JOIN pg_catalog.pg_class h ON h.oid = i.inhrelid
         JOIN pg_catalog.pg_namespace cn ON cn.oid = h.relnamespace
@@ -140,6 +152,7 @@ async def read_table(run: RunQuery, settings: PostgresSettings) -> PostgresTable
         )
         and not settings.types,  # else values of the changelog may have other types
         has_full_identity=entry["has_full_identity"],
+        loses_keys=not {*settings.key} <= {*entry["identity"]},
         versions=settings.versions,
         kind=kind,
         has_foreign_parts=entry["foreign_part"] is not None,
@@ -174,6 +187,7 @@ _QUERY_ENTRY: Any = {  # a CatalogRow
     "table_name": None,
     "primary_key": (),
     "has_full_identity": False,
+    "identity": (),
     "foreign_part": None,
     "has_exact_texts": False,
     "inexact_settings": (),

@@ -6,7 +6,7 @@ from typing import Any, Protocol, TypeAlias
 
 from lookup_core.errors import BackendError, ErrorCode
 from service.connectors.postgres.errors import own_statements, statement_fault
-from service.connectors.postgres.session_settings import UNFIXED
+from service.connectors.postgres.session_settings import REPLACED_CATALOG, UNFIXED
 from service.connectors.postgres.settings import PostgresSettings
 from service.connectors.postgres.table import PostgresTable, quoted
 
@@ -59,15 +59,19 @@ async def run_own(run: RunQuery, statement: str, *arguments: Any) -> Sequence[Ca
 
 
 async def check_meaning(run: RunQuery, settings: PostgresSettings) -> None:
-    """Check that the role's settings do not change what SQL of the configuration means.
+    """Check that the role's settings do not change what SQL means, also that of the sidecar.
 
     Raises BackendError: `table_unavailable` with the statement that mends it.
     """
-    has_sql = settings.query is not None or settings.where is not None
-    if has_sql and settings.pgbouncer and (found := await run_own(run, UNFIXED)):
+    if not settings.pgbouncer:
+        return
+    found = [*await run_own(run, REPLACED_CATALOG)]
+    if settings.query is not None or settings.where is not None:
+        found += await run_own(run, UNFIXED)
+    if found:
         names = ", ".join(f"{each[0]} = {each[1]}" for each in found)
         remedy = "; ".join(f"ALTER ROLE … SET {each[0]} = {each[2]}" for each in found)
-        reason = f"behind PgBouncer, sessions have {names}, which changes what its SQL means; run "
+        reason = f"behind PgBouncer, sessions have {names}, which changes what SQL means; run "
         raise unavailable(settings, reason + remedy, is_permanent=False)
 
 

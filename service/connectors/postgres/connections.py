@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
-from contextlib import ExitStack, asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, Self, TypeAlias, cast
 
@@ -23,6 +23,7 @@ from service.connectors.postgres.settings import PostgresSettings
 
 _CLOSE_TIMEOUT_S = 0.9
 IDENTITY_S = 1.0  # a session may outlive the promotion of its server
+RENEWAL_S = 60.0  # the address may have moved from a server that lives on
 IDLE_S = 30.0  # then a connection is closed: a fleet would hold all that the server has
 _UNLIMITED = 2**62  # queries per connection: the pool would wait for the network to close it
 
@@ -70,6 +71,11 @@ class PostgresSession(asyncpg.Connection):
         self.last = _LastIdentity()
         self.generation: int | None = None  # None before the first use
 
+    @property
+    def is_new(self) -> bool:
+        """Whether it was not used yet."""
+        return self.generation is None
+
     def is_of(self, generation: int) -> bool:
         """Whether it was first used in this generation; its first use sets it."""
         if self.generation is None:
@@ -95,6 +101,7 @@ class PostgresPool:
         self.settings = settings
         self._pool: asyncpg.Pool[asyncpg.Record] | None = None
         self._generation = 0  # connections of earlier generations are not used again
+        self._opened_at_s = 0.0  # of the last attempt
         self._epochs = ServerEpochs()
         self.identification = Identification()
         self.last = _LastIdentity()  # of any session
@@ -132,13 +139,21 @@ class PostgresPool:
         self._generation += 1
 
     async def acquire(self) -> PostgresSession:
-        """A session of the present generation; raises the errors of asyncpg, and OSError."""
+        """A session of the present generation; raises the errors of asyncpg, and OSError.
+
+        Each minute one is opened: it finds another server at the address.
+        """
         assert self._pool is not None, "opening comes first"
-        while True:  # ends: each round terminates one connection of an old generation
+        while True:  # ends: each round ends a connection that was used
             session = cast("PostgresSession", await self._pool.acquire())  # the proxy forwards
-            if session.is_of(self._generation):
+            is_due = not session.is_new and _now_s() >= self._opened_at_s + RENEWAL_S
+            if not session.is_of(self._generation):
+                session.terminate()
+            elif not is_due:
                 return session
-            session.terminate()
+            else:  # closed, not terminated: its slot must be free for the next one
+                with suppress(OSError, asyncpg.PostgresError, asyncpg.InterfaceError):
+                    await session.close(timeout=_CLOSE_TIMEOUT_S)
 
     async def release(self, session: PostgresSession) -> None:
         """Return a session whose query has ended."""
@@ -168,6 +183,7 @@ class PostgresPool:
 
     async def _connect(self, *_first_dsn: Any, **options: Any) -> PostgresSession:  # noqa: ANN401  passed on
         # The pool would keep the first DSN, whose password may be rotated.
+        self._opened_at_s = _now_s()
         with mapped_parameters():
             session = await asyncpg.connect(self.settings.current_dsn(), **options)
         return cast("PostgresSession", session)
@@ -207,7 +223,7 @@ class PostgresConnections:
         that its server was restarted. Cancellation terminates the connection without waiting; the
         server ends the query at its statement timeout.
         """
-        deadline_s = asyncio.get_running_loop().time() + timeout_s
+        deadline_s = _now_s() + timeout_s
         return await self.run_until(query, arguments, deadline_s=deadline_s)
 
     async def run_until(self, query: str, arguments: Sequence[Any], *, deadline_s: float) -> Reply:
@@ -227,7 +243,7 @@ class PostgresConnections:
         Raises `forbidden` if row-level security hides rows, also behind PgBouncer, and
         `table_unavailable` if the query `trial` writes.
         """
-        deadline_s = asyncio.get_running_loop().time() + timeout_s
+        deadline_s = _now_s() + timeout_s
         explain = f"EXPLAIN (FORMAT JSON) {query}"
         with mapped_errors(self._table):
             session = await self._acquire(deadline_s)
@@ -276,7 +292,7 @@ class PostgresConnections:
         Not in asyncpg's hook for new connections: on a dead network, the hook closes a connection
         politely, without a time limit.
         """
-        pool, now_s = self._pool, asyncio.get_running_loop().time()
+        pool, now_s = self._pool, _now_s()
         # Behind a pooler, each query may reach another session.
         last = pool.last if pool.settings.pgbouncer else session.last
         before, epoch = last.server, pool.epoch
@@ -346,6 +362,10 @@ class PostgresConnections:
         self._pool.expire()
         detail = f"{self._table}: {explained(error)[1]}"
         return BackendError(ErrorCode.CONNECTION_LOST, detail)
+
+
+def _now_s() -> float:
+    return asyncio.get_running_loop().time()
 
 
 def _is_gone(session: PostgresSession) -> bool:

@@ -68,9 +68,20 @@ _STATES: dict[str, tuple[ErrorCode, str]] = {
             "limit of the server, role or database"
         ),
     ),
+    "53400": (
+        ErrorCode.BACKEND_UNAVAILABLE,
+        "a limit of the role or server is exceeded, such as temp_file_limit; raise it",
+    ),
     # A value has at most 1 GB; a refused batch of keys is split, and each half has fewer rows.
     "54": (ErrorCode.KEY_REJECTED, "the rows of this batch of keys are too large for one answer"),
     "55": (ErrorCode.BACKEND_UNAVAILABLE, "the table is locked or not ready; see pg_locks"),
+    "55000": (
+        ErrorCode.BACKEND_UNAVAILABLE,
+        (
+            "the table is not ready; refresh a materialized view without data, or run "
+            "ALTER ROLE … RESET restrict_nonsystem_relation_kind if the role may read no views"
+        ),
+    ),
     "55P03": (
         ErrorCode.BACKEND_UNAVAILABLE,
         (

@@ -22,7 +22,12 @@ SELECT pg_catalog.format('%I.%I', t.nspname, c.relname) AS table, c.relkind::tex
        e.row IS NOT NULL AS is_member, e.row ->> 'rowfilter' AS filter,
        ARRAY(SELECT k.name FROM pg_catalog.unnest($2::text[]) AS k (name)
              WHERE pg_catalog.jsonb_typeof(e.row -> 'attnames') = 'array'
-                   AND NOT (e.row -> 'attnames') @> pg_catalog.to_jsonb(k.name)) AS lost_keys
+                   AND NOT (e.row -> 'attnames') @> pg_catalog.to_jsonb(k.name)) AS lost_keys,
+       c.relpersistence = 'u' AS is_unlogged,
+       c.relreplident = 'f' OR EXISTS (
+           SELECT FROM pg_catalog.pg_index i WHERE i.indrelid = c.oid AND CASE c.relreplident
+           WHEN 'd' THEN i.indisprimary AND i.indimmediate WHEN 'i' THEN i.indisreplident END
+       ) AS has_identity
 FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace t ON t.oid = c.relnamespace
 LEFT JOIN pg_catalog.pg_publication b ON b.pubname = coalesce($3::text, b.pubname)
 LEFT JOIN LATERAL (
@@ -72,7 +77,8 @@ async def read_publications(
 ) -> Publications:
     """Read them; raises BackendError if none reports all changes, with the remedy.
 
-    A database without publications is accepted: the connector may use another plugin.
+    A database without publications is accepted, if its log has all changes of the table: the
+    connector may use another plugin.
     """
     records = await run_own(run, _PUBLICATIONS, table_id, settings.key, settings.publication)
     found = [record for record in records if record["name"] is not None]
@@ -95,7 +101,13 @@ async def read_publications(
 
 
 def _fault(record: CatalogRow) -> str | None:
-    """Why a publication does not report all changes, with the remedy; None if it does."""
+    """Why a publication, or another plugin, does not report all changes, with the remedy.
+
+    None if it does.
+    """
+    if (fault := _fault_of_log(record)) is not None:
+        other = "or, if the connector reads another server, refresh.changelog.publication: none"
+        return f"{fault}; {other}"
     if record["kind"] == "p" and not record["is_via_root"]:
         remedy = "ALTER PUBLICATION … SET (publish_via_partition_root = true)"
         reason = "no publication reports the changes of its partitions under its name"
@@ -105,6 +117,17 @@ def _fault(record: CatalogRow) -> str | None:
         reason = f"no publication reports its changes under its name, but as those of {whole}"
         return f"{reason}; name {whole}, with a source.where"
     return None if record["name"] is None else _omission(record, quoted(record["name"]))
+
+
+def _fault_of_log(record: CatalogRow) -> str | None:
+    table = record["table"]
+    if record["is_unlogged"]:
+        return f"the log has no changes of an unlogged table; ALTER TABLE {table} SET LOGGED"
+    # With a publication that has them, deletions fail instead.
+    if record["name"] is None and record["kind"] == "r" and not record["has_identity"]:
+        remedy = f"ALTER TABLE {table} REPLICA IDENTITY FULL"
+        return f"the log has no deletions of a table without a replica identity; {remedy}"
+    return None
 
 
 def _omission(record: CatalogRow, name: str) -> str | None:

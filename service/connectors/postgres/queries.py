@@ -166,9 +166,12 @@ def _rows(table: PostgresTable, *, is_ordered: bool) -> str:
 
 
 def _keys(table: PostgresTable) -> str:
-    arrays = ", ".join(sending.array(number) for number, (_, sending) in enumerate(table.keys, 1))
+    arrays = ", ".join(
+        f"pg_catalog.unnest({sending.array(number)})"
+        for number, (_, sending) in enumerate(table.keys, 1)
+    )
     aliases = ", ".join(f"key{number}" for number, _ in enumerate(table.keys, 1))
-    return f"unnest({arrays}) WITH ORDINALITY AS k ({aliases}, ordinal)"
+    return f"ROWS FROM ({arrays}) WITH ORDINALITY AS k ({aliases}, ordinal)"
 
 
 def columns_sql(table: PostgresTable) -> str:

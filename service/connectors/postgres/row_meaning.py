@@ -1,7 +1,8 @@
 """Row meaning: a digest of all in the catalog that changes what a relation's rows look like.
 
-Rows change without a change of their table: through labels, types, functions and policies. Bodies
-of functions count; objects that only the text of a body names are not known to the catalog.
+Rows change without a change of their table: through labels, types, functions, policies, and the
+columns of relations whose rows are values. Bodies of functions count; objects that only the text of
+a body names are not known to the catalog.
 """
 
 from service.connectors.postgres.configured_sql import RunQuery, run_own
@@ -10,41 +11,39 @@ from service.connectors.postgres.configured_sql import RunQuery, run_own
 #
 # Objects of the system have fixed ids below 16384, and change with the server's version only.
 # Columns are listed where a row of the catalog has more: GRANT and ANALYZE change no meaning.
+# All columns of a table below a view count: the view may return whole rows, as to_jsonb(t) does.
 # `LATERAL` leads to index scans by the ids found, however many objects the database has.
 MEANING = """
 object AS (
     SELECT 'pg_catalog.pg_class'::regclass::oid AS class, {root}::oid AS id
     UNION
     SELECT n.class, n.id FROM object o CROSS JOIN LATERAL (
-        SELECT 'pg_catalog.pg_type'::regclass::oid AS class, a.atttypid AS id
-        FROM pg_catalog.pg_attribute a
-        WHERE o.class = 'pg_catalog.pg_class'::regclass AND a.attrelid = o.id AND a.attnum > 0
+        SELECT d.refclassid AS class, d.refobjid AS id FROM (
+            SELECT o.class, o.id
+            UNION ALL
+            SELECT 'pg_catalog.pg_rewrite'::regclass, w.oid FROM pg_catalog.pg_rewrite w
+            WHERE o.class = 'pg_catalog.pg_class'::regclass AND w.ev_class = o.id
+                  AND w.ev_type = '1'
+        ) AS c JOIN pg_catalog.pg_depend d ON d.classid = c.class AND d.objid = c.id
+        WHERE d.refclassid IN (
+            'pg_catalog.pg_class'::regclass, 'pg_catalog.pg_type'::regclass,
+            'pg_catalog.pg_proc'::regclass, 'pg_catalog.pg_operator'::regclass,
+            'pg_catalog.pg_ts_config'::regclass, 'pg_catalog.pg_ts_dict'::regclass,
+            'pg_catalog.pg_foreign_server'::regclass)
         UNION ALL
-        SELECT 'pg_catalog.pg_type'::regclass, e.id
-        FROM pg_catalog.pg_type t LEFT JOIN pg_catalog.pg_range r ON r.rngtypid = t.oid
-        CROSS JOIN LATERAL (VALUES (t.typelem), (t.typbasetype), (r.rngsubtype)) AS e (id)
-        WHERE o.class = 'pg_catalog.pg_type'::regclass AND t.oid = o.id
-        UNION ALL
+        -- depends on the type, instead of the reverse
         SELECT 'pg_catalog.pg_class'::regclass, t.typrelid FROM pg_catalog.pg_type t
         WHERE o.class = 'pg_catalog.pg_type'::regclass AND t.oid = o.id AND t.typtype = 'c'
         UNION ALL
+        -- foreign partitions
         SELECT 'pg_catalog.pg_class'::regclass, h.inhrelid FROM pg_catalog.pg_inherits h
         JOIN pg_catalog.pg_class c ON c.oid = h.inhrelid AND c.relkind IN ('f', 'p')
         WHERE o.class = 'pg_catalog.pg_class'::regclass AND h.inhparent = o.id
         UNION ALL
-        -- of a view, and what it calls; a virtual column calls functions of the system only
-        SELECT d.refclassid, d.refobjid FROM (
-            SELECT 'pg_catalog.pg_rewrite'::regclass::oid AS class, w.oid AS id
-            FROM pg_catalog.pg_rewrite w
-            WHERE o.class = 'pg_catalog.pg_class'::regclass AND w.ev_class = o.id
-                  AND w.ev_type = '1'
-            UNION ALL
-            SELECT o.class, o.id
-            WHERE o.class IN ('pg_catalog.pg_proc'::regclass, 'pg_catalog.pg_operator'::regclass)
-        ) AS c JOIN pg_catalog.pg_depend d ON d.classid = c.class AND d.objid = c.id
-        WHERE d.refclassid IN (
-            'pg_catalog.pg_class'::regclass, 'pg_catalog.pg_type'::regclass,
-            'pg_catalog.pg_proc'::regclass, 'pg_catalog.pg_operator'::regclass)
+        -- to_json and to_jsonb use it
+        SELECT 'pg_catalog.pg_proc'::regclass, k.castfunc FROM pg_catalog.pg_cast k
+        WHERE o.class = 'pg_catalog.pg_type'::regclass AND k.castsource = o.id
+              AND k.casttarget = 'pg_catalog.json'::regtype
     ) AS n
     WHERE n.id >= 16384
 ), meaning AS MATERIALIZED (
@@ -72,6 +71,7 @@ object AS (
                  FROM pg_catalog.pg_foreign_table f
                  JOIN pg_catalog.pg_foreign_server s ON s.oid = f.ftserver
                  WHERE f.ftrelid = c.oid) END,
+            CASE WHEN c.relkind = 'v' THEN pg_catalog.concat_ws(' ', c.relowner, c.reloptions) END,
             CASE WHEN c.oid = {root}::oid THEN pg_catalog.concat_ws(
                 ' ', c.relreplident, c.relpersistence,
                 ARRAY(SELECT i.indexrelid FROM pg_catalog.pg_index i WHERE i.indrelid = c.oid
@@ -90,8 +90,7 @@ object AS (
                       CASE WHEN a.attgenerated = 'v' THEN f.oid END)
                   FROM pg_catalog.pg_attribute a LEFT JOIN pg_catalog.pg_attrdef f
                   ON f.adrelid = a.attrelid AND f.adnum = a.attnum
-                  WHERE (c.oid = {root}::oid OR c.relkind IN ('c', 'f') OR a.attgenerated = 'v')
-                        AND a.attrelid = c.oid AND a.attnum > 0 ORDER BY a.attnum)::text) AS text
+                  WHERE a.attrelid = c.oid AND a.attnum > 0 ORDER BY a.attnum)::text) AS text
         FROM pg_catalog.pg_class c
         WHERE o.class = 'pg_catalog.pg_class'::regclass AND c.oid = o.id
         UNION ALL
@@ -102,11 +101,23 @@ object AS (
         FROM pg_catalog.pg_type t
         WHERE o.class = 'pg_catalog.pg_type'::regclass AND t.oid = o.id
         UNION ALL
-        SELECT (pg_catalog.to_jsonb(p) - 'proacl')::text FROM pg_catalog.pg_proc p
+        SELECT pg_catalog.concat_ws(' ', pg_catalog.to_jsonb(p) - 'proacl', g)
+        FROM pg_catalog.pg_proc p LEFT JOIN pg_catalog.pg_aggregate g ON g.aggfnoid = p.oid
         WHERE o.class = 'pg_catalog.pg_proc'::regclass AND p.oid = o.id
         UNION ALL
         SELECT pg_catalog.concat_ws(' ', o.id, r.oprcode) FROM pg_catalog.pg_operator r
         WHERE o.class = 'pg_catalog.pg_operator'::regclass AND r.oid = o.id
+        UNION ALL
+        SELECT ARRAY(SELECT m FROM pg_catalog.pg_ts_config_map m
+                     WHERE m.mapcfg = o.id ORDER BY 1)::text
+        WHERE o.class = 'pg_catalog.pg_ts_config'::regclass
+        UNION ALL
+        SELECT pg_catalog.concat_ws(' ', o.id, y.dicttemplate, y.dictinitoption)
+        FROM pg_catalog.pg_ts_dict y
+        WHERE o.class = 'pg_catalog.pg_ts_dict'::regclass AND y.oid = o.id
+        UNION ALL
+        SELECT pg_catalog.concat_ws(' ', o.id, v.srvoptions) FROM pg_catalog.pg_foreign_server v
+        WHERE o.class = 'pg_catalog.pg_foreign_server'::regclass AND v.oid = o.id
     ) AS m
 )
 """

@@ -2,8 +2,9 @@
 
 A role, a database, the server and the DSN may set each of them. Sessions of the sidecar fix all
 that are listed here. Not listed are the settings that belong to SQL of the user, and that all
-sessions of a role share: `search_path`, `role`, `lc_monetary`, `lc_numeric`, `lc_time`,
-`default_text_search_config` and `timezone_abbreviations`. Settings of plans change no row.
+sessions of a role share: `role`, `lc_monetary`, `lc_numeric`, `lc_time`,
+`default_text_search_config` and `timezone_abbreviations`. Of `search_path`, only the place of
+`pg_catalog` is fixed. Settings of plans change no row.
 """
 
 from collections.abc import Mapping
@@ -31,15 +32,25 @@ _TEXTS = {
 }
 # What SQL of the configuration means; they take effect when the server parses a statement.
 PARSING = {"standard_conforming_strings": "on", "transform_null_equals": "off"}
+# A scan of a GIN index would leave out rows at random.
+_FINDING = {"gin_fuzzy_search_limit": "0"}
 # The statement timeout alone ends a query; a lookup plans and runs without parallel workers' start.
 _RUNNING = {
     "default_transaction_deferrable": "off",
+    "exit_on_error": "off",  # a refused key would end the session, and with it the whole batch
     "idle_in_transaction_session_timeout": "0",
     "idle_session_timeout": "0",  # from version 14
     "lock_timeout": "0",
     "transaction_timeout": "0",  # from version 17
 }
-_FIXED = {**AT_START, **_TEXTS, **PARSING, **_RUNNING}
+_FIXED = {**AT_START, **_TEXTS, **PARSING, **_FINDING, **_RUNNING}
+# As by default, `pg_catalog` comes first, also if `search_path` names it later: no operator or type
+# of another schema takes the place of one of the server. An empty path is no list.
+_CATALOG_FIRST = (
+    "pg_catalog.concat('pg_catalog, ', pg_catalog.regexp_replace("
+    "pg_catalog.current_setting('search_path'), '^ *$', '\"\"'))"
+)
+_EQUAL = "OPERATOR(pg_catalog.=)"  # until `pg_catalog` comes first
 
 # A parameter of this name does not exist: the error of the server names it.
 HIDDEN_ROWS = "sidelook.row_security_hides_rows"
@@ -52,11 +63,12 @@ def fixed_settings(others: Mapping[str, str], *, is_local: bool) -> str:
     With `is_local`, they end with the transaction.
     """
     values = ", ".join(f"('{name}', '{value}')" for name, value in {**_FIXED, **others}.items())
+    values = f"('search_path', {_CATALOG_FIRST}), {values}"
     # The names of pg_settings have capitals in DateStyle and others.
     return (
         f"SELECT pg_catalog.count(pg_catalog.set_config(s.name, w.value, {str(is_local).lower()}))"  # noqa: S608  constants only
         f" FROM pg_catalog.pg_settings s JOIN (VALUES {values}) AS w (name, value)"
-        " ON w.name = pg_catalog.lower(s.name)"
+        f" ON w.name {_EQUAL} pg_catalog.lower(s.name)"
     )
 
 
@@ -67,7 +79,7 @@ def guard(*, table_id: int, sql: str | None) -> str:
     fails if row-level security hides rows of the table, or of any table below `sql`. The server
     decides about row-level security when it plans: `sql` is planned again, after the settings.
     """
-    local = {**_TEXTS, "row_security": "off", "transaction_read_only": "on"}
+    local = {**_TEXTS, **_FINDING, "row_security": "off", "transaction_read_only": "on"}
     calls = [
         f"CASE WHEN pg_catalog.current_setting('{name}') <> '{value}'"  # most are right already
         f" THEN pg_catalog.set_config('{name}', '{value}', true) END"
@@ -88,5 +100,30 @@ def guard(*, table_id: int, sql: str | None) -> str:
 UNFIXED = (
     "SELECT s.name, s.setting, w.value FROM pg_catalog.pg_settings s JOIN (VALUES "  # noqa: S608  constants only
     + ", ".join(f"('{name}', '{value}')" for name, value in PARSING.items())
-    + ") AS w (name, value) ON w.name = s.name WHERE s.setting <> w.value ORDER BY s.name"
+    + f") AS w (name, value) ON w.name {_EQUAL} s.name"
+    " WHERE s.setting OPERATOR(pg_catalog.<>) w.value ORDER BY s.name"
 )
+# The same of `search_path`, if a schema before `pg_catalog` replaces an operator or a type of it.
+REPLACED_CATALOG = f"""
+SELECT 'search_path', pg_catalog.current_setting('search_path'), {_CATALOG_FIRST}
+WHERE EXISTS (
+    SELECT FROM pg_catalog.unnest(pg_catalog.current_schemas(false)) WITH ORDINALITY AS p (name, at)
+    JOIN pg_catalog.pg_namespace n ON n.nspname {_EQUAL} p.name
+    WHERE p.at OPERATOR(pg_catalog.<)
+        pg_catalog.array_position(pg_catalog.current_schemas(false), 'pg_catalog')
+    AND (
+        EXISTS (
+            SELECT FROM pg_catalog.pg_operator o JOIN pg_catalog.pg_operator c
+            ON o.oprname {_EQUAL} c.oprname
+            AND o.oprleft {_EQUAL} c.oprleft AND o.oprright {_EQUAL} c.oprright
+            WHERE o.oprnamespace {_EQUAL} n.oid
+            AND c.oprnamespace {_EQUAL} 'pg_catalog'::pg_catalog.regnamespace
+        ) OR EXISTS (
+            SELECT FROM pg_catalog.pg_type o JOIN pg_catalog.pg_type c
+            ON o.typname {_EQUAL} c.typname
+            WHERE o.typnamespace {_EQUAL} n.oid
+            AND c.typnamespace {_EQUAL} 'pg_catalog'::pg_catalog.regnamespace
+        )
+    )
+)
+"""  # noqa: S608  constants only

@@ -337,7 +337,8 @@ class PostgresTable:
     table_id: int = 0  # oid
     primary_key: tuple[str, ...] = ()  # empty if there is none that may be read
     reports_rows: bool = False  # rows of its changelog equal queried rows; see the catalog
-    has_full_identity: bool = False  # REPLICA IDENTITY FULL
+    has_full_identity: bool = False  # REPLICA IDENTITY FULL, of each partition
+    loses_keys: bool = False  # see TableOrigin
     versions: VersionColumns | None = None
     kind: RelationKind = RelationKind.TABLE
     has_foreign_parts: bool = False  # a partition is a foreign table
@@ -410,6 +411,7 @@ class PostgresTable:
             table_id=self.table_id,
             reports_rows=self.reports_rows,
             has_full_identity=self.has_full_identity,
+            loses_keys=self.loses_keys,
             is_partitioned=self.kind is RelationKind.PARTITIONED,
             has_row_order=bool(self.primary_key),
             database=self.database,

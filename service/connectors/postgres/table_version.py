@@ -21,11 +21,11 @@ from service.connectors.postgres.triggers import TRUNCATE, TriggerNames
 # Unreported changes are of the last transaction of the snapshot, or of earlier ones.
 TABLE_VERSION = f"""
 WITH RECURSIVE {MEANING.format(root="$1")}, part AS (
-    SELECT c.oid, c.relkind, c.relfilenode, '0' AS attached, true AS is_root
+    SELECT c.oid, c.relkind, c.relfilenode, c.relreplident, '0' AS attached, true AS is_root
     FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
     WHERE c.oid = $1::oid AND n.nspname = $2 AND c.relname = $3
     UNION ALL
-    SELECT c.oid, c.relkind, c.relfilenode, i.xmin::text, false
+    SELECT c.oid, c.relkind, c.relfilenode, c.relreplident, i.xmin::text, false
     FROM part
     JOIN pg_catalog.pg_inherits i ON part.relkind = 'p' AND i.inhparent = part.oid
     JOIN pg_catalog.pg_class c ON c.oid = i.inhrelid
@@ -33,7 +33,7 @@ WITH RECURSIVE {MEANING.format(root="$1")}, part AS (
 SELECT w.name, pg_catalog.min(part.oid::regclass::text)
                FILTER (WHERE w.name IS NOT NULL AND g.oid IS NULL) AS place,
        pg_catalog.md5(pg_catalog.string_agg(pg_catalog.concat_ws(
-           ' ', part.oid, part.relfilenode, part.attached, g.oid, g.xmin,
+           ' ', part.oid, part.relfilenode, part.relreplident, part.attached, g.oid, g.xmin,
            CASE WHEN part.is_root THEN meaning.digest END
        ), ',' ORDER BY part.oid)) AS version,
        pg_catalog.pg_snapshot_xmax(pg_catalog.pg_current_snapshot())::text::bigint - 1

@@ -68,8 +68,19 @@ async def refusal_of(settings: PostgresSettings) -> BackendError | None:
         ),
         (
             ("CREATE PUBLICATION p FOR ALL TABLES", "ALTER TABLE t SET UNLOGGED"),
-            "does not report its changes",
-            "ADD TABLE public.t",
+            "has no changes of an unlogged table",
+            "ALTER TABLE public.t SET LOGGED",
+        ),
+        (("ALTER TABLE t SET UNLOGGED",), "unlogged table", "ALTER TABLE public.t SET LOGGED"),
+        *(
+            (statements, "has no deletions", "ALTER TABLE public.t REPLICA IDENTITY FULL")
+            for statements in (
+                ("ALTER TABLE t REPLICA IDENTITY NOTHING",),
+                (
+                    "ALTER TABLE t DROP CONSTRAINT t_pkey, REPLICA IDENTITY DEFAULT",
+                    "ALTER TABLE t ADD PRIMARY KEY (id) DEFERRABLE",
+                ),
+            )
         ),
         (
             ("CREATE PUBLICATION p FOR TABLE t (name)",),
@@ -95,6 +106,7 @@ async def test_incomplete_publications_are_refused(
     ("statements", "publication"),
     [
         ((), None),
+        (("ALTER TABLE t REPLICA IDENTITY DEFAULT",), None),
         ((WHOLE,), None),
         ((WHOLE,), "p"),
         (("CREATE PUBLICATION p FOR ALL TABLES",), None),

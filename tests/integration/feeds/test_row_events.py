@@ -117,6 +117,47 @@ async def test_full_identity_is_known(database: Database) -> None:
     assert await origin(database, added) == expected
 
 
+CODES = "CREATE TABLE things (id int4 PRIMARY KEY, code text NOT NULL UNIQUE)"
+BY_CODE = "ALTER TABLE things REPLICA IDENTITY USING INDEX things_code_key"
+PARTED = (
+    "CREATE TABLE things (id int4 PRIMARY KEY) PARTITION BY RANGE (id)",
+    "CREATE TABLE low PARTITION OF things FOR VALUES FROM (0) TO (9)",
+    "CREATE TABLE rest PARTITION OF things DEFAULT",
+)
+
+
+@pytest.mark.parametrize(
+    ("statements", "key", "has_full_identity", "loses_keys"),
+    [
+        ((CODES,), "id", False, False),
+        ((CODES,), "code", False, True),
+        ((CODES, FULL_IDENTITY), "code", True, False),
+        ((CODES, BY_CODE), "code", False, False),
+        ((CODES, BY_CODE), "id", False, True),
+        (("CREATE TABLE things (id int4 PRIMARY KEY DEFERRABLE)",), "id", False, True),
+        ((*PARTED, FULL_IDENTITY), "id", False, False),
+        (
+            (*PARTED, *(f"ALTER TABLE {part} REPLICA IDENTITY FULL" for part in ("low", "rest"))),
+            *("id", True, False),
+        ),
+        ((*PARTED, "ALTER TABLE low REPLICA IDENTITY NOTHING"), "id", False, True),
+    ],
+)
+async def test_former_keys_need_their_identity(
+    database: Database,
+    statements: tuple[str, ...],
+    key: str,
+    *,
+    has_full_identity: bool,
+    loses_keys: bool,
+) -> None:
+    """Events lose former keys unless the replica identity of each partition has their columns."""
+    found = await origin(database, *statements, "ALTER TABLE things ADD name text", key=(key,))
+
+    assert found is not None
+    assert (found.has_full_identity, found.loses_keys) == (has_full_identity, loses_keys)
+
+
 async def test_sql_ascii_uses_keys(postgres_server: PostgresServer) -> None:
     """In a database without an encoding, only keys are used."""
     database = postgres_server.new_database("ENCODING 'SQL_ASCII' TEMPLATE template0 LOCALE 'C'")

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from tools.processes.postgres_server import Database
 
-NO_NUMBER = "numeric 'NaN'"
 LONG_TEXT = "repeat('x', 20000)"  # stored outside its row
 _DAYS = ("1970-01-01", "1969-12-31", "0001-01-01", "1582-10-04", "1582-10-10", "9999-12-31")
+# Null in columns.
 _NO_DAYS = ("infinity", "-infinity", "10000-01-01", "0044-03-15 BC", "4713-01-01 BC")
 _MOMENTS = (
     "1970-01-01",
@@ -28,8 +28,9 @@ _IN_EVENTS: dict[str, tuple[str, ...]] = {
     "bool": ("true", "false"),
     "float4": ("'0.1'", "'-0'", "'NaN'", "'-Infinity'", "3.4028235e38", "1e-45", "16777216"),
     "float8": ("0.1::float8 + 0.2", "'-0'", "'NaN'", "'Infinity'", "1.7976931348623157e308"),
-    "numeric(10, 2)": ("1.5", "-0.01", "0", "99999999.99", NO_NUMBER, "1234"),
+    "numeric(10, 2)": ("1.5", "-0.01", "0", "99999999.99", "'NaN'", "1234"),
     "numeric(37, 1)": (f"-{'9' * 36}.9", "1"),
+    "numeric(12, 9)": ("0", "0.000000001"),
     "text": (
         "''",
         r"E'a\n\t\"\\'",
@@ -42,9 +43,11 @@ _IN_EVENTS: dict[str, tuple[str, ...]] = {
     "varchar(5)": ("'abc'", "'ab  '"),
     "mood": ("'happy'", "'a,b \"c'"),
     "uuid": ("'00112233-4455-6677-8899-AABBCCDDEEFF'",),
-    "date": tuple(f"'{day}'" for day in _DAYS),
-    "timestamp": tuple(f"'{moment}'" for moment in _MOMENTS),
-    "timestamptz": tuple(f"timestamp '{moment}' AT TIME ZONE 'UTC'" for moment in _MOMENTS),
+    "date": tuple(f"'{day}'" for day in (*_DAYS, *_NO_DAYS)),
+    "timestamp": tuple(f"'{moment}'" for moment in (*_MOMENTS, *_NO_MOMENTS)),
+    "timestamptz": tuple(
+        f"timestamp '{moment}' AT TIME ZONE 'UTC'" for moment in (*_MOMENTS, *_NO_MOMENTS)
+    ),
 }
 # The same, with REPLICA IDENTITY FULL only.
 _IN_FULL_EVENTS = {
@@ -55,9 +58,6 @@ _IN_FULL_EVENTS = {
 _HOLES: dict[str, tuple[str, ...]] = {
     "float4": ("'7.038531e-26'",),  # as a double, halfway between two values
     "text": ("'__debezium_unavailable_value'",),
-    "date": tuple(f"'{day}'" for day in _NO_DAYS),
-    "timestamp": tuple(f"'{moment}'" for moment in _NO_MOMENTS),
-    "timestamptz": tuple(f"timestamp '{moment}' AT TIME ZONE 'UTC'" for moment in _NO_MOMENTS),
 }
 
 
@@ -82,6 +82,16 @@ class TypedValues:
     def holes(self) -> set[int]:
         """The keys of rows that events never contain whole."""
         return self.keys_of(*(each for literals in _HOLES.values() for each in literals))
+
+    @property
+    def whole_milliseconds(self) -> set[int]:
+        """The keys of moments without microseconds: as numbers, their unit is not certain."""
+        rows = enumerate(self.rows, 1)
+        return {
+            key
+            for key, (kind, each) in rows
+            if kind == "timestamp" and "00001'" not in each and "99999'" not in each
+        }
 
     def create(self, database: Database) -> None:
         """Create the empty table."""

@@ -22,6 +22,26 @@ TABLE = (
     ),
     "CREATE VIEW below AS SELECT id, outer_label(id) AS called, name::text, a FROM t",
     "CREATE VIEW v AS SELECT * FROM below",
+    "CREATE TABLE address (street text, zip int)",
+    "CREATE TABLE homes (id int PRIMARY KEY, home address)",
+    "CREATE VIEW documents AS SELECT id, to_jsonb(homes) AS document FROM homes",
+    "CREATE TYPE levels AS RANGE (subtype = mood, multirange_type_name = several_levels)",
+    "CREATE TABLE areas (id int PRIMARY KEY, levels several_levels)",
+    "CREATE AGGREGATE total(int) (sfunc = int4pl, stype = int, initcond = '0')",
+    "CREATE TEXT SEARCH DICTIONARY stems (TEMPLATE = snowball, language = english)",
+    "CREATE TEXT SEARCH CONFIGURATION words (COPY = pg_catalog.english)",
+    "ALTER TEXT SEARCH CONFIGURATION words ALTER MAPPING REPLACE english_stem WITH stems",
+    (
+        "CREATE VIEW computed AS SELECT id, total(id) AS total, to_tsvector('words', a) AS words,"
+        " to_json(mood) AS mood FROM t GROUP BY id"
+    ),
+    "CREATE FUNCTION mood_json(mood) RETURNS json IMMUTABLE LANGUAGE sql RETURN '1'::json",
+    "CREATE FOREIGN DATA WRAPPER far",
+    "CREATE SERVER far FOREIGN DATA WRAPPER far OPTIONS (host 'one')",
+    (
+        "CREATE FOREIGN TABLE distant (id int, a text OPTIONS (column_name 'a')) SERVER far"
+        " OPTIONS (table_name 'one')"
+    ),
     "CREATE TABLE other (id int)",
     "CREATE ROLE {0}_reader",
 )
@@ -48,6 +68,26 @@ CHANGES = [
         "CREATE OR REPLACE VIEW below AS SELECT id, outer_label(id) AS called, b AS name, a FROM t",
     ),
     ("v", "CREATE POLICY p ON t USING (id > 1); ALTER TABLE t ENABLE ROW LEVEL SECURITY"),
+    ("v", "ALTER VIEW below SET (security_invoker = true)"),
+    ("homes", "ALTER TABLE address RENAME street TO road"),
+    ("homes", "ALTER TABLE address ADD more int"),
+    ("homes", "ALTER TABLE address DROP zip"),
+    ("documents", "ALTER TABLE homes ADD more int DEFAULT 1"),
+    ("documents", "ALTER TABLE homes RENAME home TO place"),
+    ("areas", "ALTER TYPE mood RENAME VALUE 'happy' TO 'glad'"),
+    (
+        "computed",
+        "CREATE OR REPLACE AGGREGATE total(int) (sfunc = int4pl, stype = int, initcond = '9')",
+    ),
+    ("computed", "ALTER TEXT SEARCH DICTIONARY stems (language = german)"),
+    (
+        "computed",
+        "ALTER TEXT SEARCH CONFIGURATION words ALTER MAPPING REPLACE stems WITH simple",
+    ),
+    ("computed", "CREATE CAST (mood AS json) WITH FUNCTION mood_json(mood)"),
+    ("distant", "ALTER FOREIGN TABLE distant OPTIONS (SET table_name 'two')"),
+    ("distant", "ALTER FOREIGN TABLE distant ALTER a OPTIONS (SET column_name 'b')"),
+    ("distant", "ALTER SERVER far OPTIONS (SET host 'two')"),
 ]
 HARMLESS = [
     "GRANT SELECT ON t TO {0}_reader",

@@ -203,6 +203,26 @@ async def test_clone_at_the_address_is_another(
             assert await names_after_switch(dimension) == ["fetched one", "hit one"]
 
 
+async def test_moved_address_leaves_a_living_server(
+    primary: PostgresServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Sessions of a server that lives on end within a minute after its address has moved."""
+    monkeypatch.setattr(connections, "RENEWAL_S", 0.0)
+    database, settings = table_of(primary)
+    addresses = [database.dsn()]
+    moving = replace(settings, dsn_now=lambda: addresses[-1], max_connections=1)
+    with copied_server(primary) as standby:
+        standby.start()
+        async with cached(moving) as dimension:
+            standby.promote()
+            promoted = standby.database(database.name)
+            promoted.execute(UPDATE.format("new"))
+            addresses.append(promoted.dsn())
+
+            assert await names_after_switch(dimension) == ["fetched new", "hit new"]
+            assert failovers(dimension) == 1
+
+
 async def test_restarted_primary_is_another(primary: PostgresServer) -> None:
     """A crash may lose commits, whose ids are used again: a restart empties the cache."""
     database, settings = table_of(primary)

@@ -27,7 +27,9 @@ HOSTILE = {
     "datestyle": "German, DMY",
     "default_transaction_deferrable": "on",
     "default_transaction_isolation": "serializable",
+    "exit_on_error": "on",
     "extra_float_digits": "-3",
+    "gin_fuzzy_search_limit": "1",
     "idle_in_transaction_session_timeout": "1s",
     "idle_session_timeout": "1s",
     "intervalstyle": "sql_standard",
@@ -161,10 +163,96 @@ async def test_parsing_settings_are_named_behind_poolers(
 
     assert caught.value.detail == (
         "q: behind PgBouncer, sessions have standard_conforming_strings = off, "
-        "transform_null_equals = on, which changes what its SQL means; run "
+        "transform_null_equals = on, which changes what SQL means; run "
         "ALTER ROLE … SET standard_conforming_strings = on; "
         "ALTER ROLE … SET transform_null_equals = off"
     )
+
+
+REPLACED = {
+    "operator": (
+        "CREATE FUNCTION own.never(int, int) RETURNS bool LANGUAGE sql AS 'SELECT false'",
+        "CREATE OPERATOR own.= (leftarg = int, rightarg = int, function = own.never)",
+    ),
+    "type": ("CREATE DOMAIN own.text AS varchar(1)",),
+    "catalog": ("CREATE TABLE own.pg_type (oid oid)",),
+    "function": (
+        "CREATE FUNCTION own.unnest(int[]) RETURNS SETOF int LANGUAGE sql AS 'SELECT 2'",
+        """CREATE FUNCTION own.current_setting(text) RETURNS text LANGUAGE sql
+           AS $$SELECT 'on'::text$$""",
+    ),
+}
+PATH = "own, public, pg_catalog"
+
+
+@pytest.fixture
+def numbers(database: Database) -> PostgresSettings:
+    """The names of two numbers, where a schema of the role precedes the catalog."""
+    database.execute(
+        "CREATE SCHEMA own",
+        "CREATE TABLE numbers (id int PRIMARY KEY, name text)",
+        "INSERT INTO numbers VALUES (1, 'one'), (2, 'two')",
+        f"ALTER ROLE postgres IN DATABASE {database.name} SET search_path = {PATH}",
+    )
+    return PostgresSettings(database.dsn(), "public.numbers", ("id",))
+
+
+@pytest.mark.parametrize("replaced", REPLACED)
+async def test_catalog_precedes_other_schemas(
+    database: Database, numbers: PostgresSettings, replaced: str
+) -> None:
+    """No object of a schema in `search_path` takes the place of one of the server."""
+    database.execute(*REPLACED[replaced])
+
+    rows = await rows_of(numbers)
+
+    names = [row["name"] for row in rows]
+    assert names == ["one", "one", "two", "one", "two"]
+
+
+@pytest.mark.parametrize("replaced", ["operator", "type", "catalog"])
+async def test_replaced_catalog_is_named_behind_poolers(
+    database: Database, bouncer: PgBouncer, numbers: PostgresSettings, replaced: str
+) -> None:
+    """Behind PgBouncer, a `search_path` that replaces parts of the catalog is refused by name."""
+    pooled = replace(numbers, dsn=bouncer.dsn, pgbouncer=True)
+    async with described(pooled) as backend:
+        before = await names_of(backend, 1)
+    database.execute(*REPLACED[replaced])
+
+    with pytest.raises(BackendError) as caught:
+        await rows_of(pooled)
+
+    assert before == ["one"]
+    assert caught.value.detail == (
+        f"public.numbers: behind PgBouncer, sessions have search_path = {PATH}, which changes what"
+        f" SQL means; run ALTER ROLE … SET search_path = pg_catalog, {PATH}"
+    )
+
+
+@pytest.mark.parametrize("pgbouncer", [False, True])
+async def test_scans_leave_no_row_out(
+    database: Database, bouncer: PgBouncer, *, pgbouncer: bool
+) -> None:
+    """A load and a lookup find all rows, whatever limit the role sets for scans of GIN indexes."""
+    database.execute(
+        "CREATE TABLE tagged (id int PRIMARY KEY, tags int[])",
+        "INSERT INTO tagged SELECT n, ARRAY[n % 100] FROM generate_series(1, 50000) AS n",
+        "CREATE INDEX ON tagged USING gin (tags)",
+        "VACUUM ANALYZE tagged",
+        f"ALTER ROLE postgres IN DATABASE {database.name} SET gin_fuzzy_search_limit = 5",
+    )
+    query = "SELECT id, id AS twin FROM tagged WHERE tags @> '{1}'"
+    dsn = bouncer.dsn if pgbouncer else database.dsn()
+    settings = PostgresSettings(dsn, "ones", ("id",), query=query, pgbouncer=pgbouncer)
+    wanted = list(range(1, 50_000, 100))
+    async with described(settings) as backend:
+        schema = await backend.describe(timeout_s=PATIENCE_S)
+        keys = pa.record_batch({"id": pa.array(wanted, pa.int32())})
+        fetched = await backend.fetch(keys, timeout_s=PATIENCE_S)
+
+    assert sorted(row["twin"] for row in fetched.rows.to_pylist()) == wanted
+    assert sorted(row["twin"] for row in await loaded(settings, schema)) == wanted
 
 
 @pytest.mark.parametrize(

@@ -139,10 +139,10 @@ def test_captured_keys_are_in_order() -> None:
                 ((3,), {"code": "inf", "n2": None}, 770),
             ],
         ),
-        (  # infinite times are in no calendar
+        (  # infinite times, and those beyond the calendar, are null
             *("plain t", slice(8, 11), by_id(tz=pa.timestamp("us", "UTC"))),
             [
-                *[((3,), "changed", 770), ((4,), "changed", 771)],
+                *[((3,), {"tz": None}, 770), ((4,), {"tz": None}, 771)],
                 ((5,), {"tz": datetime(1500, 1, 1, tzinfo=UTC)}, 771),
             ],
         ),
@@ -208,6 +208,11 @@ def test_unknown_old_keys_change_the_table() -> None:
         (  # from before the identity was full
             event("u", {"code": "B"}, before=None, after={"code": "B", "n2": 1}),
             FULL,
+            [("table", 7)],
+        ),
+        (  # `message.key.columns` is of the new row
+            event("u", {"code": "B"}, before=None, after={"code": "B", "n2": 1}),
+            replace(SETTINGS, loses_keys=True),
             [("table", 7)],
         ),
         *(

@@ -22,6 +22,8 @@ TEXT = pa.field("id", pa.utf8(), metadata=NO_NUL_FIELD)
 UUID = pa.field("id", pa.binary(16), metadata=UUID_FIELD)
 WHOLE, WIDE = pa.field("id", pa.decimal128(12, 0)), pa.field("id", pa.decimal128(38, 0))
 MOMENT = pa.field("id", pa.timestamp("us"))
+ZONED = pa.field("id", pa.timestamp("us", "UTC"))
+INFINITE_US = 9223372036825200000  # in nanoseconds, a moment of the year 2262
 NOON_US = 1582977600000000  # 2020-02-29 12:00:00
 DELETION = {"op": "d", "source": {"schema": "public", "table": "t", "txId": 7}}
 
@@ -99,7 +101,8 @@ def test_plain_texts_drop_their_keys(
         # As doubles.
         (1234.0, WHOLE, [Decimal(1234)]),
         (1234, WHOLE, [Decimal(1234)]),
-        (1234.0, WIDE, ["table"]),
+        (1234.0, WIDE, [Decimal(1234)]),
+        (1e15, WIDE, ["table"]),  # a double may have lost digits
         ({"scale": -1, "value": "Dw=="}, WHOLE, [Decimal(150)]),
         # Bytes in base64, or hexadecimal.
         ("deadbeef", id_of(pa.binary()), [b"\x75\xe6\x9d\x6d\xe7\x9f", b"\xde\xad\xbe\xef"]),
@@ -109,7 +112,11 @@ def test_plain_texts_drop_their_keys(
         (NOON_US + 1, MOMENT, [datetime(2020, 2, 29, 12, 0, 0, 1)]),  # noqa: DTZ001
         (NOON_US // 1000, MOMENT, ["table"]),
         (18321, id_of(pa.date32()), [date(2020, 2, 29)]),
-        (2932897, id_of(pa.date32()), ["table"]),  # the year 10000
+        # Values that are no keys.
+        (2932897, id_of(pa.date32()), []),  # the year 10000
+        ("infinity", ZONED, []),
+        ("NAN", WHOLE, []),
+        (INFINITE_US, MOMENT, [datetime(2262, 4, 11, 23, 47, 16, 825_200)]),  # noqa: DTZ001
         ("__debezium_unavailable_value", TEXT, ["table"]),
         (7, TEXT, ["7"]),
         (True, TEXT, ["true"]),
@@ -125,7 +132,22 @@ def test_ambiguous_keys_drop_all_readings(
     found = decoded(ChangelogFormat.DEBEZIUM_JSON, field, messages)
 
     assert dropped(found) == expected
-    assert len(found.hints) == (len(expected) > 1 or field == TEXT) * (expected != ["table"])
+    is_read_otherwise = len(expected) > 1 or field == TEXT or value == INFINITE_US
+    assert len(found.hints) == is_read_otherwise * (expected != ["table"])
+
+
+@pytest.mark.parametrize(("part", "kind"), [(7, pa.int32()), (True, pa.bool_()), ("a", pa.utf8())])
+def test_exact_parts_keep_their_value(part: object, kind: pa.DataType) -> None:
+    """If one column of a key is ambiguous, the others have their value in each reading."""
+    schema = DimensionSchema(pa.schema([pa.field("part", kind), WHOLE]), NAME)
+    decoder = DECODERS[ChangelogFormat.DEBEZIUM_JSON](schema, settings=SETTINGS, loads=orjson.loads)
+    key = json.dumps({"part": part, "id": "1234"}).encode()
+
+    found = decoder.decode([Message(key, json.dumps(DELETION).encode())])
+
+    assert dropped(found) == [part, part]
+    assert [each[0][1] for each in listed(found.changes)] == [Decimal(1234), Decimal(-2658824)]
+    assert found.faults == {}
 
 
 def test_ambiguous_rows_follow_the_others() -> None:

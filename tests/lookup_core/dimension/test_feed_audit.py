@@ -84,7 +84,7 @@ class AuditScenario(Scenario):
     def load(self, names: Mapping[int, str | None]) -> None:
         """Load the whole table."""
         load = self.state.begin_load(self.now)
-        load.take([row_changes(names)], AFTER, now=self.now)
+        load.take([row_changes(names)], TableSnapshot.parse("650:650:"), now=self.now)
         assert load.finish(self.now)
         self.state.end_load()
 

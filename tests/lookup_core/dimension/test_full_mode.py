@@ -107,6 +107,18 @@ def test_changed_table_outdates_a_load(scenario: FullScenario) -> None:
     assert not scenario.table.is_whole
 
 
+def test_late_event_restores_no_row(scenario: FullScenario) -> None:
+    """Rows of events from before a load, or before a change of the table, are fetched instead."""
+    scenario.change(by=600)
+    load = scenario.state.begin_load(1.0)
+    scenario.apply(row_changes({1: "former", 2: "former"}, by=500))
+    scenario.read(load, {1: "glad", 2: "glad", 3: "glad"}, SEES_ALL)
+    assert load.finish(2.0)
+    scenario.apply(row_changes({3: "former"}, by=700), row_changes({2: "new"}, by=900))
+
+    assert [scenario.known(key) for key in (1, 2, 3)] == [None, {2: "new"}, None]
+
+
 def test_load_waits_for_unknown_changes(scenario: FullScenario) -> None:
     """After a change of the table without a transaction a load has to start 5 s later."""
     scenario.apply(TableChange("no transaction given"))

@@ -84,6 +84,8 @@ def test_promotion_within_a_session_is_a_switch(start: ServerIdentity) -> None:
     [
         (PRIMARY, PRIMARY, IdRelation.COMPARABLE),
         (PRIMARY, STANDBY, IdRelation.COMPARABLE),
+        (PRIMARY, SECOND, IdRelation.COMPARABLE),  # its timeline lags
+        (PRIMARY, replace(STANDBY, timeline=3), IdRelation.FOREIGN),
         (PRIMARY, replace(STANDBY, system="8"), IdRelation.FOREIGN),
         (PRIMARY, replace(PRIMARY, system="8", started_at=100), IdRelation.FOREIGN),
         (PRIMARY, replace(PRIMARY, started_at=103), IdRelation.FOREIGN),

@@ -274,6 +274,7 @@ def fault_of(dsn: str) -> str:
     [
         (["postgresql://u:p@h/d", "postgresql://h/d?user=u&password=p", "postgres://:p@h"], True),
         (["postgresql://u@h/d?sslkey=k&sslpassword=p"], True),
+        (["postgresql://u@h/d?PASSWORD=p", "postgresql://u@h/d?SslPassword=p"], True),
         (["postgresql://u:@/d?host=/tmp", "postgresql://u@h/p", "postgresql://[h", ""], False),
     ],
 )

@@ -64,22 +64,23 @@ def rows(*names: tuple[int, str]) -> SplitPiece:
     return SplitPiece("", 0, changes=[named(*names)], snapshot=SEES_ALL)
 
 
-def named(*names: tuple[int, str]) -> RowChanges:
-    """The rows of these customers, as transaction 700 wrote them."""
+def named(*names: tuple[int, str], by: int = 700) -> RowChanges:
+    """The rows of these customers, as this transaction wrote them."""
     columns = [{"name": name, "tier": 1} for _, name in names]
     return RowChanges(
         keys=pa.record_batch([pa.array([key for key, _ in names], pa.int64())], SCHEMA.key),
         has_row=np.ones(len(names), np.bool_),
         is_gone=np.zeros(len(names), np.bool_),
         rows=pa.RecordBatch.from_pylist(columns, schema=SCHEMA.columns),
-        transaction_ids=np.full(len(names), 700, np.uint32),
+        transaction_ids=np.full(len(names), by, np.uint32),
     )
 
 
 def touched(*keys: int) -> SplitPiece:
     """Changes of these customers, without their rows."""
     changes = named(*((key, "") for key in keys))
-    return SplitPiece("", 0, changes=[replace(changes, has_row=np.zeros(len(keys), np.bool_))])
+    unknown = changes.without_rows(np.ones(len(keys), np.bool_))
+    return SplitPiece("", 0, changes=[unknown])
 
 
 def at_time(watermark_ms: int) -> SplitPiece:

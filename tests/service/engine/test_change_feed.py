@@ -11,11 +11,12 @@ from structlog.testing import capture_logs
 from lookup_core.changelog.change_decoder import TableChange
 from lookup_core.errors import BackendError, ErrorCode, Overloaded
 from lookup_core.freshness.feed_health import FeedState
+from lookup_core.freshness.server_identity import ServerEpoch
 from lookup_core.freshness.table_snapshot import TableSnapshot
 from lookup_core.keys.typed_keys import TypedKeys
 from lookup_core.settings import DimensionSettings, FeedSettings
 from lookup_core.statistics import RefreshStatistics
-from service.connectors.memory.backend import FakeBackend
+from service.connectors.memory.backend import FAKE_SERVER, FakeBackend
 from service.connectors.memory.source import FakeSource
 from service.connectors.ports.source import SplitPiece
 from service.engine.dimension import Dimension
@@ -150,6 +151,23 @@ async def test_broken_reader_suspends_trust() -> None:
         await until_feed_is(dimension, FeedState.LIVE)
 
         assert (meanwhile, await lookup(dimension, 7)) == (FETCHED, HIT)
+
+
+async def test_feed_leaves_a_server_with_its_reads() -> None:
+    """If reads have another server than the feed, the feed connects again, without trust."""
+    source, backend = changelog(), customers()
+    async with running(backend, sources=followed(source)) as dimension:
+        source.append(PARTITION, SplitPiece("", 0))
+        await until_feed_is(dimension, FeedState.LIVE)
+        source.hold("open")
+        backend.server = ServerEpoch(1, replace(FAKE_SERVER, system="another"))
+        await lookup(dimension, 7)
+        await until_feed_is(dimension, FeedState.STARTING)
+        meanwhile = [await lookup(dimension, 7) for _ in range(2)]
+        source.release("open")
+        await until_feed_is(dimension, FeedState.LIVE)
+
+        assert meanwhile == [FETCHED, FETCHED]
 
 
 async def test_defect_in_the_feed_costs_freshness_only() -> None:

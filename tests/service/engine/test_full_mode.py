@@ -265,7 +265,8 @@ async def test_changes_are_applied_to_the_table() -> None:
     whole = table(rows((1, "Zoe"), (2, "Yan"), (7, "Adele")))
     async with running(backend, full(), sources=followed(source, whole)) as dimension:
         await until_whole(dimension)
-        source.append(PARTITION, SplitPiece("", 0, changes=[named((2, "Yann"), (3, "Xia"))]))
+        changes = [named((2, "Yann"), (3, "Xia"), by=1_001)]  # later than the load
+        source.append(PARTITION, SplitPiece("", 0, changes=changes))
         source.append(PARTITION, touched(7))
         await until_changed(dimension, 3)
 

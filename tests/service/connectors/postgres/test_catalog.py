@@ -38,6 +38,7 @@ ENTRY: dict[str, Any] = {
     "primary_key": [1],
     "has_immediate_key": True,
     "has_full_identity": False,
+    "identity": ["id", "name"],
     "child": None,
     "parent": None,
     "has_unchecked_columns": False,

@@ -116,7 +116,9 @@ def test_rotated_dsn_is_read_again(tmp_path: Path, spoil: Callable[[Path], objec
 STATES = {
     state: code
     for code, states in {
-        ErrorCode.BACKEND_UNAVAILABLE: "08003 3D000 40001 53300 55P03 57P01 57P03 58030 XX000",
+        ErrorCode.BACKEND_UNAVAILABLE: (
+            "08003 3D000 40001 53300 53400 55000 55P03 57P01 57P03 58030 XX000"
+        ),
         ErrorCode.SCHEMA_CHANGED: "0A000 42703 42P01",
         ErrorCode.KEY_REJECTED: "21000 22P02 22P05 54000 P0001",
         ErrorCode.VALUE_REJECTED: "22021",

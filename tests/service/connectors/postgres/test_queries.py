@@ -50,7 +50,10 @@ from tests.service.connectors.postgres.described_tables import (
     table_of,
 )
 
-KEYS = "unnest($1::text[], $2::text[]::timestamptz[]) WITH ORDINALITY AS k (key1, key2, ordinal)"
+KEYS = (
+    "ROWS FROM (pg_catalog.unnest($1::text[]), pg_catalog.unnest($2::text[]::timestamptz[]))"
+    " WITH ORDINALITY AS k (key1, key2, ordinal)"
+)
 NOTES = 'pg_catalog.pg_column_size(t."notes")'
 COLUMNS = (
     f't."temp" AS column1, CASE WHEN {NOTES} > 67108864'
