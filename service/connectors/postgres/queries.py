@@ -93,15 +93,17 @@ def blocks_query(table: PostgresTable, query: str, *, page: str | None = None) -
     the planner from computing these values twice. With the column `page`, there is a row of blocks
     for each of its values.
     """
-    values, blocks = ["q.ordinal"], ["array_send(array_agg(b.ordinal))"]
+    values, blocks = ["q.ordinal"], ["pg_catalog.array_send(pg_catalog.array_agg(b.ordinal))"]
     for number, (_, reading) in enumerate(table.columns, 1):
         name = f"column{number}"
         if reading.to_bytes is None:
             values.append(f"COALESCE(q.{name}, NULL) AS {name}")  # a domain as its base type
-            blocks.append(f"array_send(array_agg(b.{name}))")
+            blocks.append(f"pg_catalog.array_send(pg_catalog.array_agg(b.{name}))")
         else:
             values.append(f"{reading.to_bytes(f'q.{name}')} AS {name}")
-            lengths = f"array_send(array_agg(octet_length(b.{name})))"
+            lengths = (
+                f"pg_catalog.array_send(pg_catalog.array_agg(pg_catalog.octet_length(b.{name})))"
+            )
             blocks.append(f"{lengths} || COALESCE(string_agg(b.{name}, ''), '')")
     if page is not None:
         values.append(f"q.{page}")
@@ -192,7 +194,7 @@ def _value(table: PostgresTable, name: str, reading: ColumnReading) -> str:
         return value
     size = f"pg_catalog.pg_column_size({name})"
     blanks = f"pg_catalog.repeat(' ', LEAST({size}, {table.row_bytes + 1}))"
-    blanks = f"textsend({blanks})" if types.is_binary(reading.sent) else blanks
+    blanks = f"pg_catalog.textsend({blanks})" if types.is_binary(reading.sent) else blanks
     return f"CASE WHEN {size} > {8 * table.row_bytes} THEN {blanks} ELSE {value} END"
 
 

@@ -95,7 +95,9 @@ class PostgresSnapshotSplit(Split):
         return len(self.bounds) - 1
 
 
-_UUID = ColumnReading(pa.binary(), to_bytes=lambda value: f"uuid_send({value})", is_short=True)
+_UUID = ColumnReading(
+    pa.binary(), to_bytes=lambda value: f"pg_catalog.uuid_send({value})", is_short=True
+)
 
 
 def postgres_snapshot_query(

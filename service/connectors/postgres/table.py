@@ -129,7 +129,7 @@ def column_reading(kind: PostgresType) -> ColumnReading:
         return ColumnReading(
             decimal,
             lambda name: f"NULLIF({name}, numeric 'NaN')",
-            lambda value: f"textsend(numeric_out({value})::text)",
+            lambda value: f"pg_catalog.textsend(pg_catalog.numeric_out({value})::text)",
         )
     return _COLUMNS.get(kind.base_name, _SHORT if kind.base_name in _SHORT_TEXTS else AS_TEXT)
 
@@ -158,7 +158,7 @@ def _requested_reading(kind: PostgresType, wanted: pa.DataType) -> ColumnReading
         if types.is_string(element) or (kind.is_numeric and types.is_decimal(element)):
             return _array_reading(kind, element)
         is_readable = _requested_reading(replace(kind, is_array=False), element) is not None
-        return _json_reading(wanted, "to_json({})::text", kind) if is_readable else None
+        return _json_reading(wanted, "pg_catalog.to_json({})::text", kind) if is_readable else None
     if kind.is_numeric and types.is_decimal(wanted):
         decode = partial(exact_decimals, kind=wanted)
         return replace(AS_TEXT, type=wanted, decode=decode, sent_type=pa.utf8())
@@ -166,7 +166,7 @@ def _requested_reading(kind: PostgresType, wanted: pa.DataType) -> ColumnReading
         return _json_reading(wanted, "{}::text", kind)
     if kind.attributes and types.is_struct(wanted):
         is_readable = _is_readable(wanted, kind.attributes)
-        return _json_reading(wanted, "to_json({})::text", kind) if is_readable else None
+        return _json_reading(wanted, "pg_catalog.to_json({})::text", kind) if is_readable else None
     return None
 
 
@@ -232,7 +232,7 @@ def _array_reading(kind: PostgresType, element: pa.DataType) -> ColumnReading:
 
     return ColumnReading(
         pa.list_(element),
-        lambda name: f"array_send({name}::{sql_type}[])",
+        lambda name: f"pg_catalog.array_send({name}::{sql_type}[])",
         str,
         partial(lists_of_arrays, element=element, decode=decode_elements),
         pa.binary(),
@@ -265,7 +265,7 @@ def _between(kind: str, first: str, last: str) -> Callable[[str], str]:
 
 
 def _sent_by(function: str) -> Callable[[str], str]:
-    return lambda value: f"{function}({value})"
+    return lambda value: f"pg_catalog.{function}({value})"
 
 
 AS_TEXT = ColumnReading(pa.utf8(), lambda name: f"{name}::text", _sent_by("textsend"))
@@ -309,9 +309,9 @@ _KEY_REFUSALS = {
 # The labels of the texts $number in their order. A label that the enum lacks is NULL, which matches
 # no row; a cast of the text would fail the query.
 _LABELS = (
-    "ARRAY(SELECT l.label FROM unnest(${number}::text[]) WITH ORDINALITY AS s (text, at)"
-    " LEFT JOIN unnest(enum_range(NULL::{sql_type})) AS l (label) ON l.label::text = s.text"
-    " ORDER BY s.at)"
+    "ARRAY(SELECT l.label FROM pg_catalog.unnest(${number}::text[]) WITH ORDINALITY AS s (text, at)"
+    " LEFT JOIN pg_catalog.unnest(pg_catalog.enum_range(NULL::{sql_type})) AS l (label)"
+    " ON l.label::text = s.text ORDER BY s.at)"
 )
 
 

@@ -365,14 +365,17 @@ async def test_key_may_exceed_primary_key(primary_key: list[int]) -> None:
     [
         *((builtin(name), kind, "c", None) for name, kind in (INTEGERS | FLOATS).items()),
         (builtin("bool"), pa.bool_(), "c", None),
-        *((builtin(name), pa.utf8(), "c", "textsend(c)") for name in ("text", "varchar")),
-        (builtin("bpchar"), pa.utf8(), "c", "bpcharsend(c)"),
-        (builtin("bytea"), pa.binary(), "c", "byteasend(c)"),
+        *(
+            (builtin(name), pa.utf8(), "c", "pg_catalog.textsend(c)")
+            for name in ("text", "varchar")
+        ),
+        (builtin("bpchar"), pa.utf8(), "c", "pg_catalog.bpcharsend(c)"),
+        (builtin("bytea"), pa.binary(), "c", "pg_catalog.byteasend(c)"),
         (
             *(numeric(38, 9), pa.decimal128(38, 9)),
-            *("NULLIF(c, numeric 'NaN')", "textsend(numeric_out(c)::text)"),
+            *("NULLIF(c, numeric 'NaN')", "pg_catalog.textsend(pg_catalog.numeric_out(c)::text)"),
         ),
-        *((kind, pa.utf8(), "c::text", "textsend(c)") for kind in AS_TEXT),
+        *((kind, pa.utf8(), "c::text", "pg_catalog.textsend(c)") for kind in AS_TEXT),
     ],
     ids=str,
 )

@@ -138,7 +138,7 @@ def test_values_of_views_are_computed_once() -> None:
     texts = ['t."temp" AS column1, t."notes"::text AS column2'] * 3
     assert [columns_sql(each) for each in views] == texts
     arrays = columns_sql(table_of(array_of(builtin("int4"))))
-    assert "THEN textsend(pg_catalog.repeat(' '" in arrays
+    assert "THEN pg_catalog.textsend(pg_catalog.repeat(' '" in arrays
 
 
 def test_filter_sees_its_relation_only() -> None:
