@@ -180,6 +180,8 @@ REPLACED = {
         "CREATE FUNCTION own.unnest(int[]) RETURNS SETOF int LANGUAGE sql AS 'SELECT 2'",
         """CREATE FUNCTION own.current_setting(text) RETURNS text LANGUAGE sql
            AS $$SELECT 'on'::text$$""",
+        "CREATE FUNCTION own.array_send(int[]) RETURNS bytea LANGUAGE sql AS $$SELECT ''::bytea$$",
+        "CREATE FUNCTION own.textsend(text) RETURNS bytea LANGUAGE sql AS $$SELECT 'x'::bytea$$",
     ),
 }
 PATH = "own, public, pg_catalog"
