@@ -5,7 +5,6 @@ Finds what a feed does not report and what its events show wrongly. The shell se
 
 from dataclasses import dataclass, replace
 from enum import Enum
-from typing import Self
 
 import numpy as np
 import numpy.typing as npt
@@ -20,7 +19,7 @@ from lookup_core.dimension_schema import version_columns
 from lookup_core.freshness.change_fence import RecentChanges
 from lookup_core.freshness.event_values import EventValues
 from lookup_core.freshness.feed_trust import Probation, Suspects
-from lookup_core.keys.canonical_keys import CanonicalKeys, Hashes
+from lookup_core.keys.canonical_keys import CanonicalKeys, Hashes, is_among
 from lookup_core.settings import AuditSettings, DimensionSettings
 from lookup_core.statistics import AuditResult
 from lookup_core.table.reload import last_of_each
@@ -108,7 +107,7 @@ class CacheAudit:
     @classmethod
     def of(
         cls, settings: DimensionSettings, resolver: LocalResolver, fence: RecentChanges
-    ) -> Self | None:
+    ) -> "CacheAudit | None":
         """The audit of a dimension's feed; None without feed, or if it is off."""
         audit, schema = settings.feed.audit, resolver.schema
         if audit is None:
@@ -154,22 +153,16 @@ class CacheAudit:
         """Compare a read with entries, copies and rows of events."""
         if read.fetched.read_at is not None:  # of the cache itself, or older than its query
             return
-        read = self._proved(read, now)
-        if not read.columns.num_rows:
-            return
-        keys = self._resolver.canonical(read.columns)
-        wrong_values = self._compare_values(keys, read, now)
-        if self.is_distrusted:
-            self._compare_copies(keys, read, now)
-        elif self._resolver.is_trusted(now):
-            self._compare_entries(keys, read, besides=wrong_values, now=now)
+        read = self._comparable(read, now)
+        if read.columns.num_rows:
+            self._compare(self._proved(read, now), now)
 
     def on_changes(self, keys: CanonicalKeys, change: RowChanges, now: float) -> RowChanges:
         """An event of these keys: explains their differences; returns it with proved rows only."""
         self.forget(keys.hashes)
         if self._resolver.table is None or not change.has_row.any():
             return change
-        if not self.values.is_refused:
+        if not self.values.is_refused and len(self._events) < _EVENT_ROWS:
             self._remember(keys, change, now)
         has_row = change.has_row & self.values.usable(change.rows)
         self._has_used_values |= bool(has_row.any())
@@ -195,16 +188,32 @@ class CacheAudit:
             return Verdict.INCOMPLETE
         return Verdict.RESTORED if self._probation.end_if_over(now) else None
 
+    def _comparable(self, read: Read, now: float) -> Read:
+        """The first keys whose row, or its absence, was read and is known; usually none."""
+        is_comparable = read.result.row_of[:_COMPARED_KEYS] >= NO_ROW
+        if not self.is_distrusted:
+            keys = self._resolver.canonical(read.columns.slice(0, _COMPARED_KEYS))
+            probe = self._resolver.cache.peek(keys, now)
+            is_event = is_among(keys.hashes, self._events.hashes)
+            is_comparable &= probe.is_row | probe.is_missing | is_event
+        return read.take(np.flatnonzero(is_comparable).astype(np.int32))
+
     def _proved(self, read: Read, now: float) -> Read:
-        """The keys whose rows, or their absence, are a proof."""
-        is_row = read.result.row_of[:_COMPARED_KEYS] >= NO_ROW
-        read = read.take(np.flatnonzero(is_row).astype(np.int32))
+        """The keys of which the read is a proof."""
         is_proof = self._fence.proves(
             *(self._resolver.canonical(read.columns).hashes, read.fetched.snapshot),
             sent_at=read.sent_at,
             now=now,
         )
         return read.take(np.flatnonzero(is_proof).astype(np.int32))
+
+    def _compare(self, read: Read, now: float) -> None:
+        keys = self._resolver.canonical(read.columns)
+        wrong_values = self._compare_values(keys, read, now)
+        if self.is_distrusted:
+            self._compare_copies(keys, read, now)
+        elif self._resolver.is_trusted(now):
+            self._compare_entries(keys, read, besides=wrong_values, now=now)
 
     def _compare_values(self, keys: CanonicalKeys, read: Read, now: float) -> Hashes:
         """The keys whose event rows differ; a row that is gone is no matter of values."""

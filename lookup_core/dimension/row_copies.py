@@ -1,7 +1,6 @@
 """Row copies: what was known of a few keys, to be compared with later reads."""
 
 from dataclasses import dataclass
-from typing import Self
 
 import numpy as np
 import numpy.typing as npt
@@ -26,13 +25,13 @@ class KnownRows:
     rows: pa.RecordBatch  # [n] undefined where there is none
 
     @classmethod
-    def of_numbers(cls, row_of: npt.NDArray[np.integer], rows: pa.RecordBatch) -> Self:
+    def of_numbers(cls, row_of: npt.NDArray[np.integer], rows: pa.RecordBatch) -> "KnownRows":
         """Key i has row `row_of[i]`; a negative number is none."""
         has_row = row_of >= 0
         return cls(has_row, rows.take(pa.array(row_of, pa.int64(), mask=~has_row)))
 
     @classmethod
-    def of_cache(cls, probe: Probe, gathered: Gathered) -> Self:
+    def of_cache(cls, probe: Probe, gathered: Gathered) -> "KnownRows":
         """The fresh rows of a probe, which are all that were gathered."""
         row_of = np.full(len(probe.slots), -1, np.int64)
         row_of[np.flatnonzero(probe.is_row)[gathered.order]] = np.arange(gathered.rows.num_rows)
