@@ -21,6 +21,7 @@ from service.connectors.postgres.plans import INDEXES, QueryPlan
 from service.connectors.postgres.session_settings import READ_COMMITTED, fixed_settings
 from service.connectors.postgres.settings import PostgresSettings
 
+_CHECK_TIMEOUT_S = 1.0
 _CLOSE_TIMEOUT_S = 0.9
 IDENTITY_S = 1.0  # a session may outlive the promotion of its server
 RENEWAL_S = 60.0  # the address may have moved from a server that lives on
@@ -102,6 +103,7 @@ class PostgresPool:
         self._pool: asyncpg.Pool[asyncpg.Record] | None = None
         self._generation = 0  # connections of earlier generations are not used again
         self._opened_at_s = 0.0  # of the last attempt
+        self._options: dict[str, Any] = {}  # of the last attempt
         self._epochs = ServerEpochs()
         self.identification = Identification()
         self.last = _LastIdentity()  # of any session
@@ -141,19 +143,16 @@ class PostgresPool:
     async def acquire(self) -> PostgresSession:
         """A session of the present generation; raises the errors of asyncpg, and OSError.
 
-        Each minute one is opened: it finds another server at the address.
+        Each minute one is opened beside the pool: it finds another server at the address.
         """
         assert self._pool is not None, "opening comes first"
         while True:  # ends: each round ends a connection that was used
             session = cast("PostgresSession", await self._pool.acquire())  # the proxy forwards
-            is_due = not session.is_new and _now_s() >= self._opened_at_s + RENEWAL_S
-            if not session.is_of(self._generation):
-                session.terminate()
-            elif not is_due:
+            if not session.is_new and _now_s() >= self._opened_at_s + RENEWAL_S:
+                await self._check_address()
+            if session.is_of(self._generation):
                 return session
-            else:  # closed, not terminated: its slot must be free for the next one
-                with suppress(OSError, asyncpg.PostgresError, asyncpg.InterfaceError):
-                    await session.close(timeout=_CLOSE_TIMEOUT_S)
+            session.terminate()
 
     async def release(self, session: PostgresSession) -> None:
         """Return a session whose query has ended."""
@@ -183,10 +182,26 @@ class PostgresPool:
 
     async def _connect(self, *_first_dsn: Any, **options: Any) -> PostgresSession:  # noqa: ANN401  passed on
         # The pool would keep the first DSN, whose password may be rotated.
-        self._opened_at_s = _now_s()
+        self._opened_at_s, self._options = _now_s(), options
         with mapped_parameters():
             session = await asyncpg.connect(self.settings.current_dsn(), **options)
         return cast("PostgresSession", session)
+
+    async def _check_address(self) -> None:
+        """Expire the sessions if a new one has another server; else they go on, also if it fails.
+
+        The server may take no new session; the next need of one shows why.
+        """
+        epoch = self.epoch
+        failures = (OSError, BackendError, asyncpg.PostgresError, asyncpg.InterfaceError)
+        with suppress(*failures):
+            async with asyncio.timeout(_CHECK_TIMEOUT_S):
+                session = await self._connect(**self._options)
+                try:
+                    found = await self.identification.read(session.fetch)
+                finally:
+                    session.terminate()
+            self.on_identity(found, None, epoch=epoch)
 
 
 class PostgresConnections:

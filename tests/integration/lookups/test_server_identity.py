@@ -223,6 +223,20 @@ async def test_moved_address_leaves_a_living_server(
             assert failovers(dimension) == 1
 
 
+async def test_refused_sessions_end_no_others(
+    postgres_server: PostgresServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """If no new session can be opened for the check of the address, the present ones go on."""
+    monkeypatch.setattr(connections, "RENEWAL_S", 0.0)
+    database, settings = table_of(postgres_server)
+    addresses = [database.dsn()]
+    async with cached(replace(settings, dsn_now=lambda: addresses[-1])) as dimension:
+        addresses.append("postgresql://nobody@127.0.0.1:1/nothing")
+        answers = [(await lookup(dimension, 2))[0] for _ in range(2)]
+
+    assert answers == ["fetched two", "hit two"]
+
+
 async def test_restarted_primary_is_another(primary: PostgresServer) -> None:
     """A crash may lose commits, whose ids are used again: a restart empties the cache."""
     database, settings = table_of(primary)
