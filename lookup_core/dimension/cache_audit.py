@@ -126,6 +126,11 @@ class CacheAudit:
         """The random numbers that a sample needs."""
         return self._settings.keys
 
+    def succeed(self, former: "CacheAudit") -> None:
+        """Go on after another description of the table, by the same feed."""
+        self._probation = former._probation  # noqa: SLF001 -- of the same class
+        self.values.succeed(former.values)
+
     def schedule(self, now: float, jitter: float) -> None:
         """Set the next audit; `jitter` in [0, 1) makes its time random."""
         self._due_at = now + self._settings.every_s * (0.5 + jitter)
@@ -177,9 +182,10 @@ class CacheAudit:
 
     def judge(self, *, reported_until: float, now: float) -> Verdict | None:
         """What follows from the claim of a live feed; the caller carries it out at once."""
+        self.values.expire(now)
         if wrong := self._suspect_values.take_contradictions(reported_until):
             self.counts[AuditResult.CONTRADICTED] += wrong
-            self.values.refuse()
+            self.values.refuse(now)
             return Verdict.VALUES if self._has_used_values else Verdict.UNUSED_VALUES
         if wrong := self._suspects.take_contradictions(reported_until):
             self.counts[AuditResult.CONTRADICTED] += wrong

@@ -51,7 +51,7 @@ _MAX_BYTES = 2**20
 
 
 class RowCopies:
-    """Copies of at most `capacity` keys, and of 1 MiB, oldest first."""
+    """Copies of at most `capacity` keys, and of 1 MiB or one row, oldest first."""
 
     def __init__(self, schema: DimensionSchema, capacity: int) -> None:
         self._capacity = capacity
@@ -95,7 +95,8 @@ class RowCopies:
         """How many of these rows, from the first one on, may be added."""
         room = min(self._capacity - len(self), rows.num_rows)
         left = _MAX_BYTES - self._rows.rows.nbytes
-        while room and rows.slice(0, room).nbytes > left:
+        least = min(int(not len(self)), room)
+        while room > least and rows.slice(0, room).nbytes > left:
             room //= 2
         return room
 

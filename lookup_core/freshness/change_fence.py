@@ -16,6 +16,7 @@ Mask = npt.NDArray[np.bool_]
 
 _NEVER = -np.inf
 _LOW_HALF = 0xFFFFFFFF
+_DROPPED_S = 3600.0  # before 32-bit ids wrap around
 _MAX_LISTED = 64  # older ones are folded into the horizon
 _MIN_PLACES = 1024  # doubled on demand
 _PRUNED_EVERY_S = 1.0  # pruning reads all changes
@@ -51,6 +52,8 @@ class RecentChanges:
         self._relation = IdRelation.UNKNOWN
         self._pruned_at = -np.inf
         self._outdated_end: int | None = None
+        self._dropped_id: int | None = None  # of the latest change that is not kept any more
+        self._dropped_at = _NEVER
 
     def __len__(self) -> int:
         """The number of changes of single keys."""
@@ -67,7 +70,7 @@ class RecentChanges:
 
     def forget_ids(self, now: float) -> None:
         """Count all changes as reported now, without a transaction: reads have another history."""
-        self._outdated_end = None
+        self._outdated_end = self._dropped_id = None
         self._column("transaction_id")[:] = UNKNOWN_TRANSACTION
         self._column("noted_at")[:] = now
         self._column("seen_at")[:] = np.inf
@@ -122,7 +125,10 @@ class RecentChanges:
         """Of which keys a read, as above, is a proof against other rows.
 
         A hold-off is none: without comparable ids, no change of the key is younger than `age_s`.
+        With them, the read sees the latest change that was dropped: its server lags less than that.
         """
+        if self._lacks_dropped(snapshot, now):
+            return np.zeros(len(hashes), np.bool_)
         is_proof = self.admits(hashes, snapshot, sent_at=sent_at, now=now)
         is_recent = self._column("noted_at") + self._age_s > sent_at
         if snapshot is not None and self._relation is IdRelation.COMPARABLE:
@@ -172,7 +178,18 @@ class RecentChanges:
         seen_at = self._column("seen_at")
         unseen = np.flatnonzero(seen_at == np.inf)
         seen_at[unseen[self._is_visible(unseen, snapshot, sent_at)]] = now
-        self._keep(np.flatnonzero(seen_at + self._age_s > now))
+        is_kept = seen_at + self._age_s > now
+        ids = self._column("transaction_id")[~is_kept]
+        ids = ids[ids != UNKNOWN_TRANSACTION]
+        if len(ids):
+            self._dropped_id, self._dropped_at = int(ids[-1]), now
+        self._keep(np.flatnonzero(is_kept))
+
+    def _lacks_dropped(self, snapshot: TableSnapshot | None, now: float) -> bool:
+        is_known = self._dropped_id is not None and now < self._dropped_at + _DROPPED_S
+        if snapshot is None or not is_known or self._relation is not IdRelation.COMPARABLE:
+            return False
+        return not snapshot.sees(np.array([self._dropped_id], np.uint32))[0]
 
     def _make_room(self, count: int) -> None:
         surplus = self._count + count - self._capacity

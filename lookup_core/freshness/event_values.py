@@ -12,6 +12,7 @@ from pyarrow import types
 Mask = npt.NDArray[np.bool_]
 
 _LEAST_AGREED = 20  # values of a column, other than NULL, that agree with queries
+_REFUSED_S = 86_400.0  # a lost change looks like an altered value
 
 
 class _Column:
@@ -43,11 +44,12 @@ class _Column:
 
 
 class EventValues:
-    """The proof of one dimension's columns; refused values are never used again."""
+    """The proof of one dimension's columns; refused values need a new one, a day later."""
 
     def __init__(self, columns: pa.Schema) -> None:
         self._schema = columns
         self.is_refused = False
+        self._refused_at = 0.0
         self.reset()
 
     def reset(self) -> None:
@@ -73,6 +75,17 @@ class EventValues:
         for column, values in zip(self._columns, rows.columns, strict=True):
             column.on_agreement(values)
 
-    def refuse(self) -> None:
-        """A row of an event differs from its query: use no value any more."""
-        self.is_refused = True
+    def refuse(self, now: float) -> None:
+        """A row of an event differs from its query: use no value for a day."""
+        self.is_refused, self._refused_at = True, now
+
+    def succeed(self, former: "EventValues") -> None:
+        """Go on with the refusal of former columns."""
+        self.is_refused = former.is_refused
+        self._refused_at = former._refused_at  # noqa: SLF001 -- of the same class
+
+    def expire(self, now: float) -> None:
+        """End a refusal whose time is over."""
+        if self.is_refused and now >= self._refused_at + _REFUSED_S:
+            self.is_refused = False
+            self.reset()

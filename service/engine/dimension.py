@@ -360,6 +360,8 @@ class Dimension:
             former_lookups.end()
             log.warning("dimension.schema_changed", dimension=self.name, forgotten=removed)
             self._former = summed_statistics(self._former, former.state.statistics())
+            if runner.state.audit is not None and former.state.audit is not None:
+                runner.state.audit.succeed(former.state.audit)
         self._refresher.begin(runner, self._tasks, lookups=lookups)
 
     def _suspend(self, code: ErrorCode) -> None:

@@ -146,6 +146,30 @@ def test_older_read_is_no_witness(
     assert audited.answer(7) == "hit new"
 
 
+def test_late_standby_is_no_witness(audited: AuditScenario) -> None:
+    """A standby that lags by more than changes are kept proves nothing."""
+    audited.state.fence.relate(IdRelation.COMPARABLE)
+    audited.change(7, by=700)
+    audited.land(audited.query(2, 7), {7: "new"}, snapshot=AFTER)
+    audited.now += 62.0
+    audited.read({8: "Bert"}, 8)  # the change is dropped
+    audited.read({7: "Ada"}, 7, snapshot=BEFORE_700)
+
+    assert audited.judge() is None
+
+
+def test_large_rows_end_the_probation(audited: AuditScenario) -> None:
+    """A row that is larger than the memory for copies is compared, too."""
+    large = "x" * 2**21
+    audited.read({}, 7)
+    audited.judge()
+    audited.trust(is_trusted=False)
+    for _ in range(LEAST_AGREED + 1):
+        audited.read({8: large, 9: "Carl"}, 8, 9)
+
+    assert audited.judge(PROBATION_S) is Verdict.RESTORED
+
+
 def test_query_of_a_lookup_is_an_audit(audited: AuditScenario) -> None:
     """A lookup that reads a cached key again is compared like an audit."""
     audited.now += 1.0
@@ -320,6 +344,18 @@ def test_masked_rows_are_refused(full: AuditScenario, *, is_proved: bool) -> Non
     full.load(NAMES)
     full.report(dict.fromkeys(NAMES, "*"), by=702)
     assert [full.answer(key) for key in NAMES] == [None] * len(NAMES)
+
+
+def test_refusal_of_values_ends(full: AuditScenario) -> None:
+    """A day after a disagreement rows of events may be proved again."""
+    full.report({1: "*****"})
+    full.read(NAMES, 1)
+    assert full.judge() is Verdict.UNUSED_VALUES
+    full.judge(86_400.0)
+    prove(full)
+    full.report({1: "name 41"}, by=701)
+
+    assert full.answer(1) == "hit name 41"
 
 
 def test_later_event_explains_event_rows(full: AuditScenario) -> None:

@@ -93,6 +93,23 @@ async def test_incomplete_feed_empties_a_whole_table() -> None:
         assert not load_of(dimension).is_whole
 
 
+async def test_other_schema_ends_no_distrust() -> None:
+    """A table that is described again keeps an incomplete feed: it omits changes as before."""
+    backend = of_customers()
+    async with running(backend, AUDITED, sources=followed(changelog())) as dimension:
+        await until_feed_is(dimension, FeedState.LIVE)
+        await lookup(dimension, 7)
+        backend.replace(RENAMED, SCHEMA)
+        await until_feed_is(dimension, FeedState.INCOMPLETE)
+        wider = replace(SCHEMA, columns=SCHEMA.columns.append(pa.field("extra", pa.int32())))
+        backend.replace(RENAMED.append_column("extra", pa.nulls(4, pa.int32())), wider)
+        await dimension.described_again(5.0)
+        await until(lambda: dimension.schema.columns.names == wider.columns.names)
+        await until_feed_is(dimension, FeedState.INCOMPLETE)
+
+        assert [await lookup(dimension, 7) for _ in range(2)] == [{0: "fetched new"}] * 2
+
+
 async def test_event_of_the_change_keeps_trust() -> None:
     """A row that an event reports soon after it was read is no contradiction."""
     source, backend, clock = changelog(), of_customers(), Clock()
