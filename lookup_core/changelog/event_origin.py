@@ -56,7 +56,8 @@ class EventSenders:
 
     def note_own(self, name: object, at_ms: int) -> None:
         """Note an event of the followed database, of any table."""
-        self._sender(name).own_ms = at_ms
+        sender = self._sender(name)
+        sender.own_ms = at_ms if sender.own_ms is None else max(at_ms, sender.own_ms)
 
     def note_table(self, name: object) -> None:
         """Note an event of the table."""
@@ -65,7 +66,8 @@ class EventSenders:
 
     def note_foreign(self, name: object, at_ms: int, hint: str) -> None:
         """Note an event of another database, server or kind."""
-        self._sender(name).foreign_ms = at_ms
+        sender = self._sender(name)
+        sender.foreign_ms = at_ms if sender.foreign_ms is None else max(at_ms, sender.foreign_ms)
         self._foreign_hint = hint
 
     def _sender(self, name: object) -> _Sender:

@@ -179,7 +179,10 @@ class StateRunner:
         self._relate_ids()
 
     async def audit(self, keys: pa.RecordBatch) -> None:
-        """Read distinct keys and compare them with what is cached; a no-op if the read fails."""
+        """Read distinct keys and compare them with what is cached; a no-op if the read fails.
+
+        A batch with refused keys is halved.
+        """
         order = QueryOrder(_AUDIT_QUERY, keys, self.settings.timeout_s)
         async with self._connections.for_check():
             sent_at = self.clock()
@@ -187,7 +190,13 @@ class StateRunner:
                 fetched = await self._parts.backend.fetch(order, self.schema)
             except BackendError as error:
                 log.info("audit.failed", dimension=self.name, code=error.code, detail=error.detail)
-                return
+                fetched = None
+                may_halve = error.code.is_of_one_key and keys.num_rows > 1
+        if fetched is None:
+            half = keys.num_rows // 2
+            for part in (keys.slice(0, half), keys.slice(half)) if may_halve else ():
+                await self.audit(part)
+            return
         self.on_server(fetched.server)
         self.state.on_read(Read.of_audit(keys, fetched, sent_at=sent_at), self.clock())
 

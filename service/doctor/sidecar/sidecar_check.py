@@ -35,8 +35,8 @@ _NO_SIDECAR = "check that a sidecar listens there"
 _REMEDIES = {  # by the code of a health reason
     "unavailable": "see its log; with --config, the doctor checks the table, too",
     "no_index": "create one; with --config, the doctor prints the statement",
-    "feed_incomplete": "let publication and connector report each insert, update and delete; see"
-    " the runbook SidelookFeedIncomplete",
+    "feed_incomplete": "let triggers, publication and connector report each change; see the"
+    " runbook SidelookFeedIncomplete",
     "event_values_differ": "remove column.mask, column.truncate and transforms from the connector",
     "breaker_open": "repair the backend; lookups resume without a restart",
 }

@@ -192,7 +192,12 @@ def following(
 
 @contextmanager
 def following_new_tables(
-    server: PostgresServer, brokers: str, count: int, *, cache: Mapping[str, Any] = LONG
+    server: PostgresServer,
+    brokers: str,
+    count: int,
+    *,
+    cache: Mapping[str, Any] = LONG,
+    uses_unproved_rows: bool = False,
 ) -> Iterator[list[FollowedTable]]:
     """A sidecar that follows this many new tables of one database."""
     database = server.new_database()
@@ -200,9 +205,11 @@ def following_new_tables(
     tables = [SourceTable(name, database, brokers) for name in names]
     for table in tables:
         table.create()
-    with following(
-        tables, {table.name: table.dimension(cache=cache) for table in tables}
-    ) as planes:
+    dimensions = {table.name: table.dimension(cache=cache) for table in tables}
+    if uses_unproved_rows:
+        for each in dimensions.values():
+            each["refresh"]["audit"] = None
+    with following(tables, dimensions) as planes:
         yield planes
 
 

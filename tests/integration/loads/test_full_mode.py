@@ -27,7 +27,9 @@ HITS = [("hit", name) for name in NAMES.values()]
 @pytest.fixture(scope="module")
 def unused(postgres_server: PostgresServer, kafka: KafkaBroker) -> Iterator[list[FollowedTable]]:
     """Tables that one sidecar holds in full and no test has used."""
-    with following_new_tables(postgres_server, kafka.address, 4, cache=FULL) as planes:
+    with following_new_tables(
+        *(postgres_server, kafka.address, 4), cache=FULL, uses_unproved_rows=True
+    ) as planes:
         yield planes
 
 

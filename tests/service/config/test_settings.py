@@ -107,7 +107,7 @@ def test_written_values_reach_the_engine() -> None:
             multiplier=1.5,
             on_missing=OnMissingSettings(3, 0.25),
         ),
-        feed=FeedSettings(max_silence_s=7.0, audit=AuditSettings(300.0, 9, grace_s=7.0)),
+        feed=FeedSettings(max_silence_s=7.0, audit=AuditSettings(300.0, 9, grace_s=15.0)),
     )
 
 
@@ -140,7 +140,7 @@ def audit(grace_s: float) -> AuditSettings:
     ("refresh", "feed", "expected"),
     [
         ("{listen: null, changelog: null, reload: null}", None, FeedSettings()),
-        ("listen: {}", "listen", FeedSettings(max_silence_s=10.0, audit=audit(10.0))),
+        ("listen: {}", "listen", FeedSettings(max_silence_s=10.0, audit=audit(15.0))),
         ("{listen: {}, audit: null}", "listen", FeedSettings(max_silence_s=10.0)),
         ("{listen: {}, audit: {every: null}}", "listen", FeedSettings(max_silence_s=10.0)),
         (
