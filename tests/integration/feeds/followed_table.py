@@ -32,6 +32,7 @@ from tools.processes.until import until
 
 NAMES = {1: "one", 2: "two", 3: "three"}
 PARTITIONS = 2
+UNPROVED = {"mode": "full"}  # without audit
 LONG = {"ttl": "1h", "negative_ttl": "1h"}  # rows stay until the feed invalidates them
 BEAT_INTERVAL_S = 0.2
 
@@ -60,7 +61,10 @@ class SourceTable:
         asyncio.run(create_topic(self.brokers, self.name, partitions=PARTITIONS))
 
     def dimension(self, *, cache: Mapping[str, Any] = LONG, **changelog: object) -> dict[str, Any]:
-        """The configuration of a dimension that follows the table."""
+        """The configuration of a dimension that follows the table.
+
+        In `UNPROVED` mode, rows of events are used from the first one on.
+        """
         table = f"public.{self.name}"
         refresh = {"brokers": [self.brokers], "topic": self.name, "format": "debezium_json"}
         return {
@@ -68,7 +72,10 @@ class SourceTable:
             "key": ["id"],
             "timeout": "8s",
             "cache": dict(cache),
-            "refresh": {"changelog": {**refresh, **changelog}},
+            "refresh": {
+                "changelog": {**refresh, **changelog},
+                **({"audit": None} if cache is UNPROVED else {}),
+            },
         }
 
     def commit(self, statement: str) -> int:
@@ -197,7 +204,6 @@ def following_new_tables(
     count: int,
     *,
     cache: Mapping[str, Any] = LONG,
-    uses_unproved_rows: bool = False,
 ) -> Iterator[list[FollowedTable]]:
     """A sidecar that follows this many new tables of one database."""
     database = server.new_database()
@@ -205,11 +211,9 @@ def following_new_tables(
     tables = [SourceTable(name, database, brokers) for name in names]
     for table in tables:
         table.create()
-    dimensions = {table.name: table.dimension(cache=cache) for table in tables}
-    if uses_unproved_rows:
-        for each in dimensions.values():
-            each["refresh"]["audit"] = None
-    with following(tables, dimensions) as planes:
+    with following(
+        tables, {table.name: table.dimension(cache=cache) for table in tables}
+    ) as planes:
         yield planes
 
 

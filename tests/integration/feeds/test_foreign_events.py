@@ -8,6 +8,7 @@ from demo.embedded_kafka.kafka_broker import KafkaBroker
 from tests.integration.feeds.debezium_messages import Message
 from tests.integration.feeds.followed_table import (
     NAMES,
+    UNPROVED,
     FollowedTable,
     SourceTable,
     following,
@@ -27,7 +28,7 @@ def planes(postgres_server: PostgresServer, kafka: KafkaBroker) -> Iterator[Foll
     database = postgres_server.new_database()
     table = SourceTable(database.name, database, kafka.address)
     table.create()
-    full = {table.name: table.dimension(cache={"mode": "full"}, server="shop")}
+    full = {table.name: table.dimension(cache=UNPROVED, server="shop")}
     with following([table], full) as (planes,):
         until(lambda: planes.look_up(*NAMES) == HITS)
         planes.wait_until_live()
@@ -74,7 +75,7 @@ def test_foreign_events_change_no_row(planes: FollowedTable, source: dict[str, o
     planes.publish(own_event(planes, 3, "third"))
 
     assert (after_foreign, state) == (HITS, "live")
-    assert planes.look_up(*NAMES) == [*HITS[:2], ("fetched", "third")]
+    assert planes.look_up(*NAMES) == [*HITS[:2], ("hit", "third")]
     assert planes.log.count(HINT) == 1
 
 

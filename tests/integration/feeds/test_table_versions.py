@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from demo.embedded_kafka.kafka_broker import KafkaBroker
-from tests.integration.feeds.followed_table import LONG, SourceTable, following
+from tests.integration.feeds.followed_table import LONG, UNPROVED, SourceTable, following
 from tools.processes.postgres_server import Database
 from tools.processes.until import until
 
@@ -92,7 +92,7 @@ def test_late_event_restores_no_former_version(
     """An event from before ALTER TABLE that arrives after it drops its row, and replaces none."""
     table = source_table(database, kafka)
     before_start = table.rename(1, "uno")
-    with following([table], {table.name: table.dimension(cache=FULL)}) as (followed,):
+    with following([table], {table.name: table.dimension(cache=UNPROVED)}) as (followed,):
         followed.wait_until_live()
         followed.keep(1, 2, 3)
         before_change = table.rename(2, "dos")

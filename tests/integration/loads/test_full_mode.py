@@ -10,6 +10,7 @@ from demo.embedded_kafka.kafka_broker import KafkaBroker
 from demo.embedded_kafka.kafka_topics import create_topic
 from tests.integration.feeds.followed_table import (
     NAMES,
+    UNPROVED,
     Answer,
     FollowedTable,
     SourceTable,
@@ -27,9 +28,7 @@ HITS = [("hit", name) for name in NAMES.values()]
 @pytest.fixture(scope="module")
 def unused(postgres_server: PostgresServer, kafka: KafkaBroker) -> Iterator[list[FollowedTable]]:
     """Tables that one sidecar holds in full and no test has used."""
-    with following_new_tables(
-        *(postgres_server, kafka.address, 4), cache=FULL, uses_unproved_rows=True
-    ) as planes:
+    with following_new_tables(postgres_server, kafka.address, 4, cache=UNPROVED) as planes:
         yield planes
 
 
