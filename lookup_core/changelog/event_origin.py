@@ -10,7 +10,7 @@ from typing import Any
 
 _CONNECTOR = "postgresql"
 _MAX_NAME_CHARACTERS = 64  # in messages
-_MAX_SENDERS = 8  # that are told apart
+_MAX_SENDERS = 8  # that are distinguished
 _PROOF_MS = 3_600_000  # connectors may share a `topic.prefix`, against Debezium's documentation
 
 

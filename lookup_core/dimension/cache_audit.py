@@ -158,9 +158,13 @@ class CacheAudit:
         """Compare a read with entries, copies and rows of events."""
         if read.fetched.read_at is not None:  # of the cache itself, or older than its query
             return
-        read = self._comparable(read, now)
-        if read.columns.num_rows:
-            self._compare(self._proved(read, now), now)
+        keys = self._resolver.canonical(read.columns.slice(0, _COMPARED_KEYS))
+        at = self._comparable(keys, read, now)
+        if not at.size:
+            return
+        snapshot, sent_at = read.fetched.snapshot, read.sent_at
+        at = at[self._fence.proves(keys.hashes[at], snapshot, sent_at=sent_at, now=now)]
+        self._compare(keys.take(at), read.take(at), now)
 
     def on_changes(self, keys: CanonicalKeys, change: RowChanges, now: float) -> RowChanges:
         """An event of these keys: explains their differences; returns it with proved rows only."""
@@ -194,27 +198,16 @@ class CacheAudit:
             return Verdict.INCOMPLETE
         return Verdict.RESTORED if self._probation.end_if_over(now) else None
 
-    def _comparable(self, read: Read, now: float) -> Read:
+    def _comparable(self, keys: CanonicalKeys, read: Read, now: float) -> npt.NDArray[np.int32]:
         """The first keys whose row, or its absence, was read and is known; usually none."""
-        is_comparable = read.result.row_of[:_COMPARED_KEYS] >= NO_ROW
+        is_comparable = read.result.row_of[: keys.size] >= NO_ROW
         if not self.is_distrusted:
-            keys = self._resolver.canonical(read.columns.slice(0, _COMPARED_KEYS))
             probe = self._resolver.cache.peek(keys, now)
             is_event = is_among(keys.hashes, self._events.hashes)
             is_comparable &= probe.is_row | probe.is_missing | is_event
-        return read.take(np.flatnonzero(is_comparable).astype(np.int32))
+        return np.flatnonzero(is_comparable).astype(np.int32)
 
-    def _proved(self, read: Read, now: float) -> Read:
-        """The keys of which the read is a proof."""
-        is_proof = self._fence.proves(
-            *(self._resolver.canonical(read.columns).hashes, read.fetched.snapshot),
-            sent_at=read.sent_at,
-            now=now,
-        )
-        return read.take(np.flatnonzero(is_proof).astype(np.int32))
-
-    def _compare(self, read: Read, now: float) -> None:
-        keys = self._resolver.canonical(read.columns)
+    def _compare(self, keys: CanonicalKeys, read: Read, now: float) -> None:
         wrong_values = self._compare_values(keys, read, now)
         if self.is_distrusted:
             self._compare_copies(keys, read, now)

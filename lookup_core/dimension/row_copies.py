@@ -16,6 +16,8 @@ from lookup_core.table.reload import same_rows
 Mask = npt.NDArray[np.bool_]
 Positions = npt.NDArray[np.intp]
 
+_MAX_BYTES = 2**20  # of the copies
+
 
 @dataclass(frozen=True, slots=True)
 class KnownRows:
@@ -45,9 +47,6 @@ class KnownRows:
         """Which keys have another row there, or a row only here or there."""
         has_both = self.has_row & others.has_row
         return (self.has_row != others.has_row) | (has_both & ~same_rows(self.rows, others.rows))
-
-
-_MAX_BYTES = 2**20
 
 
 class RowCopies:

@@ -19,9 +19,6 @@ class Suspects:
         self._grace_s = grace_s
         self._found_at: dict[int, float] = {}
 
-    def __len__(self) -> int:
-        return len(self._found_at)
-
     def add(self, hashes: Hashes, now: float) -> None:
         """Suspect these keys, from the first difference on."""
         for each in hashes.tolist():

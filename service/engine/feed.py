@@ -232,11 +232,10 @@ class Feed:
         if state is self._state:
             return
         self._state = state
-        if not is_live:
-            self._runner.state.trust(until=-math.inf)
         if is_live:
             self._is_live.set()
         else:
+            self._runner.state.trust(until=-math.inf)
             self._is_live.clear()
         level = log.info if is_live else log.warning
         level(f"feed.{state.value}", dimension=self._runner.name)

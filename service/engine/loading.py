@@ -40,7 +40,7 @@ class Loading:
         feed: Feed | None = None,
         former: LoadStatistics | None = None,
     ) -> None:
-        """The feed, if there is one, must have caught up before a load begins."""
+        """The feed, if there is one, must be live before a load begins."""
         self._runner = runner
         self._source = source
         self._feed = feed

@@ -28,8 +28,7 @@ object AS (
         WHERE d.refclassid IN (
             'pg_catalog.pg_class'::regclass, 'pg_catalog.pg_type'::regclass,
             'pg_catalog.pg_proc'::regclass, 'pg_catalog.pg_operator'::regclass,
-            'pg_catalog.pg_ts_config'::regclass, 'pg_catalog.pg_ts_dict'::regclass,
-            'pg_catalog.pg_foreign_server'::regclass)
+            'pg_catalog.pg_ts_config'::regclass, 'pg_catalog.pg_ts_dict'::regclass)
         UNION ALL
         -- depends on the type, instead of the reverse
         SELECT 'pg_catalog.pg_class'::regclass, t.typrelid FROM pg_catalog.pg_type t
@@ -71,7 +70,7 @@ object AS (
                  FROM pg_catalog.pg_foreign_table f
                  JOIN pg_catalog.pg_foreign_server s ON s.oid = f.ftserver
                  WHERE f.ftrelid = c.oid) END,
-            CASE WHEN c.relkind = 'v' THEN pg_catalog.concat_ws(' ', c.relowner, c.reloptions) END,
+            CASE WHEN c.relkind = 'v' THEN c.reloptions END,
             CASE WHEN c.oid = {root}::oid THEN pg_catalog.concat_ws(
                 ' ', c.relreplident, c.relpersistence,
                 ARRAY(SELECT i.indexrelid FROM pg_catalog.pg_index i WHERE i.indrelid = c.oid
@@ -115,9 +114,6 @@ object AS (
         SELECT pg_catalog.concat_ws(' ', o.id, y.dicttemplate, y.dictinitoption)
         FROM pg_catalog.pg_ts_dict y
         WHERE o.class = 'pg_catalog.pg_ts_dict'::regclass AND y.oid = o.id
-        UNION ALL
-        SELECT pg_catalog.concat_ws(' ', o.id, v.srvoptions) FROM pg_catalog.pg_foreign_server v
-        WHERE o.class = 'pg_catalog.pg_foreign_server'::regclass AND v.oid = o.id
     ) AS m
 )
 """

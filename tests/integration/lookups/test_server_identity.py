@@ -231,7 +231,7 @@ async def test_refused_sessions_end_no_others(
     database, settings = table_of(postgres_server)
     addresses = [database.dsn()]
     async with cached(replace(settings, dsn_now=lambda: addresses[-1])) as dimension:
-        addresses.append("postgresql://nobody@127.0.0.1:1/nothing")
+        addresses.append("postgresql://reader@127.0.0.1:1/nothing")
         answers = [(await lookup(dimension, 2))[0] for _ in range(2)]
 
     assert answers == ["fetched two", "hit two"]

@@ -168,7 +168,7 @@ def test_feed_confirms_the_age(scenario: FullScenario) -> None:
 
 
 def test_partial_mode_has_no_table() -> None:
-    """Without full mode nothing is held whole."""
+    """Without full mode no table is loaded."""
     state = Scenario().state
 
     assert (state.is_whole, state.table) == (False, None)
