@@ -16,7 +16,7 @@ Mask = npt.NDArray[np.bool_]
 
 _NEVER = -np.inf
 _LOW_HALF = 0xFFFFFFFF
-_DROPPED_S = 3600.0  # before 32-bit ids wrap around
+_ID_S = 12 * 3600.0  # an id is kept after its change: 32-bit ids do not wrap around before
 _MAX_LISTED = 64  # older ones are folded into the horizon
 _MIN_PLACES = 1024  # doubled on demand
 _PRUNED_EVERY_S = 1.0  # pruning reads all changes
@@ -32,10 +32,11 @@ _COLUMNS: dict[str, npt.DTypeLike] = {
 class RecentChanges:
     """Changes of keys by hash, the oldest first; `now` is monotonic seconds.
 
-    A change is kept until a read has seen it, and `age_s` longer, for reads under way and lagging
-    standbys. Without a snapshot, or with one of a FOREIGN system, it counts as visible to reads
-    sent `hold_off_s` after its report. While the relation of ids is UNKNOWN, the snapshot must show
-    it as well, for `age_s`. Beyond `capacity` changes the oldest count as changes of any row.
+    A change is kept until a read has seen it, and `age_s` longer, for reads under way. The latest
+    one that was dropped must be in comparable snapshots, too: a standby may lag by more. Without a
+    snapshot, or with one of a FOREIGN system, a change counts as visible to reads sent `hold_off_s`
+    after its report. While the relation of ids is UNKNOWN, the snapshot must show it as well, for
+    `age_s`. Beyond `capacity` changes the oldest count as changes of any row.
     """
 
     def __init__(
@@ -112,7 +113,7 @@ class RecentChanges:
         """Of which keys a read, sent at `sent_at` and ended now, saw all changes."""
         if now >= self._pruned_at + _PRUNED_EVERY_S:
             self._prune(snapshot, sent_at=sent_at, now=now)
-        if not self._table.admits(snapshot, sent_at=sent_at, now=now):
+        if not self._is_current(snapshot, sent_at=sent_at, now=now):
             return np.zeros(len(hashes), np.bool_)
         noted = self._column("hash")
         touched = np.flatnonzero(is_among(noted, hashes))
@@ -125,10 +126,7 @@ class RecentChanges:
         """Of which keys a read, as above, is a proof against other rows.
 
         A hold-off is none: without comparable ids, no change of the key is younger than `age_s`.
-        With them, the read sees the latest change that was dropped: its server lags less than that.
         """
-        if self._lacks_dropped(snapshot, now):
-            return np.zeros(len(hashes), np.bool_)
         is_proof = self.admits(hashes, snapshot, sent_at=sent_at, now=now)
         is_recent = self._column("noted_at") + self._age_s > sent_at
         if snapshot is not None and self._relation is IdRelation.COMPARABLE:
@@ -147,7 +145,7 @@ class RecentChanges:
         self, snapshot: TableSnapshot | None, *, sent_at: float, now: float
     ) -> Hashes | None:
         """The keys with changes that such a read did not see; None if that may be any key."""
-        if not self._table.admits(snapshot, sent_at=sent_at, now=now):
+        if not self._is_current(snapshot, sent_at=sent_at, now=now):
             return None
         every = np.arange(self._count)
         return np.asarray(self._column("hash")[~self._is_visible(every, snapshot, sent_at)])
@@ -185,11 +183,14 @@ class RecentChanges:
             self._dropped_id, self._dropped_at = int(ids[-1]), now
         self._keep(np.flatnonzero(is_kept))
 
-    def _lacks_dropped(self, snapshot: TableSnapshot | None, now: float) -> bool:
-        is_known = self._dropped_id is not None and now < self._dropped_at + _DROPPED_S
-        if snapshot is None or not is_known or self._relation is not IdRelation.COMPARABLE:
+    def _is_current(self, snapshot: TableSnapshot | None, *, sent_at: float, now: float) -> bool:
+        """Whether a read saw all changes that may be of any key, and all that were dropped."""
+        if not self._table.admits(snapshot, sent_at=sent_at, now=now):
             return False
-        return not snapshot.sees(np.array([self._dropped_id], np.uint32))[0]
+        is_kept = self._dropped_id is not None and now < self._dropped_at + _ID_S
+        if snapshot is None or not is_kept or self._relation is not IdRelation.COMPARABLE:
+            return True
+        return bool(snapshot.sees(np.array([self._dropped_id], np.uint32))[0])
 
     def _make_room(self, count: int) -> None:
         surplus = self._count + count - self._capacity
@@ -219,7 +220,7 @@ class TableFence:
     The latest transactions are listed; older ones are folded into a horizon, which a snapshot must
     lie beyond. Changes without a transaction count as visible to reads sent `hold_off_s` after
     their report; so do all, or in addition, by the relation of ids, as in `RecentChanges`. List and
-    horizon are dropped `age_s` after the end of a read that saw them all.
+    horizon are dropped long after the end of a read that saw them all, before ids wrap around.
     """
 
     def __init__(self, *, age_s: float, hold_off_s: float) -> None:
@@ -263,8 +264,7 @@ class TableFence:
         """Whether a read that was sent then, and ended now, saw all of them."""
         if not self._is_behind(snapshot, sent_at):
             return False
-        if self._passed_at + self._age_s <= now:
-            # Before 32-bit ids wrap around.
+        if self._passed_at + _ID_S <= now:
             self._latest_id, self._listed = None, self._listed[:0]
         self._passed_at = min(self._passed_at, now)
         return True

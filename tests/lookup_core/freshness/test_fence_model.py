@@ -30,6 +30,7 @@ SETTINGS = DimensionSettings(
 )
 FIRST_ID = 2**33 - 4  # the low 32 bits wrap soon
 HOLD_OFF_S = 5.0
+SERVERS = [[False], [True], [False, True]]  # whether each that reads go to is a standby
 FOREIGN_OFFSETS = [-1000, -2, 2, 1000]  # of the feed's ids: they look older, or newer
 
 
@@ -142,11 +143,13 @@ class FenceMachine(RuleBasedStateMachine):
         self.read: dict[int, tuple[dict[int, str], TableSnapshot]] = {}  # {query: what it saw}
 
     @initialize(
-        capacity=st.sampled_from([2, 100]), ids=st.sampled_from(IDS), of_standby=st.booleans()
+        capacity=st.sampled_from([2, 100]),
+        ids=st.sampled_from(IDS),
+        servers=st.sampled_from(SERVERS),
     )
-    def begin(self, capacity: int, ids: Ids, *, of_standby: bool) -> None:
-        """The fence overflows, or does not; reads go to the primary or to a standby."""
-        self.of_standby, self.ids = of_standby, ids
+    def begin(self, capacity: int, ids: Ids, servers: Sequence[bool]) -> None:
+        """The fence overflows, or does not; reads go to the primary, to a standby, or to either."""
+        self.servers, self.ids = servers, ids
         self.scenario.state.fence = RecentChanges(
             age_s=AGE_S, hold_off_s=HOLD_OFF_S, capacity=capacity
         )
@@ -208,12 +211,12 @@ class FenceMachine(RuleBasedStateMachine):
         while (order := self.scenario.send()) is not None:
             self.sent[order.batch] = order.keys
 
-    @rule(key=st.sampled_from(KEYS))
-    def fetch(self, key: int) -> None:
+    @rule(key=st.sampled_from(KEYS), data=st.data())
+    def fetch(self, key: int, data: st.DataObject) -> None:
         """A lookup comes, and all queries are sent, read and landed at once."""
         self.look_up_keys([key])
         for batch in sorted(self.sent):
-            self._execute(batch)
+            self._execute(batch, data)
         for batch in sorted(self.read):
             self._land(batch)
 
@@ -221,12 +224,12 @@ class FenceMachine(RuleBasedStateMachine):
     @rule(data=st.data())
     def execute(self, data: st.DataObject) -> None:
         """A query reads the table."""
-        self._execute(data.draw(st.sampled_from(sorted(self.sent))))
+        self._execute(data.draw(st.sampled_from(sorted(self.sent))), data)
 
-    def _execute(self, batch: int) -> None:
-        keys = self.sent.pop(batch)
-        rows = {key: str(self._version(key)) for key in keys}
-        self.read[batch] = rows, self.table.snapshot(of_standby=self.of_standby)
+    def _execute(self, batch: int, data: st.DataObject) -> None:
+        keys, of_standby = self.sent.pop(batch), data.draw(st.sampled_from(self.servers))
+        rows = {key: str(self.table.version(key, of_standby=of_standby)) for key in keys}
+        self.read[batch] = rows, self.table.snapshot(of_standby=of_standby)
 
     @precondition(lambda self: self.read)
     @rule(data=st.data())
@@ -250,8 +253,9 @@ class FenceMachine(RuleBasedStateMachine):
     def wait(self, seconds: float) -> None:
         """Time passes; overdue queries are cancelled, and reported changes become visible."""
         self.scenario.now += seconds
-        while self._some_overdue():
-            self.table.show_next(of_standby=self.of_standby)
+        for of_standby in self.servers:
+            while self._some_overdue(of_standby=of_standby):
+                self.table.show_next(of_standby=of_standby)
         self._check(self.scenario.expire())
 
     @invariant()
@@ -270,16 +274,17 @@ class FenceMachine(RuleBasedStateMachine):
             if all(getattr(each, name) is value for name, value in states.items())
         ]
 
-    def _some_overdue(self) -> bool:
+    def _some_overdue(self, *, of_standby: bool) -> bool:
         latest = self.scenario.now - self.ids.visible_after_s
         return any(
             each.reported_at <= latest
             for each in self._some(is_reported=True)
-            if not (each.is_replayed if self.of_standby else each.is_visible)
+            if not (each.is_replayed if of_standby else each.is_visible)
         )
 
     def _version(self, key: int) -> int:
-        return self.table.version(key, of_standby=self.of_standby)
+        """The version that a new read finds at least."""
+        return min(self.table.version(key, of_standby=each) for each in self.servers)
 
     def _check(self, result: Result) -> None:
         """No answer is older than the floor of its key when the lookup was submitted."""
