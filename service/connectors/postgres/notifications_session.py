@@ -25,7 +25,7 @@ from service.connectors.postgres.identification import Identification
 from service.connectors.postgres.session_settings import READ_COMMITTED, fixed_settings
 from service.connectors.postgres.settings import CONNECT_TIMEOUT_S
 from service.connectors.postgres.table_version import TABLE_VERSION, TriggerCheck
-from service.connectors.postgres.triggers import trigger_names
+from service.connectors.postgres.triggers import table_triggers
 
 # Without the interval, a session whose client is gone would stay while it waits for its commit.
 _INTERVAL = {"client_connection_check_interval": "250"}
@@ -96,7 +96,7 @@ class PostgresNotificationsSession(DedicatedSession):
     ) -> None:
         assert schema.origin is not None  # every table of PostgreSQL has one
         super().__init__(settings.table)
-        names = trigger_names(
+        triggers = table_triggers(
             settings.table,
             schema.key.names,
             channel=settings.channel,
@@ -105,7 +105,7 @@ class PostgresNotificationsSession(DedicatedSession):
         self.server = ServerIdentity()
         self.last_transaction_id = 0  # of the server when listening began
         self._settings = settings
-        self._triggers = TriggerCheck(schema.origin, names, script=settings.script)
+        self._triggers = TriggerCheck(schema.origin, triggers, script=settings.script)
         self._hear = hear
         self._on_end = on_end
         self._heartbeat_channel = ""

@@ -5,7 +5,11 @@ from typing import Any
 
 from lookup_core.dimension_schema import TableOrigin
 from service.connectors.postgres.row_meaning import MEANING
-from service.connectors.postgres.triggers import TRUNCATE, TriggerNames
+from service.connectors.postgres.triggers import (
+    FUNCTION_SETTINGS,
+    TRUNCATE_TYPE,
+    TableTriggers,
+)
 
 # The version of the table, and a row for each trigger with its version; without triggers, one row.
 # No row if the table is gone. Any role may read it.
@@ -14,9 +18,11 @@ from service.connectors.postgres.triggers import TRUNCATE, TriggerNames
 # Attached and detached partitions change rows, too; so does TRUNCATE of one, which gets another
 # file. VACUUM FULL and CLUSTER also write another file: rows are read again once.
 #
-# `place` is a table or a partition without the trigger. 'A' is ENABLE ALWAYS, as in the script:
-# after a plain ENABLE, sessions with `session_replication_role = replica` skip the trigger. DISABLE
-# and ENABLE change its xmin, also when both happen between two checks, as around a bulk load.
+# `fault` is why a trigger does not report each change of a table or a partition, as the script's
+# would. 'A' is ENABLE ALWAYS: after a plain ENABLE, sessions with `session_replication_role =
+# replica` skip the trigger. Scripts with line ends of Windows have the same effect. DISABLE, ENABLE
+# and another function change an xmin, also when both happen between two checks, as around a bulk
+# load.
 #
 # Unreported changes are of the last transaction of the snapshot, or of earlier ones.
 TABLE_VERSION = f"""
@@ -30,37 +36,52 @@ WITH RECURSIVE {MEANING.format(root="$1")}, part AS (
     JOIN pg_catalog.pg_inherits i ON part.relkind = 'p' AND i.inhparent = part.oid
     JOIN pg_catalog.pg_class c ON c.oid = i.inhrelid
 )
-SELECT w.name, pg_catalog.min(part.oid::regclass::text)
-               FILTER (WHERE w.name IS NOT NULL AND g.oid IS NULL) AS place,
+SELECT w.name,
+       (pg_catalog.array_agg(f.fault || ' on ' || part.oid::regclass::text
+                             ORDER BY part.is_root DESC, part.oid)
+        FILTER (WHERE f.fault IS NOT NULL))[1] AS fault,
        pg_catalog.md5(pg_catalog.string_agg(pg_catalog.concat_ws(
-           ' ', part.oid, part.relfilenode, part.relreplident, part.attached, g.oid, g.xmin,
+           ' ', part.oid, part.relfilenode, part.relreplident, part.attached, g.oid, g.xmin, p.xmin,
            CASE WHEN part.is_root THEN meaning.digest END
        ), ',' ORDER BY part.oid)) AS version,
        pg_catalog.pg_snapshot_xmax(pg_catalog.pg_current_snapshot())::text::bigint - 1
        AS last_transaction_id
 FROM part CROSS JOIN meaning
-LEFT JOIN pg_catalog.unnest($5::text[]) AS w (name) ON part.is_root OR w.name <> $6
-LEFT JOIN (pg_catalog.pg_trigger g
-           JOIN pg_catalog.pg_proc p ON p.oid = g.tgfoid AND p.proname = $4)
-       ON g.tgrelid = part.oid AND g.tgname = w.name AND g.tgenabled = 'A'
+LEFT JOIN ROWS FROM (pg_catalog.unnest($6::text[]), pg_catalog.unnest($7::int[])) AS w (name, type)
+       ON part.is_root OR w.type <> {TRUNCATE_TYPE}
+LEFT JOIN pg_catalog.pg_trigger g ON g.tgrelid = part.oid AND g.tgname = w.name
+LEFT JOIN pg_catalog.pg_proc p ON p.oid = g.tgfoid
+CROSS JOIN LATERAL (SELECT CASE
+    WHEN w.name IS NULL THEN NULL
+    WHEN g.oid IS NULL THEN 'missing'
+    WHEN g.tgenabled = 'D' THEN 'disabled'
+    WHEN g.tgenabled <> 'A' THEN 'not ENABLE ALWAYS'
+    WHEN g.tgtype <> w.type OR g.tgqual IS NOT NULL OR g.tgattr::text <> ''
+    THEN 'restricted'
+    WHEN p.proname <> $4 OR pg_catalog.replace(p.prosrc, pg_catalog.chr(13), '') <> $5
+         OR (p.proconfig @> $8::text[]) IS NOT TRUE
+    THEN 'with another function'
+END) AS f (fault)
 GROUP BY w.name
-"""  # noqa: S608  constant
+"""  # noqa: S608  constants
 
 
-def version_arguments(origin: TableOrigin, names: TriggerNames | None = None) -> Sequence[Any]:
+def version_arguments(origin: TableOrigin, triggers: TableTriggers | None = None) -> Sequence[Any]:
     """The arguments of TABLE_VERSION for a table, perhaps with triggers."""
     place = (origin.table_id, origin.schema_name, origin.table_name)
-    if names is None:
-        return (*place, "", [], "")
-    return (*place, names.function, [*names.triggers.values()], names.triggers[TRUNCATE])
+    if triggers is None:
+        return (*place, "", "", [], [], [])
+    names, types = triggers.names, triggers.types
+    wanted = ([*names.values()], [types[event] for event in names])
+    return (*place, triggers.function, triggers.body, *wanted, [*FUNCTION_SETTINGS])
 
 
 class TriggerCheck:
     """Detects missing and changed triggers of one table, from its first check on."""
 
-    def __init__(self, origin: TableOrigin, names: TriggerNames, *, script: str) -> None:
+    def __init__(self, origin: TableOrigin, triggers: TableTriggers, *, script: str) -> None:
         self._origin = origin
-        self._names = names
+        self._triggers = triggers
         script = f"{script} --partitioned" if origin.is_partitioned else script
         self._remedy = f"run the output of `{script}`"
         self._found: dict[str, str] = {}  # at the first check: {trigger: version}
@@ -68,18 +89,20 @@ class TriggerCheck:
     @property
     def arguments(self) -> Sequence[Any]:
         """The arguments of TABLE_VERSION."""
-        return version_arguments(self._origin, self._names)
+        return version_arguments(self._origin, self._triggers)
 
     def fault(self, rows: Sequence[Any]) -> str | None:
         """Why changes may be lost since the first check, by rows of TABLE_VERSION; None: none."""
         if not rows:
             return "the table was dropped or replaced; its schema will be read again"
-        places = {name: place for name, place, *_ in rows if place is not None}
-        missing = [name for name in self._names.triggers.values() if name in places]
-        if missing:
-            names = ", ".join(missing)
-            on = f" on {places[missing[0]]}" if self._origin.is_partitioned else ""
-            return f"triggers missing or not ENABLE ALWAYS{on}: {names}; {self._remedy}"
+        found_faults = {name: fault for name, fault, *_ in rows if fault is not None}
+        wrong: dict[str, list[str]] = {}  # {fault: triggers}
+        for name in self._triggers.names.values():
+            if name in found_faults:
+                wrong.setdefault(found_faults[name], []).append(name)
+        if wrong:
+            faults = (f"triggers {fault}: {', '.join(names)}" for fault, names in wrong.items())
+            return f"{'; '.join(faults)}; {self._remedy}"
         found = {name: version for name, _, version, _ in rows}
         self._found = self._found or found
         if self._found == found:

@@ -17,6 +17,7 @@ _LOWER = str.maketrans({chr(letter): chr(letter + 32) for letter in range(ord("A
 # A payload has less than 8,000 bytes: keys up to the first number, one more key, and the rest.
 _PIECE_BYTES, _KEY_BYTES = 5_000, 2_900
 _MAX_KEYS = 10_000  # old and new ones of a statement; beyond, the whole table counts as changed
+_NUMBERS = {"most": _MAX_KEYS, "key_bytes": _KEY_BYTES, "piece": _PIECE_BYTES}
 _DIGEST_CHARACTERS = 8
 _INDENT = " " * 20
 # Numerics are sent as texts: JSON parsers would round them.
@@ -24,13 +25,19 @@ _VALUE = (
     "CASE pg_typeof({column}) WHEN 'numeric'::regtype "
     "THEN to_jsonb({column}::text) ELSE to_jsonb({column}) END"
 )
-TRUNCATE = "truncate"
+_TRUNCATE = "truncate"
 _EVENTS = {
     "insert": "REFERENCING NEW TABLE AS new_rows ",
     "update": "REFERENCING OLD TABLE AS old_rows NEW TABLE AS new_rows ",
     "delete": "REFERENCING OLD TABLE AS old_rows ",
-    TRUNCATE: "",
+    _TRUNCATE: "",
 }
+# Bits of `pg_trigger.tgtype`; without the others, a trigger is AFTER.
+_OF_ROWS = 1
+TRUNCATE_TYPE = 32
+_TYPES = {"insert": 4, "update": 16, "delete": 8, _TRUNCATE: TRUNCATE_TYPE}
+# Settings of the function, as in `pg_proc.proconfig`.
+FUNCTION_SETTINGS = ("search_path=pg_catalog, pg_temp", "bytea_output=hex", "TimeZone=UTC")
 
 # {whether the table is partitioned: limits}. Partitions get the triggers of rows of their table,
 # also when they are attached. Such triggers have no transition tables.
@@ -80,6 +87,7 @@ $triggers
 COMMIT;
 """)
 
+# Sidecars refuse a function with another text: after a change here, users run the script again.
 _BODY = Template("""
 DECLARE
     head CONSTANT text := '{"v":1,"x":"' || pg_current_xact_id()::text || '",';
@@ -119,7 +127,8 @@ BEGIN
     ) AS placed
     GROUP BY piece;
     RETURN NULL;
-END""")
+END
+""")
 
 
 # For each row; only expressions, which need no query plan. A setting that ends with the transaction
@@ -161,15 +170,18 @@ BEGIN
         PERFORM pg_notify($channel, head || '"k":[' || new_key || ']}');
     END IF;
     RETURN NULL;
-END""")
+END
+""")
 
 
 @dataclass(frozen=True, slots=True)
-class TriggerNames:
-    """The names of the script's function and triggers in the catalog."""
+class TableTriggers:
+    """The script's function and triggers, as they are in the catalog."""
 
-    function: str
-    triggers: Mapping[str, str]  # {kind of statement: trigger}
+    function: str  # its name
+    body: str  # of the function
+    names: Mapping[str, str]  # {kind of statement: trigger}
+    types: Mapping[str, int]  # {kind of statement: `tgtype`}
 
 
 def trigger_sql(
@@ -181,29 +193,13 @@ def trigger_sql(
     for names that are invalid or not printable.
     """
     parts = _parts(table)
-    names = trigger_names(table, key, channel=channel, is_partitioned=is_partitioned)
-    function = ".".join(quoted(part) for part in (*parts[:-1], names.function))
+    made = table_triggers(table, key, channel=channel, is_partitioned=is_partitioned)
+    function = ".".join(quoted(part) for part in (*parts[:-1], made.function))
     quoted_table = ".".join(quoted(part) for part in parts)
     triggers = (
         _trigger(name, event, table=quoted_table, function=function, is_partitioned=is_partitioned)
-        for event, name in names.triggers.items()
+        for event, name in made.names.items()
     )
-    numbers = {"most": _MAX_KEYS, "key_bytes": _KEY_BYTES, "piece": _PIECE_BYTES}
-    if is_partitioned:
-        body = _ROW_BODY.substitute(
-            numbers,
-            old=_key_of("OLD", key),
-            new=_key_of("NEW", key),
-            channel=_literal(channel),
-            setting=f"sidelook.changes_of_{names.function[-_DIGEST_CHARACTERS:]}",
-        )
-    else:
-        body = _BODY.substitute(
-            numbers,
-            old=_keys_of("old_rows", key),
-            new=_keys_of("new_rows", key),
-            channel=_literal(channel),
-        )
     mismatch = (
         "is not partitioned; run gen-triggers without --partitioned"
         if is_partitioned
@@ -217,26 +213,54 @@ def trigger_sql(
         is_other="relkind <> 'p'" if is_partitioned else "relkind = 'p'",
         mismatch=mismatch,
         function=function,
-        body=_dollar_quoted(body),
+        body=_dollar_quoted(made.body),
         triggers="\n".join(triggers),
     )
 
 
-def trigger_names(
+def table_triggers(
     table: str, key: Sequence[str], *, channel: str, is_partitioned: bool = False
-) -> TriggerNames:
-    """The names in the script of this table, key and channel; raises as `trigger_sql` does."""
+) -> TableTriggers:
+    """What the script makes for this table, key and channel; raises as `trigger_sql` does."""
     parts = _parts(table)
     for name in (*parts, *key, channel):
         # A line break would end the comment with the name.
         if not name.isprintable() or len(name.encode()) > MAX_NAME_BYTES:
             reason = f"has more than {MAX_NAME_BYTES} bytes, or characters that are not printable"
             raise InvalidRequest(ErrorCode.BAD_REQUEST, f"{name!a} {reason}")
-    # A function per table and key: its name identifies its body.
-    body = (parts[-1], tuple(key), *("rows" for _ in range(is_partitioned)))
-    digest = hashlib.sha256(repr(body).encode()).hexdigest()[:_DIGEST_CHARACTERS]
-    triggers = {event: _fitting(channel, event) for event in _EVENTS}
-    return TriggerNames(_fitting(channel, digest), triggers)
+    # A function per table and key.
+    identity = (parts[-1], tuple(key), *("rows" for _ in range(is_partitioned)))
+    digest = hashlib.sha256(repr(identity).encode()).hexdigest()[:_DIGEST_CHARACTERS]
+    rows = _OF_ROWS if is_partitioned else 0
+    body = _body_of_rows(key, channel, digest) if is_partitioned else _body(key, channel)
+    return TableTriggers(
+        function=_fitting(channel, digest),
+        body=body,
+        names={event: _fitting(channel, event) for event in _EVENTS},
+        types={
+            event: number if event == _TRUNCATE else number | rows
+            for event, number in _TYPES.items()
+        },
+    )
+
+
+def _body(key: Sequence[str], channel: str) -> str:
+    return _BODY.substitute(
+        _NUMBERS,
+        old=_keys_of("old_rows", key),
+        new=_keys_of("new_rows", key),
+        channel=_literal(channel),
+    )
+
+
+def _body_of_rows(key: Sequence[str], channel: str, digest: str) -> str:
+    return _ROW_BODY.substitute(
+        _NUMBERS,
+        old=_key_of("OLD", key),
+        new=_key_of("NEW", key),
+        channel=_literal(channel),
+        setting=f"sidelook.changes_of_{digest}",
+    )
 
 
 def _parts(table: str) -> tuple[str, ...]:
@@ -262,9 +286,9 @@ def _fitting(channel: str, ending: str) -> str:
 
 def _trigger(name: str, event: str, *, table: str, function: str, is_partitioned: bool) -> str:
     each = f"{_EVENTS[event]}FOR EACH STATEMENT"
-    if is_partitioned and event != TRUNCATE:
+    if is_partitioned and event != _TRUNCATE:
         each = "FOR EACH ROW"
-    only = "ONLY " if is_partitioned and event == TRUNCATE else ""  # partitions do not have it
+    only = "ONLY " if is_partitioned and event == _TRUNCATE else ""  # partitions do not have it
     # ALWAYS: also in sessions with `session_replication_role = replica`, as bulk loads use it.
     return f"""\
 DROP TRIGGER IF EXISTS {quoted(name)} ON {table};
@@ -304,4 +328,4 @@ def _dollar_quoted(body: str) -> str:
     tag = "$sidelook$"
     while tag in body:
         tag = f"{tag[:-1]}_$"
-    return f"{tag}{body}\n{tag}"
+    return f"{tag}{body}{tag}"

@@ -26,7 +26,7 @@ from service.connectors.postgres.notifications_source import (
     Taken,
 )
 from service.connectors.postgres.table_version import TriggerCheck
-from service.connectors.postgres.triggers import TriggerNames
+from service.connectors.postgres.triggers import FUNCTION_SETTINGS, TableTriggers
 from tools.virtual_time import run_in_virtual_time
 
 SCHEMA = DimensionSchema(
@@ -35,12 +35,17 @@ SCHEMA = DimensionSchema(
 SPLIT = Split("notifications")
 GAP = TableChange("notifications may have been lost before the connection was made")
 FOUR_BYTES = sys.getsizeof("aaaa")
-NAMES = TriggerNames("told_1f", {"insert": "told_insert", "truncate": "told_truncate"})
+TRIGGERS = TableTriggers(
+    "told_1f",
+    "BEGIN NOTIFY told; END",
+    names={"insert": "told_insert", "truncate": "told_truncate"},
+    types={"truncate": 32, "insert": 4},
+)
 ROWS = [("told_insert", None, "1f", 7), ("told_truncate", None, "2e", 7)]
-GONE = [(name, "shop.p1", version, 7) for name, _, version, _ in ROWS]
+GONE = [(name, "missing on shop.p1", version, 7) for name, _, version, _ in ROWS]
 REMEDY = "run the output of `python -m service gen-triggers customers`"
 ALTERED = "ALTER TABLE, ALTER TYPE, TRUNCATE or VACUUM FULL ran"
-MISSING = f"triggers missing or not ENABLE ALWAYS: {{}}; {REMEDY}"
+MISSING = f"triggers missing on shop.p1: {{}}; {REMEDY}"
 
 
 def inbox_of(*entries: str | int, max_bytes: int = 10_000) -> PostgresNotificationsInbox:
@@ -156,7 +161,7 @@ async def test_unreadable_payloads_are_logged(reader: PostgresNotificationsReade
 def triggers_of() -> TriggerCheck:
     """Two triggers that were not checked yet."""
     origin = TableOrigin("shop", "Customers", table_id=16385)
-    return TriggerCheck(origin, NAMES, script="python -m service gen-triggers customers")
+    return TriggerCheck(origin, TRIGGERS, script="python -m service gen-triggers customers")
 
 
 async def test_silent_server_is_given_up() -> None:
@@ -198,8 +203,9 @@ def test_triggers_are_checked_by_number() -> None:
     """Triggers are found by the oid and name of their table, in any order."""
     triggers = triggers_of()
 
-    names = [*NAMES.triggers.values()]
-    assert triggers.arguments == (16385, "shop", "Customers", "told_1f", names, names[-1])
+    place, function = (16385, "shop", "Customers"), (TRIGGERS.function, TRIGGERS.body)
+    wanted = (["told_insert", "told_truncate"], [4, 32], [*FUNCTION_SETTINGS])
+    assert triggers.arguments == (*place, *function, *wanted)
     assert [triggers.fault(rows) for rows in (ROWS, ROWS[::-1], ROWS)] == [None] * 3
 
 
@@ -227,12 +233,12 @@ def test_missing_triggers_are_faults(
 def test_partitions_need_their_triggers() -> None:
     """A partition without triggers, and another set of partitions, are faults."""
     origin = TableOrigin("shop", "Customers", table_id=16385, is_partitioned=True)
-    triggers = TriggerCheck(origin, NAMES, script="gen-triggers customers")
+    triggers = TriggerCheck(origin, TRIGGERS, script="gen-triggers customers")
     other = [ROWS[0], ("told_truncate", None, "2d", 7)]
     remedy = "run the output of `gen-triggers customers --partitioned`"
 
     assert [triggers.fault(rows) for rows in (ROWS, [GONE[0], ROWS[1]], other)] == [
         None,
-        f"triggers missing or not ENABLE ALWAYS on shop.p1: told_insert; {remedy}",
+        f"triggers missing on shop.p1: told_insert; {remedy}",
         f"partitions were attached or detached, {ALTERED}, or triggers changed",
     ]

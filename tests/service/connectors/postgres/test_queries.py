@@ -39,7 +39,7 @@ from service.connectors.postgres.snapshot_queries import (
     with_keys,
 )
 from service.connectors.postgres.table import RelationKind
-from service.connectors.postgres.triggers import TriggerNames, trigger_names, trigger_sql
+from service.connectors.postgres.triggers import table_triggers, trigger_sql
 from tests.service.connectors.postgres.described_tables import (
     PRICES,
     WEATHER,
@@ -395,22 +395,26 @@ def test_script_reads_names_as_sql(table: str, quoted_table: str) -> None:
 def test_partitioned_table_has_triggers_of_rows() -> None:
     """Partitions get triggers of rows by another function; TRUNCATE has one of statements."""
     script = trigger_sql("public.t", ["id"], channel="c", is_partitioned=True)
-    names = trigger_names("public.t", ["id"], channel="c", is_partitioned=True)
+    made = table_triggers("public.t", ["id"], channel="c", is_partitioned=True)
 
     assert (script.count("FOR EACH ROW"), script.count("FOR EACH STATEMENT")) == (3, 1)
     assert "REFERENCING" not in script
     assert 'ALTER TABLE ONLY "public"."t" ENABLE ALWAYS TRIGGER "c_truncate"' in script
-    assert names.function in script
-    assert names.function != trigger_names("public.t", ["id"], channel="c").function
+    assert made.function in script
+    assert made.function != table_triggers("public.t", ["id"], channel="c").function
 
 
-def test_trigger_names_match_the_script() -> None:
-    """The check uses the names that the script creates, however the table is named."""
-    names = [trigger_names(each, ["id"], channel="c") for each in ("t", "public.T", '"t"')]
+def test_checked_triggers_match_the_script() -> None:
+    """The check wants what the script creates, however the table is named."""
+    first, *others = [
+        table_triggers(each, ["id"], channel="c") for each in ("t", "public.T", '"t"')
+    ]
     script = trigger_sql("public.t", ["id"], channel="c")
 
     events = ("insert", "update", "delete", "truncate")
-    assert names == [TriggerNames("c_94cf3072", {each: f"c_{each}" for each in events})] * 3
+    assert others == [first, first]
+    assert (first.function, first.names) == ("c_94cf3072", {each: f"c_{each}" for each in events})
+    assert f"$sidelook${first.body}$sidelook$" in script
     assert made_names(script) == ['"public"."c_94cf3072"()', *(f'"c_{each}"' for each in events)]
     assert '--   DROP FUNCTION "public"."c_94cf3072"() CASCADE;\n' in script
 

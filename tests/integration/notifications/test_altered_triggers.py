@@ -1,0 +1,120 @@
+"""Triggers that exist, but do not report what those of the script report: readers refuse them."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+
+from lookup_core.errors import ErrorCode
+from service.connectors.postgres.notifications_session import PostgresNotificationsSettings
+from service.connectors.postgres.triggers import trigger_sql
+from tests.integration.notifications.notified_changes import (
+    changes_of,
+    end_of,
+    listened,
+    reading,
+    refusal_of,
+    schema_of,
+)
+from tests.integration.notifications.trigger_messages import CHANNEL
+from tools.processes.postgres_server import Database
+
+SCRIPT = "gen-triggers planes"
+EVENTS = ("insert", "update", "delete", "truncate")
+RESTRICTED, OTHER_FUNCTION = "restricted", "with another function"
+# FUNCTION() is that of the script.
+WRITTEN_AGAIN = (
+    'DROP TRIGGER "Changes_delete" ON t; CREATE TRIGGER "Changes_delete" AFTER DELETE ON t'
+    " REFERENCING OLD TABLE AS old_rows {} EXECUTE FUNCTION FUNCTION();"
+    ' ALTER TABLE t ENABLE ALWAYS TRIGGER "Changes_delete"'
+)
+BODY = (
+    "CREATE OR REPLACE FUNCTION FUNCTION() RETURNS trigger LANGUAGE plpgsql"
+    " SET search_path = pg_catalog, pg_temp SET bytea_output = 'hex' SET timezone = 'UTC'"
+    " AS $$BEGIN {} RETURN NULL; END$$"
+)
+NAMESAKE = (
+    "CREATE SCHEMA other; CREATE FUNCTION other.idle() RETURNS trigger LANGUAGE plpgsql"
+    " AS 'BEGIN RETURN NULL; END'; "
+)
+OF_NAMESAKE = NAMESAKE + WRITTEN_AGAIN.format("").replace("FUNCTION()", "other.idle()")
+
+
+@pytest.fixture
+def settings(database: Database) -> PostgresNotificationsSettings:
+    """The source of changes of a table `t` with its triggers."""
+    return replace(listened(database), script=SCRIPT)
+
+
+@pytest.mark.parametrize(
+    ("trouble", "fault", "events"),
+    [
+        (WRITTEN_AGAIN.format("WHEN (user = 'app')"), RESTRICTED, ["delete"]),
+        (WRITTEN_AGAIN.format("FOR EACH ROW"), RESTRICTED, ["delete"]),
+        (OF_NAMESAKE, OTHER_FUNCTION, ["delete"]),
+        (BODY.format(""), OTHER_FUNCTION, EVENTS),
+        (
+            BODY.format("""PERFORM pg_notify('Changes', '{"v":1,"k":[]}');"""),
+            OTHER_FUNCTION,
+            EVENTS,
+        ),
+        ("ALTER FUNCTION FUNCTION() RESET search_path", OTHER_FUNCTION, EVENTS),
+        ("ALTER FUNCTION FUNCTION() SET timezone = 'Asia/Tokyo'", OTHER_FUNCTION, EVENTS),
+        ('ALTER TABLE t DISABLE TRIGGER "Changes_delete"', "disabled", ["delete"]),
+        ('ALTER TABLE t ENABLE TRIGGER "Changes_delete"', "not ENABLE ALWAYS", ["delete"]),
+        ('ALTER TABLE t ENABLE REPLICA TRIGGER "Changes_delete"', "not ENABLE ALWAYS", ["delete"]),
+    ],
+)
+async def test_altered_triggers_end_the_reader(
+    database: Database,
+    settings: PostgresNotificationsSettings,
+    trouble: str,
+    fault: str,
+    events: Sequence[str],
+) -> None:
+    """Triggers that are restricted, or run another function, end readers and refuse new ones."""
+    schema = schema_of(database)
+    async with reading(settings, schema) as reader:
+        database.execute(trouble.replace("FUNCTION()", function_of(database)))
+        failures = [await end_of(reader), await refusal_of(settings, schema)]
+
+    names = ", ".join(f"{CHANNEL}_{event}" for event in events)
+    detail = f"t: triggers {fault} on t: {names}; run the output of `{SCRIPT}`"
+    expected = (ErrorCode.BACKEND_REJECTED, detail)
+    assert [(each.code, each.detail) for each in failures] == [expected] * 2
+
+
+async def test_restored_function_ends_the_reader(
+    database: Database, settings: PostgresNotificationsSettings
+) -> None:
+    """If a function was another one for a time, the reader fails, and the next one works."""
+    script = trigger_sql("t", ["id"], channel=CHANNEL)
+    original = script[script.index("CREATE OR REPLACE") : script.index("\n\nDROP TRIGGER")]
+    other = BODY.format("").replace("FUNCTION()", function_of(database))
+    async with reading(settings, schema_of(database)) as reader:
+        database.execute(f"{other}; INSERT INTO t VALUES (1); {original}")
+        failure = await end_of(reader)
+    async with reading(settings, schema_of(database)) as reader:
+        database.execute("DELETE FROM t")
+        changes = await changes_of(reader)
+
+    assert "triggers were recreated or disabled for a time" in failure.detail
+    assert changes == [[1]]
+
+
+async def test_line_ends_of_the_script_are_free(
+    database: Database, settings: PostgresNotificationsSettings
+) -> None:
+    """A script that ran with line ends of Windows is as good."""
+    script = trigger_sql("t", ["id"], channel=CHANNEL)
+    database.execute(script.replace("\n", "\r\n"))
+    async with reading(settings, schema_of(database)) as reader:
+        database.execute("INSERT INTO t VALUES (1)")
+
+        assert await changes_of(reader) == [[1]]
+
+
+def function_of(database: Database) -> str:
+    """The function of the triggers, as in SQL."""
+    ((name,),) = database.query("SELECT DISTINCT tgfoid::regprocedure::text FROM pg_trigger")
+    return str(name)
