@@ -235,16 +235,14 @@ class Audit(Section):
     A row that differs without an event ends the trust in the feed.
     """
 
-    every_s: Annotated[float, duration("1s", "1d")] | None = written(
-        "1m",
-        alias="every",
-        description="Time between two queries, on average. `null`: no audit.",
+    every_s: Annotated[float, duration("1s", "1d")] = written(
+        "1m", alias="every", description="Time between two queries, on average."
     )
     keys: int = Field(default=50, ge=1, le=1000, description="Keys of one query, at most.")
 
-    def engine_settings(self, *, grace_s: float) -> AuditSettings | None:
-        """Return the settings for the engine; None without an audit."""
-        return None if self.every_s is None else AuditSettings(self.every_s, self.keys, grace_s)
+    def engine_settings(self, *, grace_s: float) -> AuditSettings:
+        """Return the settings for the engine."""
+        return AuditSettings(self.every_s, self.keys, grace_s)
 
 
 class Refresh(Section):

@@ -142,7 +142,6 @@ def audit(grace_s: float) -> AuditSettings:
         ("{listen: null, changelog: null, reload: null}", None, FeedSettings()),
         ("listen: {}", "listen", FeedSettings(max_silence_s=10.0, audit=audit(15.0))),
         ("{listen: {}, audit: null}", "listen", FeedSettings(max_silence_s=10.0)),
-        ("{listen: {}, audit: {every: null}}", "listen", FeedSettings(max_silence_s=10.0)),
         (
             "changelog: {alignment: {max_drift: 2s}}",
             "changelog",
