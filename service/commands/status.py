@@ -206,7 +206,14 @@ def _refreshes(freshness: _Object) -> Iterator[str]:
     feed, load = freshness["feed"], freshness["load"]
     if feed is not None:
         yield f"feed {feed['state']}"
+        yield from _audited(feed.get("audited_keys", {}))  # an older sidecar has none
     if load is not None:
         yield "table loaded" if load["is_whole"] else "table not loaded"
         if load["is_loading"]:
             yield f"{load['rows']:,} rows read"
+
+
+def _audited(keys: Mapping[str, int]) -> Iterator[str]:
+    if compared := keys.get("agreed", 0) + keys.get("suspect", 0):
+        wrong = keys.get("contradicted", 0)
+        yield f"{compared:,} keys audited" + (f" ({wrong:,} wrong)" if wrong else "")

@@ -488,6 +488,7 @@ def with_incomplete_feed(status: Any) -> None:  # noqa: ANN401  # any JSON
         "watermark_ms": None,
         "splits": [],
         "last_error": None,
+        "audited_keys": {"agreed": 1_200, "suspect": 34, "contradicted": 2},
     }
     status["dimensions"][0]["freshness"]["feed"] = feed
 
@@ -511,7 +512,13 @@ FACTS, STATE, REASONS = ".card .facts", "#state-word", "#state-reasons"
             {STATE: "Degraded", REASONS: "constructor, b: its table is loaded"},
         ),
         (with_private_cache, {SHARED: "shared memorynot shared: /s is full; raise it"}),
-        (with_incomplete_feed, {".card .refresh .mark.bad": "incomplete"}),
+        (
+            with_incomplete_feed,
+            {
+                ".card .refresh .mark.bad": "incomplete",
+                ".card .refresh .title small": "no event time yet, 1,234 keys audited (2 wrong)",
+            },
+        ),
         (without_cache, {f"{SHARED}[hidden]": re.compile("^shared memory")}),
         (with_isolated_breaker, {".card .mark >> nth=0": "breaker isolated"}),
     ],

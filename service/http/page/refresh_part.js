@@ -57,12 +57,20 @@ function updateRefreshPart(part, { kind, state, detail, progress, splits, fault 
   setText(faultLine, fault ?? "");
 }
 
-function feedView({ state, watermark_ms: watermark, splits, last_error: error }) {
+function auditWords({ agreed, suspect, contradicted }) {
+  const compared = agreed + suspect;
+  if (compared === 0) return [];
+  const wrong = contradicted === 0 ? "" : ` (${count(contradicted)} wrong)`;
+  return [`${plural(compared, "key", "keys")} audited${wrong}`];
+}
+
+function feedView({ state, watermark_ms: watermark, audited_keys: audited, splits, last_error: error }) {
   const failing = splits.find((split) => split.last_error !== null);
+  const reached = watermark === null ? "no event time yet" : `${behind(watermark)}, up to ${eventTime(watermark)}`;
   return {
     kind: { live: "good", silent: "bad", incomplete: "bad" }[state] ?? "waiting",
     state,
-    detail: watermark === null ? "no event time yet" : `${behind(watermark)}, up to ${eventTime(watermark)}`,
+    detail: [reached, ...auditWords(audited)].join(", "),
     progress: null,
     splits,
     fault: error ?? (failing ? `${failing.id}: ${failing.last_error}` : null),
