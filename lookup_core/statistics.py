@@ -109,6 +109,16 @@ class AuditResult(TextEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class DistrustStatistics:
+    """Why an incomplete feed is not trusted yet."""
+
+    found_ago_s: float  # the last contradiction
+    least_s: float  # how long it lasts at least from now on; 0 if only comparisons are missing
+    agreed: int  # comparisons since then
+    needed: int
+
+
+@dataclass(frozen=True, slots=True)
 class FeedStatistics:
     """State of a change feed."""
 
@@ -122,6 +132,7 @@ class FeedStatistics:
     audited_keys: dict[AuditResult, int] = field(
         default_factory=lambda: dict.fromkeys(AuditResult, 0)
     )
+    distrust: DistrustStatistics | None = None  # of an incomplete feed
     are_values_refused: bool = False  # rows of events differ from the table
     doubt: str | None = None  # why its events do not show that it reports the table
 

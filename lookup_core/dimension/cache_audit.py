@@ -21,7 +21,7 @@ from lookup_core.freshness.event_values import EventValues
 from lookup_core.freshness.feed_trust import Probation, Suspects
 from lookup_core.keys.canonical_keys import CanonicalKeys, Hashes, is_among
 from lookup_core.settings import AuditSettings, DimensionSettings
-from lookup_core.statistics import AuditResult
+from lookup_core.statistics import AuditResult, DistrustStatistics
 from lookup_core.table.reload import last_of_each
 
 Draws = npt.NDArray[np.float64]
@@ -120,6 +120,10 @@ class CacheAudit:
     def is_distrusted(self) -> bool:
         """Whether the feed is incomplete, as far as is known."""
         return self._probation.is_on
+
+    def distrust(self, now: float) -> DistrustStatistics | None:
+        """The state of the probation; None while the feed is trusted."""
+        return self._probation.statistics(now)
 
     @property
     def draw_count(self) -> int:

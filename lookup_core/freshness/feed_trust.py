@@ -5,6 +5,7 @@ contradiction if the feed reports no change although it claims to have reported 
 """
 
 from lookup_core.keys.canonical_keys import Hashes
+from lookup_core.statistics import DistrustStatistics
 
 PROBATION_S = 300.0  # the first one; twice as long after each relapse
 _LONGEST_S = 86_400.0  # a longer time without contradiction makes the next probation the first
@@ -58,6 +59,17 @@ class Probation:
     def is_on(self) -> bool:
         """Whether the feed is distrusted."""
         return self._until is not None
+
+    def statistics(self, now: float) -> DistrustStatistics | None:
+        """When the contradiction was found, and what is missing; None while the feed is trusted."""
+        if self._until is None:
+            return None
+        return DistrustStatistics(
+            found_ago_s=now - self._contradicted_at,
+            least_s=max(self._until - now, 0.0),
+            agreed=min(self._agreed, LEAST_AGREED),
+            needed=LEAST_AGREED,
+        )
 
     def begin(self, now: float) -> None:
         """A contradiction: distrust the feed, for twice as long as before."""

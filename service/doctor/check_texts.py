@@ -34,8 +34,9 @@ CHECK_TEXTS = {  # {check of a finding: texts}
     ),
     "sidecar": CheckText(
         "Liveness, readiness, version and dimensions of the running sidecar; unavailable"
-        " dimensions, lookups that fail, open breakers, stalled feeds, failed loads, and caches"
-        " that are not shared.",
+        " dimensions, lookups that fail, open breakers, stalled or incomplete feeds, failed"
+        " loads, and caches that are not shared. Each fact of the health is a warning, or an error"
+        " that keeps the sidecar from being ready.",
         "Follow the finding of the backend, find slow queries and locks, restart the sidecar, or"
         " mount its folder.",
     ),
@@ -90,7 +91,8 @@ CHECK_TEXTS = {  # {check of a finding: texts}
         "Run the REVOKE statement of the finding.",
     ),
     "listen": CheckText(
-        "The four triggers, also of each partition, and the arrival of a test notification.",
+        "The four triggers and their function, also of each partition, and the arrival of a test"
+        " notification.",
         "Run the output of `sidelook gen-triggers`.",
     ),
     "kafka": CheckText(

@@ -113,6 +113,7 @@ class Feed:
             statistics = replace(
                 statistics,
                 audited_keys={each: before[each] + own[each] for each in own},
+                distrust=self._audit.distrust(self._runner.clock()),
                 are_values_refused=self._audit.values.is_refused,
             )
         if self._coordinator is None:

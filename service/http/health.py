@@ -3,14 +3,17 @@
 The status page and the command `status` only show these results.
 """
 
+import math
 from collections.abc import Iterator, Sequence
 
 from lookup_core.errors import ErrorCode
 from lookup_core.freshness.feed_health import FeedState
 from lookup_core.protection.circuit_breaker import BreakerState
 from lookup_core.settings import LEAST_CACHE_BYTES
+from service.config.quantity import duration_text
 from service.http.replies.models import (
     Dimension,
+    Distrust,
     Freshness,
     Health,
     HealthReason,
@@ -20,6 +23,7 @@ from service.http.replies.models import (
     Unavailable,
 )
 
+_MINUTE_S = 60
 RECENT_S = 15.0  # an older error does not make a dimension unhealthy
 # Faults of single keys; they say nothing about the service.
 _KEY_FAULTS = frozenset(
@@ -39,8 +43,8 @@ _BREAKER_TEXTS = {
 }
 _NO_INDEX = "no index leads from the key to its rows: each query reads the whole table"
 _INCOMPLETE = (
-    "the change feed did not report a change that an audit found; the cache is bypassed until"
-    " samples agree again"
+    "the change feed did not report a change that an audit found {found} ago; the cache is bypassed"
+    " {least}until {needed} comparisons of looked-up rows agree ({agreed} so far)"
 )
 _OTHER_VALUES = (
     "rows of events differ from the table, so that changed rows are queried; the connector masks,"
@@ -142,12 +146,25 @@ def _freshness_warnings(freshness: Freshness, *, is_ready: bool) -> Iterator[Hea
         yield _reason("feed_stalled", "the change feed is stalled; the cache is bypassed")
     if feed is not None and feed.doubt is not None:
         yield _reason("feed_unproved", _UNPROVED.format(feed.doubt))
-    if feed is not None and feed.state is FeedState.INCOMPLETE:
-        yield _reason("feed_incomplete", _INCOMPLETE)
+    if feed is not None and feed.distrust is not None:
+        yield _reason("feed_incomplete", _incomplete_text(feed.distrust))
         return  # a load waits for the feed
     # Before the start, `not_ready` already says what the load waits for.
     if is_ready and load is not None and not (load.is_whole or load.is_loading):
         yield _reason("load_failed", "the full table could not be loaded")
+
+
+def _incomplete_text(distrust: Distrust) -> str:
+    """Names no key: keys may be personal data."""
+    least = f"for at least {_span_text(distrust.least_s)}, and " if distrust.least_s else ""
+    found, agreed, needed = _span_text(distrust.found_ago_s), distrust.agreed, distrust.needed
+    return _INCOMPLETE.format(found=found, least=least, agreed=agreed, needed=needed)
+
+
+def _span_text(seconds: float) -> str:
+    """The duration in whole seconds or, from a minute on, minutes; rounded up."""
+    step_s = 1 if seconds < _MINUTE_S else _MINUTE_S
+    return duration_text(math.ceil(seconds / step_s) * step_s)
 
 
 def _refresh_errors(freshness: Freshness, not_ready: str) -> Iterator[HealthReason]:

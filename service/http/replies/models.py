@@ -152,6 +152,15 @@ class Split(Reply):
     is_paused: bool = Field(description="Whether `alignment.max_drift` pauses the split.")
 
 
+class Distrust(Reply):
+    """Why the cache of an incomplete feed is bypassed, and for how long."""
+
+    found_ago_s: Seconds = Field(description="Time since an audit found the change.")
+    least_s: Seconds = Field(description="How long it lasts at least.")
+    agreed: Count = Field(description="Comparisons with the table that agreed since then.")
+    needed: Count = Field(description="Comparisons that must agree.")
+
+
 class Feed(Reply):
     """State of the change feed."""
 
@@ -163,6 +172,9 @@ class Feed(Reply):
     )
     audited_keys: dict[AuditResult, Count] = Field(
         description="Rows compared with reads of the table, by result."
+    )
+    distrust: Distrust | None = Field(
+        description="Present while the state is `incomplete`, else null."
     )
     are_values_refused: bool = Field(
         description="Whether rows of events are not used, since one differs from the table."

@@ -21,7 +21,7 @@ from lookup_core.settings import (
     FeedSettings,
     Match,
 )
-from lookup_core.statistics import AuditResult, InvalidationOrigin
+from lookup_core.statistics import AuditResult, DistrustStatistics, InvalidationOrigin
 from tests.lookup_core.dimension.scenario import (
     SCHEMA,
     Names,
@@ -184,16 +184,23 @@ def test_trust_returns_when_samples_agree(audited: AuditScenario) -> None:
     audited.read({}, 7)
     audited.judge()
     audited.trust(is_trusted=False)
+    assert audited.audit.distrust(audited.now) == DistrustStatistics(
+        found_ago_s=0.0, least_s=PROBATION_S, agreed=0, needed=LEAST_AGREED
+    )
     assert audited.audit.sample(np.full(3, 0.5)).num_rows == 0
     for _ in range(LEAST_AGREED):
         audited.read({8: "Bert"}, 8)
         assert audited.audit.sample(np.full(3, 0.5))["id"].to_pylist() == [8]
         assert audited.judge(1) is None
     assert audited.judge(PROBATION_S - LEAST_AGREED - 1) is None  # one comparison is missing
+    assert audited.audit.distrust(audited.now + 60.0) == DistrustStatistics(
+        found_ago_s=PROBATION_S + 59.0, least_s=0.0, agreed=LEAST_AGREED - 1, needed=LEAST_AGREED
+    )
     audited.read({8: "Bert"}, 8)
 
     assert audited.judge(1) is Verdict.RESTORED
     assert not audited.audit.is_distrusted
+    assert audited.audit.distrust(audited.now) is None
 
 
 def test_relapse_doubles_the_probation(audited: AuditScenario) -> None:

@@ -13,6 +13,7 @@ from lookup_core.protocol.recent_streams import EndedStream
 from lookup_core.sources.splits import SplitProgress, SplitState
 from lookup_core.statistics import (
     AuditResult,
+    DistrustStatistics,
     FeedStatistics,
     LoadResult,
     LoadStatistics,
@@ -112,6 +113,7 @@ FEED = FeedStatistics(
     *(FeedState.LIVE, 5_000, (PARTITION,), "there is no such topic"),
     {UnusedMessage.IGNORED: 4, UnusedMessage.UNDECODABLE: 1},
     {AuditResult.AGREED: 9, AuditResult.SUSPECT: 1, AuditResult.CONTRADICTED: 0},
+    distrust=DistrustStatistics(found_ago_s=90.5, least_s=209.5, agreed=7, needed=20),
     are_values_refused=True,
     doubt="events of others are ignored",
 )
@@ -121,6 +123,7 @@ SHOWN_FEED = {
     "last_error": "there is no such topic",
     "unused_messages": {"ignored": 4, "undecodable": 1},
     "audited_keys": {"agreed": 9, "suspect": 1, "contradicted": 0},
+    "distrust": {"found_ago_s": 90.5, "least_s": 209.5, "agreed": 7, "needed": 20},
     "are_values_refused": True,
     "doubt": "events of others are ignored",
     "splits": [SHOWN_PARTITION],
