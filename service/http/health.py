@@ -3,14 +3,13 @@
 The status page and the command `status` only show these results.
 """
 
-import math
 from collections.abc import Iterator, Sequence
 
 from lookup_core.errors import ErrorCode
 from lookup_core.freshness.feed_health import FeedState
 from lookup_core.protection.circuit_breaker import BreakerState
 from lookup_core.settings import LEAST_CACHE_BYTES
-from service.config.quantity import duration_text
+from service.http.replies.health_code import HealthCode
 from service.http.replies.models import (
     Dimension,
     Distrust,
@@ -18,12 +17,11 @@ from service.http.replies.models import (
     Health,
     HealthReason,
     RecentError,
-    Severity,
     SharedReason,
     Unavailable,
 )
 
-_MINUTE_S = 60
+_SPANS = (("h", 3600), ("min", 60), ("s", 1))
 RECENT_S = 15.0  # an older error does not make a dimension unhealthy
 # Faults of single keys; they say nothing about the service.
 _KEY_FAULTS = frozenset(
@@ -38,8 +36,11 @@ _KEY_FAULTS = frozenset(
     }
 )
 _BREAKER_TEXTS = {
-    BreakerState.OPEN: "the backend does not respond; queries are paused",
-    BreakerState.HALF_OPEN: "the backend is being probed",
+    BreakerState.OPEN: (
+        HealthCode.BREAKER_OPEN,
+        "the backend does not respond; queries are paused",
+    ),
+    BreakerState.HALF_OPEN: (HealthCode.BREAKER_HALF_OPEN, "the backend is being probed"),
 }
 _NO_INDEX = "no index leads from the key to its rows: each query reads the whole table"
 _INCOMPLETE = (
@@ -76,17 +77,17 @@ def dimension_health(  # noqa: PLR0913 -- the facts of one dimension
     reasons: list[HealthReason] = []
     if unavailable is not None:
         text = f"{unavailable.code}: {unavailable.detail}"
-        reasons.append(_reason("unavailable", text))
+        reasons.append(_reason(HealthCode.UNAVAILABLE, text))
     else:
         if not_ready is not None:
-            reasons.append(_reason("not_ready", not_ready))
+            reasons.append(_reason(HealthCode.NOT_READY, not_ready))
         reasons += _backend_warnings(breaker, recent_errors)
         reasons += _freshness_warnings(freshness, is_ready=not_ready is None)
         if cache_bytes is not None and cache_bytes < LEAST_CACHE_BYTES:
-            reasons.append(_reason("cache_too_small", _TOO_SMALL.format(cache_bytes)))
+            reasons.append(_reason(HealthCode.CACHE_TOO_SMALL, _TOO_SMALL.format(cache_bytes)))
     reasons += _refresh_errors(freshness, not_ready or "")
     if uses_index is False and unavailable is None:
-        reasons.append(_reason("no_index", _NO_INDEX, "info"))
+        reasons.append(_reason(HealthCode.NO_INDEX, _NO_INDEX))
     return reasons
 
 
@@ -102,9 +103,9 @@ def sidecar_health(
     `unreachable` says why no client can connect to a listener, `token_faults` which token files are
     not usable. During a drain the warnings of dimensions are left out.
     """
-    of_all = [_reason("token_unusable", fault) for fault in token_faults]
+    of_all = [_reason(HealthCode.TOKEN_UNUSABLE, fault) for fault in token_faults]
     if unreachable is not None:
-        of_all.insert(0, _reason("unreachable", unreachable))
+        of_all.insert(0, _reason(HealthCode.UNREACHABLE, unreachable))
     shared = {reason: [each.name for each in dimensions] for reason in of_all}
     for dimension in dimensions:
         for reason in dimension.health:
@@ -129,7 +130,7 @@ def _backend_warnings(
     breaker: BreakerState, recent_errors: Sequence[RecentError]
 ) -> Iterator[HealthReason]:
     if breaker is not BreakerState.CLOSED:
-        yield _reason(f"breaker_{breaker.label}", _BREAKER_TEXTS[breaker])
+        yield _reason(*_BREAKER_TEXTS[breaker])
         return
     codes = [
         error.code
@@ -137,21 +138,21 @@ def _backend_warnings(
         if error.last_ago_s < RECENT_S and error.code not in _KEY_FAULTS
     ]
     if codes:
-        yield _reason("lookups_fail", f"lookups fail ({', '.join(codes)})")
+        yield _reason(HealthCode.LOOKUPS_FAIL, f"lookups fail ({', '.join(codes)})")
 
 
 def _freshness_warnings(freshness: Freshness, *, is_ready: bool) -> Iterator[HealthReason]:
     feed, load = freshness.feed, freshness.load
     if feed is not None and feed.state is FeedState.SILENT:
-        yield _reason("feed_stalled", "the change feed is stalled; the cache is bypassed")
+        yield _reason(HealthCode.FEED_STALLED, "the change feed is stalled; the cache is bypassed")
     if feed is not None and feed.doubt is not None:
-        yield _reason("feed_unproved", _UNPROVED.format(feed.doubt))
+        yield _reason(HealthCode.FEED_UNPROVED, _UNPROVED.format(feed.doubt))
     if feed is not None and feed.distrust is not None:
-        yield _reason("feed_incomplete", _incomplete_text(feed.distrust))
+        yield _reason(HealthCode.FEED_INCOMPLETE, _incomplete_text(feed.distrust))
         return  # a load waits for the feed
     # Before the start, `not_ready` already says what the load waits for.
     if is_ready and load is not None and not (load.is_whole or load.is_loading):
-        yield _reason("load_failed", "the full table could not be loaded")
+        yield _reason(HealthCode.LOAD_FAILED, "the full table could not be loaded")
 
 
 def _incomplete_text(distrust: Distrust) -> str:
@@ -162,22 +163,22 @@ def _incomplete_text(distrust: Distrust) -> str:
 
 
 def _span_text(seconds: float) -> str:
-    """The duration in whole seconds or, from a minute on, minutes; rounded up."""
-    step_s = 1 if seconds < _MINUTE_S else _MINUTE_S
-    return duration_text(math.ceil(seconds / step_s) * step_s)
+    """The duration in whole seconds, minutes or hours."""
+    unit, length_s = next(each for each in _SPANS if seconds >= each[1] or each[1] == 1)
+    return f"{round(seconds / length_s)} {unit}"
 
 
 def _refresh_errors(freshness: Freshness, not_ready: str) -> Iterator[HealthReason]:
     """Errors of feed and load that `not_ready` does not name."""
     feed, load = freshness.feed, freshness.load
     if feed is not None and feed.are_values_refused:
-        yield _reason("event_values_differ", _OTHER_VALUES, "info")
+        yield _reason(HealthCode.EVENT_VALUES_DIFFER, _OTHER_VALUES)
     if feed is not None and feed.last_error is not None and feed.last_error not in not_ready:
-        yield _reason("feed_error", f"the change feed failed: {feed.last_error}", "info")
+        yield _reason(HealthCode.FEED_ERROR, f"the change feed failed: {feed.last_error}")
     if load is not None and load.last_error is not None and load.last_error not in not_ready:
         failed = "an attempt of the running load" if load.is_loading else "the last load"
-        yield _reason("load_error", f"{failed} failed: {load.last_error}", "info")
+        yield _reason(HealthCode.LOAD_ERROR, f"{failed} failed: {load.last_error}")
 
 
-def _reason(code: str, text: str, severity: Severity = "warning") -> HealthReason:
-    return HealthReason(severity=severity, code=code, text=text)
+def _reason(code: HealthCode, text: str) -> HealthReason:
+    return HealthReason(severity=code.severity, code=code, text=text)

@@ -8,6 +8,7 @@ from lookup_core.error_texts import ErrorScope
 from lookup_core.errors import ErrorCode, SidelookError
 from service.doctor.check_texts import CHECK_TEXTS
 from service.http.problem import HttpCode, problem_of_code
+from service.http.replies.health_code import HealthCode
 from tools.reference.http import has_status
 from tools.reference.markdown import bullets, code, examples, page, paragraph, sentence, unwrapped
 
@@ -31,6 +32,8 @@ def errors_page() -> str:
                 parts += _code_parts(each)
     parts += ["## Errors of HTTP only", texts["Errors of HTTP only"]]
     parts.append(bullets(f"{code(each)} ({each.status}): {each.meaning}." for each in HttpCode))
+    parts += ["## Facts of the health", texts["Facts of the health"]]
+    parts.append(bullets(f"{code(each)} ({each.severity}): {each.meaning}." for each in HealthCode))
     parts += ["## Exceptions", texts["Exceptions"], bullets(_exceptions())]
     parts += ["## Findings of sidelook doctor", texts["Findings of sidelook doctor"]]
     for name, check in CHECK_TEXTS.items():

@@ -26,11 +26,11 @@ from lookup_core.statistics import (
     UnusedMessage,
 )
 from service.http.body import MediaType
+from service.http.replies.health_code import HealthCode, Severity
 
 # Bounds and enums are described, not checked: a wrong figure must not fail the whole reply.
 Count = Annotated[int, Field(json_schema_extra={"minimum": 0})]
 Seconds = Annotated[float, Field(json_schema_extra={"minimum": 0})]
-Severity = Literal["info", "warning"]
 ServiceState = Literal["healthy", "degraded", "shutting_down"]
 OutcomeName = Annotated[str, Field(json_schema_extra={"enum": [each.label for each in Outcome]})]
 BreakerName = Annotated[
@@ -242,7 +242,7 @@ class HealthReason(Reply):
     """A fact about the health of a dimension; one of severity `info` leaves it healthy."""
 
     severity: Severity = Field(description="Severity of the fact.")
-    code: str = Field(description="Name of the fact.")
+    code: HealthCode = Field(description="Name of the fact.")
     text: str = Field(description="Text for people.")
 
 
