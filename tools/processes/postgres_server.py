@@ -173,13 +173,19 @@ class ServerCopy:
 
 
 @contextmanager
-def copied_server(origin: PostgresServer, *, is_standby: bool = True) -> Iterator[ServerCopy]:
-    """A copy of the files, not started, which follows the origin as a standby, or does not."""
+def copied_server(
+    origin: PostgresServer, *, is_standby: bool = True, above: ServerCopy | None = None
+) -> Iterator[ServerCopy]:
+    """A copy of the files, not started, which follows the origin as a standby, or does not.
+
+    With a running standby `above`, it is copied, and followed in a cascade.
+    """
     folder = Path(tempfile.mkdtemp(prefix="sidelook-standby-"))  # short, as above
     if origin.system_user is not None:
         shutil.chown(folder, origin.system_user)
     copy = ServerCopy(origin, folder)
-    source = ("-h", str(Path(origin.socket_path).parent), "-U", "postgres", "-c", "fast")
+    socket_folder = above.folder if above else Path(origin.socket_path).parent
+    source = ("-h", str(socket_folder), "-U", "postgres", "-c", "fast")
     try:
         follow = ("-R",) if is_standby else ()
         origin.run("pg_basebackup", (*source, "-D", str(copy.rows), *follow))

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager
 from dataclasses import replace
 from itertools import cycle
 from pathlib import Path
@@ -265,11 +265,16 @@ async def test_recreated_database_is_another(database: Database) -> None:
     assert (before.number, after.number) == (0, 1)
 
 
-async def test_standbys_in_turn_are_one_server(primary: PostgresServer) -> None:
+@pytest.mark.parametrize("is_cascade", [False, True])
+async def test_standbys_in_turn_are_one_server(
+    primary: PostgresServer, *, is_cascade: bool
+) -> None:
     """Reads that alternate between standbys keep their sessions, and stay in one epoch."""
     database, settings = table_of(primary)
-    with copied_server(primary) as one, copied_server(primary) as two:
+    with ExitStack() as running:
+        one = running.enter_context(copied_server(primary))
         one.start()
+        two = running.enter_context(copied_server(primary, above=one if is_cascade else None))
         two.start()
         addresses = [each.database(database.name).dsn() for each in (one, two)]
         turns = cycle(addresses)
