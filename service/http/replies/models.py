@@ -78,7 +78,10 @@ class LookupAnswer(Reply):
 
     outcomes: list[OutcomeName] = Field(description="Outcome of each key.")
     rows: list[Row | None] = Field(description="Row of each key; null without a row.")
-    ages_ms: list[Count] = Field(description="Age of each row or negative entry; 0 for errors.")
+    ages_ms: list[Count] = Field(
+        description="Age of each row or negative entry: time since its query was sent, in full mode"
+        " since the table was last confirmed; 0 for errors."
+    )
     errors: dict[Annotated[str, StringConstraints(pattern="^[0-9]+$")], KeyFailure] = Field(
         default={}, description="Failures by position; absent unless a key failed."
     )
