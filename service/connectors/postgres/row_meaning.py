@@ -107,7 +107,7 @@ object AS (
         SELECT pg_catalog.concat_ws(' ', o.id, r.oprcode) FROM pg_catalog.pg_operator r
         WHERE o.class = 'pg_catalog.pg_operator'::regclass AND r.oid = o.id
         UNION ALL
-        SELECT ARRAY(SELECT m FROM pg_catalog.pg_ts_config_map m
+        SELECT ARRAY(SELECT m::text FROM pg_catalog.pg_ts_config_map m
                      WHERE m.mapcfg = o.id ORDER BY 1)::text
         WHERE o.class = 'pg_catalog.pg_ts_config'::regclass
         UNION ALL
