@@ -132,7 +132,7 @@ class FeedStatistics:
     audited_keys: dict[AuditResult, int] = field(
         default_factory=lambda: dict.fromkeys(AuditResult, 0)
     )
-    distrust: DistrustStatistics | None = None  # of an incomplete feed
+    distrust: DistrustStatistics | None = None  # of an incomplete feed, also while it is silent
     are_values_refused: bool = False  # rows of events differ from the table
     doubt: str | None = None  # why its events do not show that it reports the table
 

@@ -232,7 +232,8 @@ _LEAST_GRACE_S = 15.0  # changes of the table itself are noticed later than thos
 class Audit(Section):
     """Audit of the change feed: some cached rows are read again, and compared.
 
-    A row that differs without an event ends the trust in the feed.
+    A row that differs without an event ends the trust in the feed. `null`: no row is audited, and
+    rows of events are used unproved.
     """
 
     every_s: Annotated[float, duration("1s", "1d")] = written(

@@ -60,7 +60,7 @@ class Key:
     def type_text(self) -> str:
         """Type, bounds and unit."""
         text = self._type(self.schema)
-        has_null_only = self.schema.get("default") is None  # which the default shows
+        has_null_only = self.schema.get("default", {}) is None  # which the default shows
         return f"{text}, or `null`" if self.is_optional and not has_null_only else text
 
     def keys(self, section: _Schema) -> Iterator["Key"]:
@@ -84,8 +84,8 @@ class Key:
         if self.is_required:
             return "**required**"
         default = self.schema.get("default", {})
-        if isinstance(default, dict):
-            return ""
+        if isinstance(default, dict):  # a section with the defaults of its keys
+            return f"default {code('{}')}" if self.is_optional else ""
         return f"default {code(default if isinstance(default, str) else json.dumps(default))}"
 
     def _type(self, schema: _Schema) -> str:

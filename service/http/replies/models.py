@@ -177,7 +177,7 @@ class Feed(Reply):
         description="Rows compared with reads of the table, by result."
     )
     distrust: Distrust | None = Field(
-        description="Present while the state is `incomplete`, else null."
+        description="Since when the feed is incomplete; null if no audit found an omitted change."
     )
     are_values_refused: bool = Field(
         description="Whether rows of events are not used, since one differs from the table."
