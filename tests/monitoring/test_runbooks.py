@@ -101,7 +101,7 @@ def test_statements_only_read(statement: str, database: Database) -> None:
 
 @pytest.mark.full
 def test_statement_shows_unusable_triggers() -> None:
-    """The statement on triggers reports a disabled one, and one that is not ALWAYS."""
+    """The statement on triggers reports disabled and restricted ones, and those not ALWAYS."""
     page = FOLDER / "SidelookDimensionStale.md"
     (statement,) = [each for each in blocks(page, "sql") if "pg_trigger" in each]
     with running_postgres() as server:
@@ -112,11 +112,21 @@ def test_statement_shows_unusable_triggers() -> None:
         database.execute(
             f'ALTER TABLE customers DISABLE TRIGGER "{names[0]}"',
             f'ALTER TABLE customers ENABLE TRIGGER "{names[1]}"',
+            *restricted(database, names[2]),
         )
 
         states = [state for _, _, state in database.query(statement)]
 
-    assert states == ["disabled", "not ALWAYS", "valid", "valid"]
+    assert states == ["disabled", "not ALWAYS", "restricted", "enabled"]
+
+
+def restricted(database: Database, name: str) -> Iterator[str]:
+    """The statements that write a trigger of statements again, with a condition."""
+    query = "SELECT pg_get_triggerdef(oid) FROM pg_trigger WHERE tgname = %s"
+    ((definition,),) = database.query(query, (name,))
+    yield f'DROP TRIGGER "{name}" ON customers'
+    yield definition.replace("EXECUTE", "WHEN (user = 'app') EXECUTE")
+    yield f'ALTER TABLE customers ENABLE ALWAYS TRIGGER "{name}"'
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
