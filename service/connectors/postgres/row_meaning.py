@@ -39,10 +39,10 @@ object AS (
         JOIN pg_catalog.pg_class c ON c.oid = h.inhrelid AND c.relkind IN ('f', 'p')
         WHERE o.class = 'pg_catalog.pg_class'::regclass AND h.inhparent = o.id
         UNION ALL
-        -- to_json and to_jsonb use it
+        -- to_json, to_jsonb and texts use it
         SELECT 'pg_catalog.pg_proc'::regclass, k.castfunc FROM pg_catalog.pg_cast k
         WHERE o.class = 'pg_catalog.pg_type'::regclass AND k.castsource = o.id
-              AND k.casttarget = 'pg_catalog.json'::regtype
+              AND k.casttarget IN ('pg_catalog.json'::regtype, 'pg_catalog.text'::regtype)
     ) AS n
     WHERE n.id >= 16384
 ), meaning AS MATERIALIZED (
@@ -57,7 +57,7 @@ object AS (
                  FROM pg_catalog.pg_roles r WHERE r.oid = c.relowner) END,
             CASE WHEN c.relkind = 'f' THEN
                 (SELECT pg_catalog.concat_ws(
-                     ' ', f.ftoptions, s.oid, s.srvoptions,
+                     ' ', f.ftoptions, s.oid, s.srvoptions, w.fdwoptions, w.fdwhandler,
                      -- the password is left out: its rotation changes no row
                      ARRAY(SELECT pg_catalog.concat_ws(
                                ' ', u.umid, (SELECT x FROM pg_catalog.unnest(u.umoptions) AS x
@@ -69,6 +69,7 @@ object AS (
                            ORDER BY u.umid)::text)
                  FROM pg_catalog.pg_foreign_table f
                  JOIN pg_catalog.pg_foreign_server s ON s.oid = f.ftserver
+                 JOIN pg_catalog.pg_foreign_data_wrapper w ON w.oid = s.srvfdw
                  WHERE f.ftrelid = c.oid) END,
             CASE WHEN c.relkind = 'v' THEN c.reloptions END,
             CASE WHEN c.oid = {root}::oid THEN pg_catalog.concat_ws(
