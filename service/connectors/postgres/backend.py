@@ -216,6 +216,7 @@ class PostgresBackend:
 
     def _queries(self, table: PostgresTable, query: str) -> _Queries:
         if self._settings.is_followed:
-            blocks = blocks_query_with_snapshot(table, query)
-            return _Queries(query_with_snapshot(table, query), blocks)
+            knows = self._connections.knows_recovery
+            blocks = blocks_query_with_snapshot(table, query, knows_recovery=knows)
+            return _Queries(query_with_snapshot(table, query, knows_recovery=knows), blocks)
         return _Queries(query, blocks_query(table, query))

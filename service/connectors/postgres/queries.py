@@ -22,10 +22,12 @@ from service.connectors.postgres.table import (
     quoted,
 )
 
-# `t` on a standby, else `f`, and the snapshot of the statement: see `parsed_snapshot`.
-_SNAPSHOT = (
-    "pg_catalog.concat(pg_catalog.pg_is_in_recovery(), ' ', pg_catalog.pg_current_snapshot())"
-)
+# {whether the server shows its recovery state: `t` on a standby or unknown, else `f`, and the
+# snapshot of the statement}; see `parsed_snapshot`.
+_SNAPSHOT = {
+    knows: f"pg_catalog.concat({state}, ' ', pg_catalog.pg_current_snapshot())"
+    for knows, state in {True: "pg_catalog.pg_is_in_recovery()", False: "'t'"}.items()
+}
 # Why the values of a row are left out: two bits behind the low half of its ordinal. Above them is
 # the number of the largest column of a row that is too large; 0: unknown.
 TOO_LARGE, DEFERRED, COLUMN = 1, 2, 34
@@ -114,19 +116,23 @@ def blocks_query(table: PostgresTable, query: str, *, page: str | None = None) -
     )
 
 
-def query_with_snapshot(table: PostgresTable, query: str) -> str:
+def query_with_snapshot(table: PostgresTable, query: str, *, knows_recovery: bool = True) -> str:
     """The result of a lookup query, and one more row with the snapshot of the statement.
 
     The snapshot is the last column, which is NULL in the other rows. It is not repeated in each
     row, because it lists every transaction in progress.
     """
     nulls = ", ".join(["NULL"] * (1 + len(table.columns)))
-    return f"SELECT {nulls}, {_SNAPSHOT} UNION ALL SELECT q.*, NULL FROM ({query}) AS q"  # noqa: S608  as above
+    snapshot = _SNAPSHOT[knows_recovery]
+    return f"SELECT {nulls}, {snapshot} UNION ALL SELECT q.*, NULL FROM ({query}) AS q"  # noqa: S608  as above
 
 
-def blocks_query_with_snapshot(table: PostgresTable, query: str) -> str:
+def blocks_query_with_snapshot(
+    table: PostgresTable, query: str, *, knows_recovery: bool = True
+) -> str:
     """The result of a lookup query as blocks, with the snapshot of the statement behind them."""
-    return f"SELECT b.*, {_SNAPSHOT} FROM ({blocks_query(table, query)}) AS b"  # noqa: S608  as above
+    snapshot = _SNAPSHOT[knows_recovery]
+    return f"SELECT b.*, {snapshot} FROM ({blocks_query(table, query)}) AS b"  # noqa: S608  as above
 
 
 def index_remedy(table: PostgresTable) -> str:

@@ -10,6 +10,7 @@ import pyarrow as pa
 from pyarrow import types
 
 from lookup_core.changelog.change_decoder import RowChanges
+from lookup_core.freshness.server_identity import ServerIdentity
 from lookup_core.freshness.table_snapshot import TableSnapshot
 from lookup_core.keys.key_casts import UUID_FIELD
 from lookup_core.sources.splits import Split
@@ -70,6 +71,7 @@ class ExportedSnapshot:
     range_columns: tuple[RangeColumn, ...]
     id: str  # for SET TRANSACTION SNAPSHOT
     visibility: TableSnapshot
+    server: ServerIdentity
 
 
 @dataclass(frozen=True, slots=True)
