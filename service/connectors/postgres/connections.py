@@ -1,9 +1,10 @@
 """PostgreSQL connection pool of a database, and queries of its tables with a hard time limit."""
 
 import asyncio
-from collections.abc import Sequence
+import math
+from collections.abc import Collection, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Self, TypeAlias, cast
 
 import asyncpg
@@ -228,9 +229,20 @@ class PostgresConnections:
         return self._pool.last.server or UNKNOWN_SERVER
 
     @property
-    def knows_recovery(self) -> bool:
-        """Whether the server tells if it is a standby, as far as it was queried."""
-        return "is_standby" not in self._pool.identification.unknown
+    def unknown_parts(self) -> Collection[str]:
+        """The parts of its identity that the server refuses, as far as they were queried."""
+        return self._pool.identification.unknown
+
+    def confirmed(self, server: ServerEpoch, found: ServerIdentity) -> ServerEpoch:
+        """The server of a reply, by what its statement found.
+
+        Behind a pooler, both may differ: the rows count as of a former server, and the next query
+        identifies its server.
+        """
+        if not found.is_other_than(server.identity):
+            return server
+        self._pool.last.at_s = -math.inf
+        return replace(server, number=server.number - 1)
 
     def expire(self) -> None:
         """Use no open connection of the pool again; running queries finish."""

@@ -2,11 +2,12 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import replace
 from itertools import cycle
 from pathlib import Path
 
+import psycopg
 import pyarrow as pa
 import pytest
 
@@ -36,10 +37,11 @@ from tests.service.engine import running
 from tests.service.engine.refreshing import load_of, until_whole
 from tests.service.engine.running import lookup, typed
 from tools.debian import ToolUnavailable
-from tools.processes.pgbouncer import pgbouncer
+from tools.processes.pgbouncer import PgBouncer, pgbouncer
 from tools.processes.postgres_server import (
     Database,
     PostgresServer,
+    ServerCopy,
     copied_server,
     running_postgres,
 )
@@ -340,6 +342,45 @@ async def test_failover_behind_a_pooler_is_found(primary: PostgresServer, tmp_pa
                 standby.promote()
 
                 assert await names_after_switch(dimension) == ["fetched one", "hit one"]
+    except ToolUnavailable as error:
+        pytest.skip(str(error))
+
+
+@contextmanager
+def mixed_pooler(folder: Path, database: Database, promoted: ServerCopy) -> Iterator[PgBouncer]:
+    """A pooler whose address has moved to the promoted copy, with a session of each server."""
+    folder.chmod(0o755)  # for the user of the pooler
+    address = folder / "address"
+    address.symlink_to(database.socket_folder)
+    behind = replace(database, socket_folder=str(address))
+    with pgbouncer(folder, behind, system_user=promoted.origin.system_user) as bouncer:
+        with psycopg.connect(bouncer.dsn) as former:
+            former.execute("SELECT 1")  # its session is in use: the next client gets another one
+            address.unlink()
+            address.symlink_to(promoted.folder)
+            bouncer.use_next_session()
+        yield bouncer
+
+
+async def test_mixed_pooler_keeps_no_former_row(primary: PostgresServer, folder: Path) -> None:
+    """If a pooler has sessions of two primaries, a row of the former one is not kept."""
+    database, settings = table_of(primary)
+    try:
+        with copied_server(primary) as standby:
+            standby.start()
+            standby.promote()
+            standby.database(database.name).execute(UPDATE.format("new"))
+            with mixed_pooler(folder, database, standby) as bouncer:
+                pooled = replace(settings, dsn=bouncer.dsn, pgbouncer=True, max_connections=1)
+                async with serving(PostgresBackend(pooled)) as dimension:
+                    while await lookup(dimension, 1) != {0: "fetched one"}:
+                        dimension.invalidate(typed(1), origin=InvalidationOrigin.ADMIN)
+                        bouncer.use_next_session()
+                    for _ in range(2):
+                        await lookup(dimension, 1)
+                    primary.crash()
+
+                    assert await names_after_switch(dimension) == ["fetched new", "hit new"]
     except ToolUnavailable as error:
         pytest.skip(str(error))
 
