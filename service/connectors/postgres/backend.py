@@ -110,6 +110,8 @@ class PostgresBackend:
             return reply.records
 
         table = await read_table(run, self._settings)
+        if self._lookup is not None and self._lookup.table.version != table.version:
+            self._connections.expire()  # settings of the role take effect in new sessions
         left_s = deadline_s - asyncio.get_running_loop().time()
         self._lookup = await self._planned(table, timeout_s=left_s)
         return replace(table.schema, server=self._connections.server)

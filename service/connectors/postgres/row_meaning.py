@@ -46,7 +46,21 @@ object AS (
     ) AS n
     WHERE n.id >= 16384
 ), meaning AS MATERIALIZED (
-    SELECT pg_catalog.md5(pg_catalog.string_agg(m.text, ',' ORDER BY o.class, o.id)) AS digest
+    SELECT pg_catalog.md5(pg_catalog.concat_ws(
+        ' ', pg_catalog.string_agg(m.text, ',' ORDER BY o.class, o.id),
+        -- of later sessions; fixed ones, and those of plans, change no row
+        (SELECT pg_catalog.string_agg(e.setting, ',' ORDER BY v.setrole, v.setdatabase, e.setting)
+         FROM pg_catalog.pg_db_role_setting v
+         CROSS JOIN pg_catalog.unnest(v.setconfig) AS e (setting)
+         LEFT JOIN pg_catalog.pg_roles r ON r.oid = v.setrole
+         LEFT JOIN pg_catalog.pg_database d ON d.oid = v.setdatabase
+         WHERE (v.setrole = 0 OR r.rolname = session_user)
+         AND (v.setdatabase = 0 OR d.datname = pg_catalog.current_database())
+         AND (pg_catalog.split_part(e.setting, '=', 1) LIKE '%.%'  -- of SQL of the user
+              OR pg_catalog.split_part(e.setting, '=', 1) IN (
+                  'role', 'lc_monetary', 'lc_numeric', 'lc_time', 'search_path',
+                  'default_text_search_config', 'timezone_abbreviations'))
+        ))) AS digest
     FROM object o CROSS JOIN LATERAL (
         SELECT pg_catalog.concat_ws(
             ' ', c.oid, c.relrowsecurity, c.relforcerowsecurity,
