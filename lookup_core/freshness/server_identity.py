@@ -28,6 +28,20 @@ class ServerIdentity:
         parts = (self.system, self.timeline, self.database_id, self.started_at)
         return " ".join([role, *("?" if part is None else str(part) for part in parts)])
 
+    def is_other_than(self, reads: "ServerIdentity") -> bool:
+        """Whether rows of this server belong to another history than those of reads.
+
+        A standby may be of an earlier timeline, because its own lags.
+        """
+        if _differ(self.system, reads.system) or _differ(self.database_id, reads.database_id):
+            return True
+        if self.is_standby is False and reads.is_standby is False:
+            are_equal_starts = not _differ(self.started_at, reads.started_at)
+            return not are_equal_starts or _differ(self.timeline, reads.timeline)
+        if self.is_standby is False and reads.is_standby:
+            return (self.timeline or math.inf) < (reads.timeline or 0)
+        return False
+
     def ids_in(self, reads: "ServerIdentity") -> IdRelation:
         """Whether the transaction ids of this server may be compared with those of reads."""
         if _differ(self.system, reads.system):

@@ -121,6 +121,9 @@ class Loading:
 
     async def _read(self, load: TableLoad) -> bool:
         def take(piece: SplitPiece) -> None:
+            if piece.server is not None and self._runner.is_read_elsewhere(piece.server):
+                detail = f"the load reached another server than lookups: {piece.server}"
+                raise BackendError(ErrorCode.CONNECTION_LOST, detail)
             load.take(piece.changes, piece.snapshot, now=self._runner.clock())
             self._statistics = replace(self._statistics, rows=load.row_count)
 

@@ -210,6 +210,13 @@ class StateRunner:
         """The number of the latest server epoch that has answered."""
         return self._server.number
 
+    def is_read_elsewhere(self, server: ServerIdentity) -> bool:
+        """Whether a load's server is another one than that of lookups; then finds the latter."""
+        is_other = server.is_other_than(self._server.identity)
+        if is_other:
+            self._parts.describe()
+        return is_other
+
     def has_left_feed(self, *, since: int) -> bool:
         """Whether reads have another server than the feed, and had not in this epoch."""
         if self._feed_server is None or self.epoch <= since:

@@ -30,6 +30,7 @@ admin_users = postgres
 pool_mode = transaction
 default_pool_size = {connections}
 server_login_retry = 1
+server_round_robin = 1
 {user}
 """
 
@@ -45,6 +46,11 @@ class PgBouncer:
     def dsn(self) -> str:
         """The DSN of the database through the pooler."""
         return self._dsn(self.database)
+
+    def use_next_session(self) -> None:
+        """Run a statement in the session of the server that is next in turn."""
+        with psycopg.connect(self.dsn, autocommit=True) as client:
+            client.execute("SELECT 1")
 
     def shown(self, what: str) -> list[dict[str, object]]:
         """The rows of a SHOW command of its console, such as POOLS or STATS."""

@@ -83,6 +83,11 @@ class PostgresBackend:
         """Whether lookups use an index; None if unknown, and before the first `describe`."""
         return None if self._lookup is None else self._lookup.uses_index
 
+    @property
+    def _has_snapshot(self) -> bool:
+        """Whether queries return their snapshot and server; a pooler may have mixed servers."""
+        return self._settings.is_followed or self._settings.pgbouncer
+
     async def __aenter__(self) -> Self:
         """Create its own pool; the database may be down."""
         await self._connections.open()
@@ -105,6 +110,8 @@ class PostgresBackend:
             return reply.records
 
         table = await read_table(run, self._settings)
+        if self._lookup is not None and self._lookup.table.version != table.version:
+            self._connections.expire()  # settings of the role take effect in new sessions
         left_s = deadline_s - asyncio.get_running_loop().time()
         self._lookup = await self._planned(table, timeout_s=left_s)
         return replace(table.schema, server=self._connections.server)
@@ -140,7 +147,7 @@ class PostgresBackend:
             if key_count == 1 and is_untranslatable(error):
                 await self._check_row(arguments, deadline_s)
             raise
-        has_snapshot = self._settings.is_followed
+        has_snapshot = self._has_snapshot
         if order is None:
             fetched = rows_of_records(
                 reply.records, lookup.table, key_count=key_count, has_snapshot=has_snapshot
@@ -159,7 +166,8 @@ class PostgresBackend:
             self._row_bytes = math.inf  # shares would leave most of an answer empty
         elif fetched.rows.num_rows:
             self._row_bytes = fetched.rows.nbytes / fetched.rows.num_rows
-        return replace(fetched, server=reply.server)
+        server = self._connections.confirmed(reply.server, fetched.server.identity)
+        return replace(fetched, server=server)
 
     async def _check_row(self, arguments: Sequence[Any], deadline_s: float) -> None:
         """Raise `value_rejected` if the server reads the key, so that it refused the row.
@@ -215,7 +223,8 @@ class PostgresBackend:
         return query if is_ordered or table.is_unique else first_rows(table, query, 2)
 
     def _queries(self, table: PostgresTable, query: str) -> _Queries:
-        if self._settings.is_followed:
-            blocks = blocks_query_with_snapshot(table, query)
-            return _Queries(query_with_snapshot(table, query), blocks)
+        if self._has_snapshot:
+            unknown = self._connections.unknown_parts
+            blocks = blocks_query_with_snapshot(table, query, unknown=unknown)
+            return _Queries(query_with_snapshot(table, query, unknown=unknown), blocks)
         return _Queries(query, blocks_query(table, query))

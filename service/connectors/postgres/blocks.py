@@ -11,12 +11,14 @@ import pyarrow as pa
 from pyarrow import types
 
 from lookup_core.dimension.dimension_events import FetchedRows
+from lookup_core.freshness.server_identity import UNKNOWN_SERVER
 from service.connectors.postgres.column_values import ELEMENTS, DecodedColumn, checked_text
 from service.connectors.postgres.rows import (
     as_described,
     checked_rows,
     no_rows,
-    parsed_snapshot,
+    server_of,
+    snapshot_of,
 )
 from service.connectors.postgres.table import ColumnReading, PostgresTable
 
@@ -102,17 +104,17 @@ def rows_of_blocks(
     Raises BackendError as `checked_rows` and `as_described`; `value_rejected` for text that is
     not UTF-8.
     """
-    snapshot = None
+    snapshot, server = None, UNKNOWN_SERVER
     if has_snapshot:
         *blocks, text = blocks
-        snapshot = parsed_snapshot(text)
+        snapshot, server = snapshot_of(text), server_of(text)
     first, *others = blocks
     if first is None:  # aggregates of no rows
-        return replace(no_rows(table), snapshot=snapshot)
+        return replace(no_rows(table), snapshot=snapshot, server=server)
     ordinals = BinaryArray.read(first, np.int64).values
     columns = columns_of_blocks(others, table.columns)
     fetched = checked_rows(ordinals, columns, table, key_count=key_count)
-    return replace(fetched, snapshot=snapshot)
+    return replace(fetched, snapshot=snapshot, server=server)
 
 
 def columns_of_blocks(

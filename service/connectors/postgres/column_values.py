@@ -87,6 +87,29 @@ def _of_composite(document: object, kind: pa.DataType, attributes: Attributes | 
     return None if is_null else document
 
 
+def is_readable_as(wanted: pa.DataType, attributes: Attributes | None) -> bool:
+    """Whether values with these attributes have all that is wanted, in a form that is exact."""
+    if attributes is None:
+        return True
+    if types.is_list(wanted):
+        return is_readable_as(wanted.value_type, attributes)
+    if types.is_struct(wanted):
+        fields = (wanted.field(at) for at in range(wanted.num_fields))
+        return all(
+            each.name in attributes and is_readable_as(each.type, attributes[each.name])
+            for each in fields
+        )
+    return not attributes and not types.is_binary(wanted)
+
+
+def listed_attributes(attributes: Attributes) -> str:
+    """The names of the attributes; those within another one in brackets."""
+    return ", ".join(
+        f"{name} ({listed_attributes(within)})" if within else name
+        for name, within in attributes.items()
+    )
+
+
 def _which(mask: pa.BooleanArray) -> Positions:
     return np.flatnonzero(mask.fill_null(fill_value=False).to_numpy(zero_copy_only=False))
 

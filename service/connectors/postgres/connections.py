@@ -1,9 +1,10 @@
 """PostgreSQL connection pool of a database, and queries of its tables with a hard time limit."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
-from contextlib import ExitStack, asynccontextmanager, suppress
-from dataclasses import dataclass
+import math
+from collections.abc import Collection, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from typing import Any, Self, TypeAlias, cast
 
 import asyncpg
@@ -18,7 +19,7 @@ from lookup_core.freshness.server_identity import (
 from service.connectors.postgres.errors import explained, mapped_errors, mapped_parameters
 from service.connectors.postgres.identification import Fetch, Identification
 from service.connectors.postgres.plans import INDEXES, QueryPlan
-from service.connectors.postgres.session_settings import READ_COMMITTED, fixed_settings
+from service.connectors.postgres.session_settings import fixed_settings
 from service.connectors.postgres.settings import PostgresSettings
 
 _CHECK_TIMEOUT_S = 1.0
@@ -227,6 +228,22 @@ class PostgresConnections:
         """The server that answered last."""
         return self._pool.last.server or UNKNOWN_SERVER
 
+    @property
+    def unknown_parts(self) -> Collection[str]:
+        """The parts of its identity that the server refuses, as far as they were queried."""
+        return self._pool.identification.unknown
+
+    def confirmed(self, server: ServerEpoch, found: ServerIdentity) -> ServerEpoch:
+        """The server of a reply, by what its statement found.
+
+        Behind a pooler, both may differ: the rows count as of a former server, and the next query
+        identifies its server.
+        """
+        if not found.is_other_than(server.identity):
+            return server
+        self._pool.last.at_s = -math.inf
+        return replace(server, number=server.number - 1)
+
     def expire(self) -> None:
         """Use no open connection of the pool again; running queries finish."""
         self._pool.expire()
@@ -400,56 +417,3 @@ async def _set_up(fetch: Fetch) -> None:
 
 async def _keep(connection: Connection) -> None:
     """Skip the pool's reset, a round trip per query: queries change no session state."""
-
-
-class DedicatedSession:
-    """One connection outside the pool, of a load or a listener."""
-
-    def __init__(self, table: str) -> None:
-        self._table = table
-        self._connection: Connection | None = None
-
-    async def close(self) -> None:
-        """Close the connection; terminate it after a second, or on cancellation. Never raises."""
-        if self._connection is not None and not self._connection.is_closed():
-            await close_session(self._connection)
-
-    @asynccontextmanager
-    async def bounded(self, timeout_s: float) -> AsyncIterator[None]:
-        """Raise BackendError in time; the connection is terminated unless the block succeeds."""
-        with ExitStack() as stack, mapped_errors(self._table, sends_keys=False):
-            stack.callback(self._terminate)
-            async with asyncio.timeout(timeout_s):
-                yield
-            stack.pop_all()
-
-    def failure(self, code: ErrorCode, reason: str) -> BackendError:
-        """The error of this table."""
-        return BackendError(code, f"{self._table}: {reason}")
-
-    def _terminate(self) -> None:
-        if self._connection is not None:
-            self._connection.terminate()
-
-
-async def dedicated_connection(settings: PostgresSettings, purpose: str) -> Connection:
-    """A connection of a `DedicatedSession`; the server shows its purpose as application name."""
-    isolation = {} if settings.pgbouncer else READ_COMMITTED
-    with mapped_parameters():
-        return await asyncpg.connect(
-            settings.current_dsn(),
-            timeout=settings.connect_timeout_s,
-            server_settings={"application_name": f"sidelook {purpose}", **isolation},
-            statement_cache_size=settings.statement_cache_size,
-        )
-
-
-async def close_session(connection: Connection) -> None:
-    """Close the connection; terminate it after a second, or on cancellation. Never raises."""
-    try:
-        async with asyncio.timeout(_CLOSE_TIMEOUT_S):
-            await connection.close()
-    except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError):
-        pass  # it is closed, and nothing was written
-    finally:
-        connection.terminate()

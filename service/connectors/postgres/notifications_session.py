@@ -14,7 +14,8 @@ from asyncpg.connect_utils import SessionAttribute
 from lookup_core.dimension_schema import DimensionSchema
 from lookup_core.errors import BackendError, ErrorCode
 from lookup_core.freshness.server_identity import ServerIdentity
-from service.connectors.postgres.connections import Connection, DedicatedSession
+from service.connectors.postgres.connections import Connection
+from service.connectors.postgres.dedicated_sessions import DedicatedSession
 from service.connectors.postgres.errors import (
     PoolerParameterError,
     mapped_errors,

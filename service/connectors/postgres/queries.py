@@ -1,6 +1,6 @@
 """Lookup queries of a table, and their key arguments."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 from uuid import UUID
 
@@ -14,6 +14,7 @@ from lookup_core.dimension.batcher import QUERY_BYTES
 from lookup_core.keys.key_casts import UUID_FIELD
 from lookup_core.row_bytes import LISTED_ROW_BYTES
 from service.connectors.postgres.column_values import DAYS, MICROSECONDS
+from service.connectors.postgres.identification import PARTS
 from service.connectors.postgres.session_settings import guard
 from service.connectors.postgres.table import (
     ColumnReading,
@@ -22,10 +23,6 @@ from service.connectors.postgres.table import (
     quoted,
 )
 
-# `t` on a standby, else `f`, and the snapshot of the statement: see `parsed_snapshot`.
-_SNAPSHOT = (
-    "pg_catalog.concat(pg_catalog.pg_is_in_recovery(), ' ', pg_catalog.pg_current_snapshot())"
-)
 # Why the values of a row are left out: two bits behind the low half of its ordinal. Above them is
 # the number of the largest column of a row that is too large; 0: unknown.
 TOO_LARGE, DEFERRED, COLUMN = 1, 2, 34
@@ -114,19 +111,33 @@ def blocks_query(table: PostgresTable, query: str, *, page: str | None = None) -
     )
 
 
-def query_with_snapshot(table: PostgresTable, query: str) -> str:
+def query_with_snapshot(table: PostgresTable, query: str, *, unknown: Collection[str] = ()) -> str:
     """The result of a lookup query, and one more row with the snapshot of the statement.
 
     The snapshot is the last column, which is NULL in the other rows. It is not repeated in each
     row, because it lists every transaction in progress.
     """
     nulls = ", ".join(["NULL"] * (1 + len(table.columns)))
-    return f"SELECT {nulls}, {_SNAPSHOT} UNION ALL SELECT q.*, NULL FROM ({query}) AS q"  # noqa: S608  as above
+    snapshot = _snapshot(unknown)
+    return f"SELECT {nulls}, {snapshot} UNION ALL SELECT q.*, NULL FROM ({query}) AS q"  # noqa: S608  as above
 
 
-def blocks_query_with_snapshot(table: PostgresTable, query: str) -> str:
+def blocks_query_with_snapshot(
+    table: PostgresTable, query: str, *, unknown: Collection[str] = ()
+) -> str:
     """The result of a lookup query as blocks, with the snapshot of the statement behind them."""
-    return f"SELECT b.*, {_SNAPSHOT} FROM ({blocks_query(table, query)}) AS b"  # noqa: S608  as above
+    snapshot = _snapshot(unknown)
+    return f"SELECT b.*, {snapshot} FROM ({blocks_query(table, query)}) AS b"  # noqa: S608  as above
+
+
+def _snapshot(unknown: Collection[str]) -> str:
+    """`t` on a standby or unknown, else `f`, the start of the server, the statement's snapshot.
+
+    `unknown` are parts of the identity that the server refuses; see `snapshot_of`.
+    """
+    state = "'t'" if "is_standby" in unknown else PARTS["is_standby"].sql
+    start = "''" if "started_at" in unknown else PARTS["started_at"].sql
+    return f"pg_catalog.concat({state}, ' ', {start}, ' ', pg_catalog.pg_current_snapshot())"
 
 
 def index_remedy(table: PostgresTable) -> str:

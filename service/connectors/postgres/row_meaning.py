@@ -39,14 +39,28 @@ object AS (
         JOIN pg_catalog.pg_class c ON c.oid = h.inhrelid AND c.relkind IN ('f', 'p')
         WHERE o.class = 'pg_catalog.pg_class'::regclass AND h.inhparent = o.id
         UNION ALL
-        -- to_json and to_jsonb use it
+        -- to_json, to_jsonb and texts use it
         SELECT 'pg_catalog.pg_proc'::regclass, k.castfunc FROM pg_catalog.pg_cast k
         WHERE o.class = 'pg_catalog.pg_type'::regclass AND k.castsource = o.id
-              AND k.casttarget = 'pg_catalog.json'::regtype
+              AND k.casttarget IN ('pg_catalog.json'::regtype, 'pg_catalog.text'::regtype)
     ) AS n
     WHERE n.id >= 16384
 ), meaning AS MATERIALIZED (
-    SELECT pg_catalog.md5(pg_catalog.string_agg(m.text, ',' ORDER BY o.class, o.id)) AS digest
+    SELECT pg_catalog.md5(pg_catalog.concat_ws(
+        ' ', pg_catalog.string_agg(m.text, ',' ORDER BY o.class, o.id),
+        -- of later sessions; fixed ones, and those of plans, change no row
+        (SELECT pg_catalog.string_agg(e.setting, ',' ORDER BY v.setrole, v.setdatabase, e.setting)
+         FROM pg_catalog.pg_db_role_setting v
+         CROSS JOIN pg_catalog.unnest(v.setconfig) AS e (setting)
+         LEFT JOIN pg_catalog.pg_roles r ON r.oid = v.setrole
+         LEFT JOIN pg_catalog.pg_database d ON d.oid = v.setdatabase
+         WHERE (v.setrole = 0 OR r.rolname = session_user)
+         AND (v.setdatabase = 0 OR d.datname = pg_catalog.current_database())
+         AND (pg_catalog.split_part(e.setting, '=', 1) LIKE '%.%'  -- of SQL of the user
+              OR pg_catalog.split_part(e.setting, '=', 1) IN (
+                  'role', 'lc_monetary', 'lc_numeric', 'lc_time', 'search_path',
+                  'default_text_search_config', 'timezone_abbreviations'))
+        ))) AS digest
     FROM object o CROSS JOIN LATERAL (
         SELECT pg_catalog.concat_ws(
             ' ', c.oid, c.relrowsecurity, c.relforcerowsecurity,
@@ -57,7 +71,7 @@ object AS (
                  FROM pg_catalog.pg_roles r WHERE r.oid = c.relowner) END,
             CASE WHEN c.relkind = 'f' THEN
                 (SELECT pg_catalog.concat_ws(
-                     ' ', f.ftoptions, s.oid, s.srvoptions,
+                     ' ', f.ftoptions, s.oid, s.srvoptions, w.fdwoptions, w.fdwhandler,
                      -- the password is left out: its rotation changes no row
                      ARRAY(SELECT pg_catalog.concat_ws(
                                ' ', u.umid, (SELECT x FROM pg_catalog.unnest(u.umoptions) AS x
@@ -69,6 +83,7 @@ object AS (
                            ORDER BY u.umid)::text)
                  FROM pg_catalog.pg_foreign_table f
                  JOIN pg_catalog.pg_foreign_server s ON s.oid = f.ftserver
+                 JOIN pg_catalog.pg_foreign_data_wrapper w ON w.oid = s.srvfdw
                  WHERE f.ftrelid = c.oid) END,
             CASE WHEN c.relkind = 'v' THEN c.reloptions END,
             CASE WHEN c.oid = {root}::oid THEN pg_catalog.concat_ws(

@@ -14,6 +14,7 @@ from pyarrow import types
 
 from lookup_core.dimension.dimension_events import FetchedRows, UnfitRows
 from lookup_core.errors import BackendError, ErrorCode
+from lookup_core.freshness.server_identity import UNKNOWN_SERVER, ServerEpoch, ServerIdentity
 from lookup_core.freshness.table_snapshot import TableSnapshot
 from lookup_core.row_bytes import LISTED_ROW_BYTES, largest_column, row_bytes
 from lookup_core.type_texts import type_text
@@ -44,21 +45,21 @@ def rows_of_records(
     Raises BackendError as `checked_rows` and `as_described`.
     """
     columns = list(zip(*records, strict=False))  # all records have the same length
-    snapshot = None
+    snapshot, server = None, UNKNOWN_SERVER
     if has_snapshot:
         # The record with the snapshot is the first as a rule; with a parallel plan, any.
         *columns, texts = columns
         at = next(position for position, text in enumerate(texts) if text is not None)
         columns = [column[:at] + column[at + 1 :] for column in columns]
-        snapshot = parsed_snapshot(texts[at])
+        snapshot, server = snapshot_of(texts[at]), server_of(texts[at])
     if not any(columns):
-        return replace(no_rows(table), snapshot=snapshot)
+        return replace(no_rows(table), snapshot=snapshot, server=server)
     ordinals, *values = columns
     if len(values) != len(table.columns):
         values = []  # refused by `checked_rows`
     read = [_column(*each) for each in zip(values, table.columns, strict=False)]
     fetched = checked_rows(np.array(ordinals, np.int64), read, table, key_count=key_count)
-    return replace(fetched, snapshot=snapshot)
+    return replace(fetched, snapshot=snapshot, server=server)
 
 
 def _column(values: Sequence[Any], described: tuple[str, ColumnReading]) -> DecodedColumn:
@@ -178,7 +179,14 @@ def as_described(name: str, reading: ColumnReading) -> Iterator[None]:
         raise BackendError(ErrorCode.SCHEMA_CHANGED, detail) from error
 
 
-def parsed_snapshot(text: str) -> TableSnapshot:
+def server_of(text: str) -> ServerEpoch:
+    """What a statement found of its server, from the text that its query selects."""
+    is_standby, started_at, _ = text.split(" ")
+    start = int(started_at) if started_at else None
+    return ServerEpoch(0, ServerIdentity(is_standby=is_standby == "t", started_at=start))
+
+
+def snapshot_of(text: str) -> TableSnapshot:
     """The snapshot of a statement, from the text that its query selects."""
-    is_standby, snapshot = text.split(" ")
+    is_standby, _, snapshot = text.split(" ")
     return TableSnapshot.parse(snapshot, is_of_standby=is_standby == "t")

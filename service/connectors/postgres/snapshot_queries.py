@@ -10,6 +10,7 @@ import pyarrow as pa
 from pyarrow import types
 
 from lookup_core.changelog.change_decoder import RowChanges
+from lookup_core.freshness.server_identity import ServerIdentity
 from lookup_core.freshness.table_snapshot import TableSnapshot
 from lookup_core.keys.key_casts import UUID_FIELD
 from lookup_core.sources.splits import Split
@@ -25,11 +26,13 @@ from service.connectors.postgres.queries import (
 )
 from service.connectors.postgres.table import (
     AS_TEXT,
+    LABEL,
     ColumnReading,
     KeySending,
     PostgresTable,
     PostgresType,
     column_reading,
+    output_of,
     quoted,
 )
 
@@ -68,6 +71,7 @@ class ExportedSnapshot:
     range_columns: tuple[RangeColumn, ...]
     id: str  # for SET TRANSACTION SNAPSHOT
     visibility: TableSnapshot
+    server: ServerIdentity
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +155,7 @@ def bounds_query(
     names = [f"value{number}" for number, _ in enumerate(columns, 1)]
     values = [f"{column.expression} AS {name}" for column, name in zip(columns, names, strict=True)]
     order = ", ".join(column.expression for column in columns)
-    texts = ", ".join(f"s.{name}::text" for name in names)
+    texts = ", ".join(output_of(f"s.{name}") for name in names)
     sample = "" if percent is None else f" TABLESAMPLE SYSTEM ({percent})"
     return (
         f"SELECT {texts} FROM (SELECT {', '.join(values)},"  # noqa: S608  as above
@@ -165,7 +169,7 @@ def bounds_query(
 
 def some_bound_query(table: PostgresTable, columns: Sequence[RangeColumn]) -> str:
     """The bound of one row of the table, if there is any."""
-    texts = ", ".join(f"{column.expression}::text" for column in columns)
+    texts = ", ".join(output_of(column.expression) for column in columns)
     return f"SELECT {texts} FROM {table.from_item()} WHERE {_has_key(table)} LIMIT 1"  # noqa: S608  as above
 
 
@@ -190,7 +194,7 @@ def _key_reading(sending: KeySending) -> ColumnReading:
     if sending.field.metadata == UUID_FIELD:
         return _UUID
     if types.is_string(sending.field.type):
-        return AS_TEXT  # char(n) has no trailing blanks then
+        return LABEL if sending.is_enum else AS_TEXT  # char(n) has no trailing blanks then
     kind, modifier = sending.field.type, -1
     if types.is_decimal(kind):
         modifier = (kind.precision << 16 | kind.scale) + 4  # as in the catalog

@@ -10,17 +10,15 @@ import asyncpg
 from lookup_core.changelog.change_decoder import RowChanges
 from lookup_core.dimension_schema import DimensionSchema
 from lookup_core.errors import ErrorCode
+from lookup_core.freshness.server_identity import ServerIdentity
 from lookup_core.freshness.table_snapshot import TableSnapshot
 from lookup_core.sources.splits import ReadingMode, Split
 from service.connectors.ports.source import SplitPiece, SplitReader
 from service.connectors.ports.split_read import WAIT_S, PendingRead
 from service.connectors.postgres.catalog import read_table
-from service.connectors.postgres.connections import (
-    Connection,
-    DedicatedSession,
-    Records,
-    dedicated_connection,
-)
+from service.connectors.postgres.connections import Connection, Records
+from service.connectors.postgres.dedicated_sessions import DedicatedSession, dedicated_connection
+from service.connectors.postgres.identification import Identification
 from service.connectors.postgres.plans import INDEXES, QueryPlan
 from service.connectors.postgres.session_settings import fixed_settings
 from service.connectors.postgres.settings import PostgresSettings
@@ -46,8 +44,7 @@ _PAGES_PER_SPLIT = 16
 _MIN_PERCENT = 10.0  # of the blocks: about a dozen for each page
 _FULL_SAMPLE_BYTES = 8 * 2**20  # sample smaller tables completely
 _EXPORT = """
-SELECT pg_catalog.pg_export_snapshot() AS id, pg_catalog.pg_current_snapshot()::text AS snapshot,
-       pg_catalog.pg_is_in_recovery() AS is_of_standby
+SELECT pg_catalog.pg_export_snapshot() AS id, pg_catalog.pg_current_snapshot()::text AS snapshot
 """
 _QUERY_TIMEOUT_S = 30.0  # of one page, also while another session locks the table
 _STREAM_TIMEOUT_S = 600.0  # of the first page: the server reads and sorts all rows before it
@@ -130,6 +127,23 @@ class PostgresSnapshotSession(DedicatedSession):
             records: Records = await self._connection.fetch(query, *arguments)
         return records
 
+    async def identify(self) -> ServerIdentity:
+        """The server of the transaction, also behind a pooler; raises BackendError in time."""
+        connection = self._connection
+        assert connection is not None, "open comes first"
+
+        async def fetch(statement: str) -> Records:
+            await connection.execute("SAVEPOINT identity")  # the server may refuse the statement
+            try:
+                records: Records = await connection.fetch(statement)
+            except asyncpg.PostgresError:
+                await connection.execute("ROLLBACK TO SAVEPOINT identity")
+                raise
+            return records
+
+        async with self.bounded(_QUERY_TIMEOUT_S + _GRACE_S):
+            return await Identification().read(fetch)
+
     async def begin_stream(self, table: PostgresTable, *, page_bytes: int) -> None:
         """Declare the cursor of all rows; raises BackendError in time."""
         query = stream_query(table, page_bytes=page_bytes)
@@ -181,15 +195,16 @@ class PostgresSnapshotEnumerator:
         """The ranges as of the first call; raises BackendError, also `schema_changed`."""
         if self._splits is None:
             (exported,) = await self._session.fetch(_EXPORT)
+            server = await self._session.identify()
             table = await read_table(self._session.fetch, self._settings)
             if not table.schema.is_same(self._schema):
                 reason = "changed since its schema was read"
                 raise self._session.failure(ErrorCode.SCHEMA_CHANGED, reason)
             columns, bounds, row_count = await self._ranges(table)
             visibility = TableSnapshot.parse(
-                exported["snapshot"], is_of_standby=exported["is_of_standby"]
+                exported["snapshot"], is_of_standby=server.is_standby is not False
             )
-            snapshot = ExportedSnapshot(table, columns, exported["id"], visibility)
+            snapshot = ExportedSnapshot(table, columns, exported["id"], visibility, server)
             self._splits = _splits(snapshot, bounds, row_count)
         return self._splits
 
@@ -361,4 +376,5 @@ class PostgresSnapshotReader(SplitReader):
             is_finished=self._is_finished,
             total=split.total,
             snapshot=split.snapshot.visibility,
+            server=split.snapshot.server,
         )

@@ -19,6 +19,8 @@ from service.connectors.postgres.column_values import (
     DecodedColumn,
     checked_text,
     exact_decimals,
+    is_readable_as,
+    listed_attributes,
     lists_of_arrays,
     parsed_json,
 )
@@ -146,7 +148,7 @@ def requested_reading(kind: PostgresType, wanted: pa.DataType) -> ColumnReading 
         return found
     more: Sequence[str] = ("decimal(p,s)",) if kind.is_numeric else ()
     more = ("struct<…>", "array<…>") if kind.is_document else more
-    composite = f"struct<…> of {_listed(kind.attributes)} (bytea as string)"
+    composite = f"struct<…> of {listed_attributes(kind.attributes)} (bytea as string)"
     more = (composite,) if kind.attributes else more
     more = [f"array<{form}>" for form in ("string", *more)] if kind.is_array else more
     return f"can be read as {', '.join(dict.fromkeys((type_text(usual.type), 'string', *more)))}"
@@ -165,31 +167,9 @@ def _requested_reading(kind: PostgresType, wanted: pa.DataType) -> ColumnReading
     if kind.is_document and types.is_nested(wanted):
         return _json_reading(wanted, "{}::text", kind)
     if kind.attributes and types.is_struct(wanted):
-        is_readable = _is_readable(wanted, kind.attributes)
+        is_readable = is_readable_as(wanted, kind.attributes)
         return _json_reading(wanted, "pg_catalog.to_json({})::text", kind) if is_readable else None
     return None
-
-
-def _is_readable(wanted: pa.DataType, attributes: Attributes | None) -> bool:
-    """Whether values with these attributes have all that is wanted, in a form that is exact."""
-    if attributes is None:
-        return True
-    if types.is_list(wanted):
-        return _is_readable(wanted.value_type, attributes)
-    if types.is_struct(wanted):
-        fields = (wanted.field(at) for at in range(wanted.num_fields))
-        return all(
-            each.name in attributes and _is_readable(each.type, attributes[each.name])
-            for each in fields
-        )
-    return not attributes and not types.is_binary(wanted)
-
-
-def _listed(attributes: Attributes) -> str:
-    """The names of the attributes; those within another one in brackets."""
-    return ", ".join(
-        f"{name} ({_listed(within)})" if within else name for name, within in attributes.items()
-    )
 
 
 def key_sending(name: str, kind: PostgresType) -> KeySending | str:
@@ -268,10 +248,18 @@ def _sent_by(function: str) -> Callable[[str], str]:
     return lambda value: f"pg_catalog.{function}({value})"
 
 
+def output_of(value: str) -> str:
+    """The text of a value that is not NULL, also if its type has a cast to text."""
+    return f"pg_catalog.concat({value})"
+
+
 AS_TEXT = ColumnReading(pa.utf8(), lambda name: f"{name}::text", _sent_by("textsend"))
 _SHORT = replace(AS_TEXT, is_short=True)
+LABEL = replace(
+    _SHORT, expression=lambda name: f"CASE WHEN {name} IS NOT NULL THEN {output_of(name)} END"
+)
 _SHORT_TEXTS = frozenset(
-    {"uuid", "enum", "name", "interval", "time", "timetz", "money", "pg_lsn", "point"}
+    {"uuid", "name", "interval", "time", "timetz", "money", "pg_lsn", "point"}
     | {"inet", "cidr", "macaddr", "macaddr8"}
 )
 _TEXT = ColumnReading(pa.utf8(), to_bytes=_sent_by("textsend"))
@@ -282,6 +270,7 @@ _COLUMNS = {
     "float4": ColumnReading(pa.float32()),
     "float8": ColumnReading(pa.float64()),
     "bool": ColumnReading(pa.bool_()),
+    "enum": LABEL,
     "text": _TEXT,
     "varchar": _TEXT,
     "bpchar": ColumnReading(pa.utf8(), to_bytes=_sent_by("bpcharsend")),  # padded with blanks
@@ -311,7 +300,7 @@ _KEY_REFUSALS = {
 _LABELS = (
     "ARRAY(SELECT l.label FROM pg_catalog.unnest(${number}::text[]) WITH ORDINALITY AS s (text, at)"
     " LEFT JOIN pg_catalog.unnest(pg_catalog.enum_range(NULL::{sql_type})) AS l (label)"
-    " ON l.label::text = s.text ORDER BY s.at)"
+    " ON pg_catalog.concat(l.label) = s.text ORDER BY s.at)"
 )
 
 

@@ -15,7 +15,7 @@ from service.config.dimension import DimensionConfig
 from service.config.settings import Settings
 from service.config.source import PostgresSource
 from service.connector_settings import postgres_settings
-from service.connectors.postgres.connections import close_session
+from service.connectors.postgres.dedicated_sessions import close_session
 from service.connectors.postgres.errors import (
     PoolerParameterError,
     mapped_errors,

@@ -132,6 +132,31 @@ class TestContract(RepeatableSourceContract):
         return await case_of(numbers)
 
 
+async def test_labels_ignore_casts_to_text(database: Database) -> None:
+    """Lookups and loads have the labels of an enum, whatever a cast to text makes of them."""
+    database.execute(
+        "CREATE TYPE mood AS ENUM ('happy', 'sad')",
+        "CREATE DOMAIN feeling AS mood",
+        "CREATE TABLE t (id mood PRIMARY KEY, other feeling)",
+        "INSERT INTO t VALUES ('happy', 'sad'), ('sad', NULL)",
+        "CREATE FUNCTION loud(mood) RETURNS text IMMUTABLE LANGUAGE sql"
+        " RETURN upper(enum_out($1)::text)",
+        "CREATE CAST (mood AS text) WITH FUNCTION loud(mood)",
+    )
+    settings = PostgresSettings(database.dsn(), "t", ("id",))
+    async with described(settings) as backend:
+        keys = pa.record_batch({"id": ["happy", "HAPPY", "sad"]})
+        fetched = await backend.fetch(keys, timeout_s=PATIENCE_S)
+    _, read = await loaded(await case_of(settings))
+
+    assert fetched.rows.to_pylist() == [{"other": "sad"}, {"other": None}]
+    assert fetched.ordinals.tolist() == [0, 2]
+    assert rows_of(read) == [
+        ({"id": "happy"}, {"other": "sad"}),
+        ({"id": "sad"}, {"other": None}),
+    ]
+
+
 @pytest.mark.parametrize("name", list(TABLES))
 async def test_each_row_is_loaded_once(name: str, database: Database) -> None:
     """For each kind of key, a load returns every row once, as a lookup returns it."""

@@ -36,6 +36,7 @@ TABLE = (
         " to_json(mood) AS mood FROM t GROUP BY id"
     ),
     "CREATE FUNCTION mood_json(mood) RETURNS json IMMUTABLE LANGUAGE sql RETURN '1'::json",
+    "CREATE FUNCTION part_text(part) RETURNS text IMMUTABLE LANGUAGE sql RETURN 'part'",
     "CREATE FOREIGN DATA WRAPPER far",
     "CREATE SERVER far FOREIGN DATA WRAPPER far OPTIONS (host 'one')",
     (
@@ -49,6 +50,7 @@ OTHER_BODY = "CREATE OR REPLACE FUNCTION label(int) RETURNS text IMMUTABLE LANGU
 CHANGES = [
     ("t", "ALTER TYPE mood RENAME VALUE 'happy' TO 'glad'"),
     ("t", "ALTER TYPE mood ADD VALUE 'calm'"),
+    ("t", "CREATE CAST (part AS text) WITH FUNCTION part_text(part)"),
     ("t", "ALTER TYPE part RENAME ATTRIBUTE name TO title"),
     ("t", "ALTER TYPE inner_part ADD ATTRIBUTE more int"),
     ("t", "SET timezone = 'UTC'; ALTER TABLE t ALTER at TYPE timestamptz"),
@@ -88,6 +90,7 @@ CHANGES = [
     ("distant", "ALTER FOREIGN TABLE distant OPTIONS (SET table_name 'two')"),
     ("distant", "ALTER FOREIGN TABLE distant ALTER a OPTIONS (SET column_name 'b')"),
     ("distant", "ALTER SERVER far OPTIONS (SET host 'two')"),
+    ("distant", "ALTER FOREIGN DATA WRAPPER far OPTIONS (nls_lang 'GERMAN_GERMANY.UTF8')"),
 ]
 HARMLESS = [
     "GRANT SELECT ON t TO {0}_reader",

@@ -2,17 +2,19 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import ExitStack, asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager, contextmanager
 from dataclasses import replace
 from itertools import cycle
 from pathlib import Path
 
+import psycopg
 import pyarrow as pa
 import pytest
 
 from lookup_core.changelog.change_decoder import TableChange
 from lookup_core.errors import BackendError
 from lookup_core.freshness.server_identity import ServerIdentity
+from lookup_core.settings import CacheMode, CacheSettings
 from lookup_core.sources.splits import Split
 from lookup_core.statistics import InvalidationOrigin
 from service.connectors.memory.source import FakeSource
@@ -20,8 +22,10 @@ from service.connectors.ports.source import SplitPiece
 from service.connectors.postgres import connections
 from service.connectors.postgres.backend import PostgresBackend
 from service.connectors.postgres.settings import PostgresSettings
+from service.connectors.postgres.snapshot_source import PostgresSnapshot
 from service.connectors.postgres.watched_table import WatchedTable
 from service.engine.dimension import Dimension
+from service.engine.refresher import RefreshSources
 from tests.integration.lookups.tables import (
     PATIENCE_S,
     create_reader,
@@ -29,12 +33,15 @@ from tests.integration.lookups.tables import (
     put_table,
     serving,
 )
+from tests.service.engine import running
+from tests.service.engine.refreshing import load_of, until_whole
 from tests.service.engine.running import lookup, typed
 from tools.debian import ToolUnavailable
-from tools.processes.pgbouncer import pgbouncer
+from tools.processes.pgbouncer import PgBouncer, pgbouncer
 from tools.processes.postgres_server import (
     Database,
     PostgresServer,
+    ServerCopy,
     copied_server,
     running_postgres,
 )
@@ -119,7 +126,7 @@ async def test_silent_server_answers_lookups(
     form = {"hidden": _HIDE, "revoked": _FORBID}.get(state, _FAIL)
     for name, result in functions:
         database.execute(*form.format(name=name, result=result, state=state).split("; "))
-    async with described(replace(settings, dsn=reader)) as backend:
+    async with described(replace(settings, dsn=reader, is_followed=True)) as backend:
         first = await backend.fetch(KEY, timeout_s=PATIENCE_S)
         errors = postgres_server.log.read_text().count("ERROR")
         second = await backend.fetch(KEY, timeout_s=PATIENCE_S)
@@ -127,6 +134,8 @@ async def test_silent_server_answers_lookups(
     found = first.server.identity
     assert (first.rows["name"].to_pylist(), second.server) == (["one"], first.server)
     assert postgres_server.log.read_text().count("ERROR") == errors
+    assert first.snapshot is not None
+    assert first.snapshot.is_of_standby == (found.is_standby is None)
     if functions is ALL:
         assert found == ServerIdentity(database_id=found.database_id)
     else:
@@ -223,6 +232,38 @@ async def test_moved_address_leaves_a_living_server(
             assert failovers(dimension) == 1
 
 
+@pytest.mark.parametrize("functions", [[], ALL], ids=["known", "silent"])
+async def test_load_of_a_former_server_is_refused(
+    primary: PostgresServer, functions: Sequence[tuple[str, str]]
+) -> None:
+    """A load that reaches a former server is repeated until it has the server of lookups.
+
+    Of a server that refuses all parts of its identity, each load counts.
+    """
+    database, settings = table_of(primary)
+    for name, _ in functions:
+        database.execute(_FORBID.format(name=name))
+    reader = create_reader(database)
+    addresses = [reader]
+    with copied_server(primary) as standby:
+        standby.start()
+        standby.promote()
+        promoted = standby.database(database.name)
+        promoted.execute(UPDATE.format("new"))
+        address = promoted.dsn(user=f"reader_of_{database.name}")
+        backend = PostgresBackend(replace(settings, dsn=address))
+        load = PostgresSnapshot(replace(settings, dsn_now=lambda: addresses[-1]))
+        full = replace(running.settings(), cache=CacheSettings(mode=CacheMode.FULL))
+        async with serving(backend, full, sources=RefreshSources(table=load)) as dimension:
+            if not functions:
+                await running.until(lambda: load_of(dimension).last_error is not None)
+                addresses.append(address)
+            await until_whole(dimension)
+            found = await lookup(dimension, 1)
+
+    assert found == {0: "hit one" if functions else "hit new"}
+
+
 async def test_refused_sessions_end_no_others(
     postgres_server: PostgresServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -306,6 +347,45 @@ async def test_failover_behind_a_pooler_is_found(primary: PostgresServer, tmp_pa
                 standby.promote()
 
                 assert await names_after_switch(dimension) == ["fetched one", "hit one"]
+    except ToolUnavailable as error:
+        pytest.skip(str(error))
+
+
+@contextmanager
+def mixed_pooler(folder: Path, database: Database, promoted: ServerCopy) -> Iterator[PgBouncer]:
+    """A pooler whose address has moved to the promoted copy, with a session of each server."""
+    folder.chmod(0o755)  # for the user of the pooler
+    address = folder / "address"
+    address.symlink_to(database.socket_folder)
+    behind = replace(database, socket_folder=str(address))
+    with pgbouncer(folder, behind, system_user=promoted.origin.system_user) as bouncer:
+        with psycopg.connect(bouncer.dsn) as former:
+            former.execute("SELECT 1")  # its session is in use: the next client gets another one
+            address.unlink()
+            address.symlink_to(promoted.folder)
+            bouncer.use_next_session()
+        yield bouncer
+
+
+async def test_mixed_pooler_keeps_no_former_row(primary: PostgresServer, folder: Path) -> None:
+    """If a pooler has sessions of two primaries, a row of the former one is not kept."""
+    database, settings = table_of(primary)
+    try:
+        with copied_server(primary) as standby:
+            standby.start()
+            standby.promote()
+            standby.database(database.name).execute(UPDATE.format("new"))
+            with mixed_pooler(folder, database, standby) as bouncer:
+                pooled = replace(settings, dsn=bouncer.dsn, pgbouncer=True, max_connections=1)
+                async with serving(PostgresBackend(pooled)) as dimension:
+                    while await lookup(dimension, 1) != {0: "fetched one"}:
+                        dimension.invalidate(typed(1), origin=InvalidationOrigin.ADMIN)
+                        bouncer.use_next_session()
+                    for _ in range(2):
+                        await lookup(dimension, 1)
+                    primary.crash()
+
+                    assert await names_after_switch(dimension) == ["fetched new", "hit new"]
     except ToolUnavailable as error:
         pytest.skip(str(error))
 

@@ -20,6 +20,8 @@ from tests.integration.lookups.tables import PATIENCE_S, create_reader, describe
 from tools.processes.pgbouncer import PgBouncer
 from tools.processes.postgres_server import Database, PostgresServer, running_standby
 
+TENANT = """CREATE VIEW own AS SELECT id, name FROM named
+    WHERE tenant = current_setting('app.tenant')"""
 # Each setting with a value that changes a text, or ends a session.
 HOSTILE = {
     "array_nulls": "off",
@@ -377,3 +379,28 @@ async def test_timeouts_of_the_role_end_nothing(database: Database) -> None:
 
     assert fetched.rows.num_rows == 1
     assert before == after
+
+
+@pytest.mark.parametrize("whose", ["ROLE {role}", "DATABASE {database}"])
+async def test_own_settings_are_another_version(database: Database, whose: str) -> None:
+    """If a setting that SQL may read changes, the version differs, and sessions are renewed."""
+    role = f"reader_of_{database.name}"
+    whose = whose.format(role=role, database=database.name)
+    database.execute(
+        "CREATE TABLE named (id int PRIMARY KEY, tenant text, name text)",
+        "INSERT INTO named VALUES (1, 'a', 'one'), (2, 'b', 'two')",
+        TENANT,
+    )
+    reader = create_reader(database, table="own")
+    database.execute(f"ALTER {whose} SET app.tenant = 'a'")
+    settings = PostgresSettings(reader, "own", ("id",), max_connections=1)
+    async with PostgresBackend(settings) as backend:
+        schemas = [await backend.describe(timeout_s=PATIENCE_S)]
+        names = [await names_of(backend, 1, 2)]
+        for setting in ("work_mem = '5MB'", "app.tenant = 'b'"):
+            database.execute(f"ALTER {whose} SET {setting}")
+            schemas.append(await backend.describe(timeout_s=PATIENCE_S))
+            names.append(await names_of(backend, 1, 2))
+
+    assert names == [["one"], ["one"], ["two"]]
+    assert [each.has_rows_of(schemas[0]) for each in schemas] == [True, True, False]

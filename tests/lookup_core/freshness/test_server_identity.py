@@ -53,6 +53,29 @@ def test_other_server_begins_an_epoch(
 
 
 @pytest.mark.parametrize(
+    ("loaded", "reads", "expected"),
+    [
+        (PRIMARY, PRIMARY, False),
+        (replace(PRIMARY, system="8"), PRIMARY, True),
+        (replace(PRIMARY, database_id=6), PRIMARY, True),
+        (replace(PRIMARY, started_at=103), PRIMARY, True),
+        (PRIMARY, PROMOTED, True),
+        (PRIMARY, replace(STANDBY, timeline=3), True),
+        (PROMOTED, SECOND, False),
+        (SECOND, PRIMARY, False),
+        (SECOND, STANDBY, False),
+        (READER, WRITER, False),
+        (UNKNOWN, PRIMARY, False),
+    ],
+)
+def test_load_may_be_of_another_history(
+    loaded: ServerIdentity, reads: ServerIdentity, *, expected: bool
+) -> None:
+    """A load belongs to the reads' history, unless a known and exact part differs."""
+    assert loaded.is_other_than(reads) is expected
+
+
+@pytest.mark.parametrize(
     "servers",
     [
         [STANDBY, SECOND, replace(SECOND, started_at=103)],

@@ -10,7 +10,7 @@ from lookup_core.changelog.change_decoder import TableChange
 from lookup_core.dimension_schema import DimensionSchema
 from lookup_core.errors import BackendError, ErrorCode, InvalidRequest
 from lookup_core.freshness.feed_health import FeedState
-from lookup_core.freshness.server_identity import ServerEpoch
+from lookup_core.freshness.server_identity import ServerEpoch, ServerIdentity
 from lookup_core.settings import FullSettings, ReloadSettings, WhileLoading
 from lookup_core.sources.splits import ReadingMode
 from lookup_core.statistics import (
@@ -84,6 +84,23 @@ async def test_whole_table_answers_without_queries() -> None:
         assert staleness_s(dimension) >= 5.0
         assert (load_of(dimension).rows, load_of(dimension).held_rows) == (2, 2)
     assert queried(backend) == []
+
+
+async def test_load_of_another_server_is_refused() -> None:
+    """A table that was loaded from another server than that of lookups is not used."""
+    backend = customers()
+    backend.server = ServerEpoch(0, ServerIdentity(system="1", is_standby=False, started_at=2))
+    source = FakeSource(is_bounded=True)
+    source.server = replace(backend.server.identity, started_at=1)
+    source.add("all", rows((1, "Zoe")))
+    async with running(backend, FETCH, sources=loaded(source)) as dimension:
+        await until(lambda: load_of(dimension).last_error is not None)
+        found = await lookup(dimension, 7)
+
+    assert load_of(dimension).last_error == (
+        "the load reached another server than lookups: primary 1 ? ? 1"
+    )
+    assert (found, load_of(dimension).is_whole) == ({0: "fetched Ada"}, False)
 
 
 async def test_lookups_wait_for_the_first_load() -> None:

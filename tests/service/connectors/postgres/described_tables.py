@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pyarrow as pa
 
+from lookup_core.freshness.server_identity import ServerIdentity
 from lookup_core.freshness.table_snapshot import TableSnapshot
 from lookup_core.keys.key_casts import UUID_FIELD
 from service.connectors.postgres.settings import PostgresSettings
@@ -74,7 +75,7 @@ PRICES = PostgresTable(
 def split_of(bounds: Sequence[Bound | None]) -> PostgresSnapshotSplit:
     """A split of PRICES with these bounds."""
     visibility = TableSnapshot(1, 1, np.zeros(0, np.uint32))
-    snapshot = ExportedSnapshot(PRICES, key_columns(PRICES), "1-1", visibility)
+    snapshot = ExportedSnapshot(PRICES, key_columns(PRICES), "1-1", visibility, ServerIdentity())
     return PostgresSnapshotSplit("range 1", snapshot, list(bounds), total=None)
 
 

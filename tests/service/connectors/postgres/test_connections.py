@@ -20,7 +20,8 @@ from lookup_core.errors import BackendError, ErrorCode
 from lookup_core.sources.splits import ReadingMode
 from service.config.source import PostgresSource
 from service.connectors.postgres.backend import PostgresBackend
-from service.connectors.postgres.connections import PostgresConnections, close_session
+from service.connectors.postgres.connections import PostgresConnections
+from service.connectors.postgres.dedicated_sessions import close_session
 from service.connectors.postgres.errors import explained, mapped_errors, mapped_parameters
 from service.connectors.postgres.settings import PostgresSettings, RotatedDsn
 from service.connectors.postgres.snapshot_source import (

@@ -91,7 +91,7 @@ def codes(fetched: FetchedRows) -> dict[int, ErrorCode]:
 
 
 @pytest.mark.parametrize("read", [of_records, of_blocks])
-@pytest.mark.parametrize("seen", [None, "f 7:9:7", "t 7:9:"])
+@pytest.mark.parametrize("seen", [None, "f 5 7:9:7", "t  7:9:"])
 def test_rows_become_columns(read: ReadRows, seen: str | None) -> None:
     """Ordinals count from 1 in SQL and from 0 here; the snapshot is not one of the rows."""
     found = read([(3, "ä", 1), (1, None, 2), (3, "", 3)], seen=seen)
@@ -103,11 +103,13 @@ def test_rows_become_columns(read: ReadRows, seen: str | None) -> None:
     assert (none.ordinals.tolist(), none.rows.schema) == ([], COLUMNS)
     expected = seen and (7, 9, [7] if seen.startswith("f") else [], seen.startswith("t"))
     assert [plain(each.snapshot) for each in (found, none)] == [expected] * 2
+    starts = [each.server.identity.started_at for each in (found, none)]
+    assert starts == [5 if seen and seen.startswith("f") else None] * 2
 
 
 def test_snapshot_may_be_any_record() -> None:
     """The record with the snapshot may be sent in any place."""
-    records = [(1, "a", 1, None), (None, None, None, "f 10:20:10,15"), (2, "b", 2, None)]
+    records = [(1, "a", 1, None), (None, None, None, "f 5 10:20:10,15"), (2, "b", 2, None)]
 
     found = rows_of_records(records, TABLE, key_count=2, has_snapshot=True)
 
