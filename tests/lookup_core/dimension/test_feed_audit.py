@@ -146,13 +146,37 @@ def test_older_read_is_no_witness(
     assert audited.answer(7) == "hit new"
 
 
-def test_late_standby_is_no_witness(audited: AuditScenario) -> None:
-    """A standby that lags by more than changes are kept proves nothing."""
+@pytest.mark.parametrize(
+    ("relation", "by"), [(IdRelation.COMPARABLE, 0), (IdRelation.FOREIGN, 700)]
+)
+def test_change_of_any_row_precedes_proofs(
+    audited: AuditScenario, relation: IdRelation, by: int
+) -> None:
+    """For a minute after a change of any row without a comparable id, no read is a proof."""
+    audited.state.fence.relate(relation)
+    audited.now += 2.0
+    audited.change(by=by)
+    audited.now += 6.0  # beyond the hold-off
+    audited.land(audited.query(2, 7), {7: "new"}, snapshot=AFTER)
+    audited.now += 53.0
+    audited.read({7: "Ada"}, 7, snapshot=BEFORE_700)  # of a standby
+
+    assert audited.judge() is None
+    audited.read({7: "Ada"}, 7, snapshot=AFTER)
+    assert audited.judge() is Verdict.INCOMPLETE
+
+
+@pytest.mark.parametrize("is_first", [True, False])
+def test_late_standby_is_no_witness(audited: AuditScenario, *, is_first: bool) -> None:
+    """A standby that lags by more than changes are kept proves nothing, nor does its first read."""
     audited.state.fence.relate(IdRelation.COMPARABLE)
     audited.change(7, by=700)
-    audited.land(audited.query(2, 7), {7: "new"}, snapshot=AFTER)
+    audited.change(8, by=650)  # of another partition of the feed
+    audited.now += 2.0
+    audited.land(audited.query(2, 7, 8), {7: "new", 8: "Bert"}, snapshot=AFTER)
     audited.now += 62.0
-    audited.read({8: "Bert"}, 8)  # the change is dropped
+    if not is_first:
+        audited.read({}, 9)  # the changes are dropped
     audited.read({7: "Ada"}, 7, snapshot=BEFORE_700)
 
     assert audited.judge() is None
