@@ -123,8 +123,8 @@ class CacheAudit:
 
     @property
     def draw_count(self) -> int:
-        """The random numbers that a sample needs."""
-        return self._settings.keys
+        """The random numbers that a sample needs: one for each key, and one for the kinds."""
+        return self._settings.keys + 1
 
     def succeed(self, former: "CacheAudit") -> None:
         """Go on after another description of the table, by the same feed."""
@@ -140,11 +140,14 @@ class CacheAudit:
         return float(min(self._due_at, self._values_due_at))
 
     def sample(self, draws: Draws) -> pa.RecordBatch:
-        """Keys to read now, for random numbers in [0, 1); at most as many, maybe none."""
+        """Keys to read now, for random numbers in [0, 1); at most one less, maybe none."""
         self._values_due_at = np.inf
-        resolver, kept = self._resolver, self._events
-        absent = resolver.columns_of(resolver.absent).slice(0, len(draws) // 4)
-        batches = [kept.columns.slice(0, len(draws) // 2), absent]
+        chance, draws = float(draws[0]), draws[1:]
+        resolver = self._resolver
+        # The parts of small samples are rounded by chance: each kind has its turn.
+        events = self._events.columns.slice(0, int(len(draws) / 2 + chance))
+        absent = resolver.columns_of(resolver.absent).slice(0, int(len(draws) / 4 + 1 - chance))
+        batches = [events, absent]
         if self.is_distrusted:
             chosen = np.unique((draws * len(self._copies)).astype(np.intp))[: len(self._copies)]
             batches.append(self._copies.columns.take(pa.array(chosen)))
@@ -159,6 +162,7 @@ class CacheAudit:
         if read.fetched.read_at is not None:  # of the cache itself, or older than its query
             return
         keys = self._resolver.canonical(read.columns.slice(0, _COMPARED_KEYS))
+        self._events.forget(keys.hashes[read.result.row_of[: keys.size] < NO_ROW])  # never one row
         at = self._comparable(keys, read, now)
         if not at.size:
             return
@@ -187,15 +191,18 @@ class CacheAudit:
     def judge(self, *, reported_until: float, now: float) -> Verdict | None:
         """What follows from the claim of a live feed; the caller carries it out at once."""
         self.values.expire(now)
-        if wrong := self._suspect_values.take_contradictions(reported_until):
-            self.counts[AuditResult.CONTRADICTED] += wrong
+        altered = self._suspect_values.take_contradictions(reported_until)
+        changed = self._suspects.take_contradictions(reported_until)
+        self.counts[AuditResult.CONTRADICTED] += altered + changed
+        if altered:
             self.values.refuse(now)
-            return Verdict.VALUES if self._has_used_values else Verdict.UNUSED_VALUES
-        if wrong := self._suspects.take_contradictions(reported_until):
-            self.counts[AuditResult.CONTRADICTED] += wrong
+        if changed:
             self._probation.begin(now)
             self.values.reset()
+            self._has_used_values = False  # all rows go
             return Verdict.INCOMPLETE
+        if altered:
+            return Verdict.VALUES if self._has_used_values else Verdict.UNUSED_VALUES
         return Verdict.RESTORED if self._probation.end_if_over(now) else None
 
     def _comparable(self, keys: CanonicalKeys, read: Read, now: float) -> npt.NDArray[np.int32]:
@@ -208,32 +215,34 @@ class CacheAudit:
         return np.flatnonzero(is_comparable).astype(np.int32)
 
     def _compare(self, keys: CanonicalKeys, read: Read, now: float) -> None:
-        wrong_values = self._compare_values(keys, read, now)
         if self.is_distrusted:
             self._compare_copies(keys, read, now)
         elif self._resolver.is_trusted(now):
-            self._compare_entries(keys, read, besides=wrong_values, now=now)
+            self._compare_entries(keys, read, now)
+        self._compare_events(keys, read, now)
 
-    def _compare_values(self, keys: CanonicalKeys, read: Read, now: float) -> Hashes:
-        """The keys whose event rows differ; a row that is gone is no matter of values."""
+    def _compare_events(self, keys: CanonicalKeys, read: Read, now: float) -> None:
+        """Compare rows of events; after those of the cache, which may explain a difference.
+
+        If a row has changed without an event, its entry differs as well, or the event's row was
+        usable; if it was altered, neither is so. A row that is gone is no matter of values.
+        """
         at, events = self._events.of(keys.hashes)
         rows = read.rows_of(at)
         is_wrong = events.differ(rows)
-        wrong = keys.hashes[at[is_wrong & rows.has_row]]
-        self._suspect_values.add(wrong, now)
-        self._suspects.add(keys.hashes[at[is_wrong & ~rows.has_row]], now)
+        has_changed = ~rows.has_row | self.values.usable(events.rows)
+        self._suspects.add(keys.hashes[at[is_wrong & has_changed]], now)
+        altered = keys.hashes[at[is_wrong]]
+        self._suspect_values.add(altered[~self._suspects.are_among(altered)], now)
         self._count(is_wrong)
         agreeing = np.flatnonzero(~is_wrong & events.has_row)
         self.values.on_agreement(events.take(agreeing).rows)
         self._events.forget(keys.hashes)  # room for later ones
-        return wrong
 
-    def _compare_entries(
-        self, keys: CanonicalKeys, read: Read, *, besides: Hashes, now: float
-    ) -> None:
+    def _compare_entries(self, keys: CanonicalKeys, read: Read, now: float) -> None:
         cache, names = self._resolver.cache, self._resolver.schema.columns.names
         probe = cache.peek(keys, now)
-        at = np.flatnonzero((probe.is_row | probe.is_missing) & ~np.isin(keys.hashes, besides))
+        at = np.flatnonzero(probe.is_row | probe.is_missing)
         if not at.size:
             return
         cached = KnownRows.of_cache(probe, cache.rows(probe.slots[probe.is_row], names)).take(at)

@@ -4,6 +4,9 @@ A row that differs from a read of its table is suspect: the event of its change 
 contradiction if the feed reports no change although it claims to have reported all of that time.
 """
 
+import numpy as np
+import numpy.typing as npt
+
 from lookup_core.keys.canonical_keys import Hashes
 
 PROBATION_S = 300.0  # the first one; twice as long after each relapse
@@ -32,6 +35,10 @@ class Suspects:
             changed = self._found_at.keys() & set(hashes.tolist())
             for each in changed:
                 del self._found_at[each]
+
+    def are_among(self, hashes: Hashes) -> npt.NDArray[np.bool_]:
+        """Which of these keys are suspect."""
+        return np.array([each in self._found_at for each in hashes.tolist()], np.bool_)
 
     def take_contradictions(self, reported_until: float) -> int:
         """Remove and count the suspects whose changes would be reported by now."""

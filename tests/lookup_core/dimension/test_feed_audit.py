@@ -354,12 +354,13 @@ def test_null_proves_no_column(full: AuditScenario) -> None:
 
 @pytest.mark.parametrize("is_proved", [True, False])
 def test_masked_rows_are_refused(full: AuditScenario, *, is_proved: bool) -> None:
-    """If a row of an event differs from its read, no value is used any more."""
+    """If only the row of an event differs from its read, no value is used any more."""
+    mask = "*" * 20  # longer than the texts that agreed
     full.load(NAMES)
     if is_proved:
         prove(full)
         full.report({5: "name 55"}, by=701)
-    full.report({1: "*****", 2: "*****"}, by=701)
+    full.report({1: mask, 2: mask}, by=701)
     full.read(NAMES, 1, 2)
 
     assert full.judge() is (Verdict.VALUES if is_proved else Verdict.UNUSED_VALUES)
@@ -368,6 +369,57 @@ def test_masked_rows_are_refused(full: AuditScenario, *, is_proved: bool) -> Non
     full.load(NAMES)
     full.report(dict.fromkeys(NAMES, "*"), by=702)
     assert [full.answer(key) for key in NAMES] == [None] * len(NAMES)
+
+
+def test_used_rows_of_events_are_audited(full: AuditScenario) -> None:
+    """A used row that was altered looks like a lost change: the cache goes, and all is proved."""
+    full.load(NAMES)
+    prove(full)
+    full.report({1: "*****"}, by=701)
+    full.read(NAMES, 1)
+
+    assert full.judge() is Verdict.INCOMPLETE
+    full.load(NAMES)
+    full.report({1: "*****"}, by=702)
+    assert full.answer(1) is None
+
+
+@pytest.mark.parametrize("is_proved", [True, False])
+def test_lost_update_is_no_masked_value(full: AuditScenario, *, is_proved: bool) -> None:
+    """If an update is lost, its row differs from an entry, or from a proved row of an event."""
+    full.state.fence.relate(IdRelation.FOREIGN)
+    full.report(NAMES)
+    full.now += 6.0
+    if not is_proved:
+        full.land(full.query(2, 1), {1: "name 01"}, snapshot=None)  # cached, and no proof
+    full.now += 61.0
+    others = list(NAMES)[2:] if is_proved else []
+    full.read(NAMES, *others)
+    full.read({1: "name 43"}, 1)
+
+    assert full.judge() is Verdict.INCOMPLETE
+
+
+def test_keys_with_several_rows_free_places(full: AuditScenario) -> None:
+    """A row of an event whose key has several rows is never compared: it makes room."""
+    full.report({100 + key: "name 01" for key in range(64)})
+    keys = full.audit.sample(np.linspace(0, 0.999, 200))["id"].to_pylist()
+    full.read({key: ["name 01", "name 02"] for key in keys}, *keys)
+    prove(full)
+    full.report({1: "name 41"}, by=701)
+
+    assert full.answer(1) == "hit name 41"
+
+
+def test_single_keys_are_of_each_kind(full: AuditScenario) -> None:
+    """An audit of one key reads a row of an event, an absent key, or a cached row, by chance."""
+    full.answer(90)
+    full.report({100: "name 41"})
+    draws = [[0.9, 0.5], [0.1, 0.5], [0.4, 0.0]]
+    samples = [full.audit.sample(np.array(each))["id"].to_pylist() for each in draws]
+
+    assert samples[:2] == [[100], [90]]
+    assert samples[2][0] in NAMES
 
 
 def test_refusal_of_values_ends(full: AuditScenario) -> None:
