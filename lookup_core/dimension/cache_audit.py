@@ -18,7 +18,7 @@ from lookup_core.dimension.row_copies import KnownRows, RowCopies
 from lookup_core.dimension_schema import version_columns
 from lookup_core.freshness.change_fence import RecentChanges
 from lookup_core.freshness.event_values import EventValues
-from lookup_core.freshness.feed_trust import Probation, Suspects
+from lookup_core.freshness.feed_trust import FeedTrust, Suspects
 from lookup_core.keys.canonical_keys import CanonicalKeys, Hashes, is_among
 from lookup_core.settings import AuditSettings, DimensionSettings
 from lookup_core.statistics import AuditResult
@@ -87,6 +87,7 @@ class CacheAudit:
         resolver: LocalResolver,
         fence: RecentChanges,
         *,
+        trust: FeedTrust,
         compares_rows: bool,
     ) -> None:
         """Without `compares_rows`, only that a key has rows: their order may change."""
@@ -96,8 +97,8 @@ class CacheAudit:
         self._fence = fence
         self._suspects = Suspects(settings.grace_s)
         self._suspect_values = Suspects(settings.grace_s)
-        self._probation = Probation()
-        self.values = EventValues(resolver.schema.columns)
+        self._trust = trust
+        self.values = EventValues(resolver.schema.columns, trust.refusal)
         self._has_used_values = False
         self._copies = RowCopies(resolver.schema, _COPIES)  # while the feed is distrusted
         self._events = RowCopies(resolver.schema, _EVENT_ROWS)  # of full mode
@@ -106,7 +107,12 @@ class CacheAudit:
 
     @classmethod
     def of(
-        cls, settings: DimensionSettings, resolver: LocalResolver, fence: RecentChanges
+        cls,
+        settings: DimensionSettings,
+        resolver: LocalResolver,
+        fence: RecentChanges,
+        *,
+        trust: FeedTrust,
     ) -> "CacheAudit | None":
         """The audit of a dimension's feed; None without feed, or if it is off."""
         audit, schema = settings.feed.audit, resolver.schema
@@ -114,22 +120,17 @@ class CacheAudit:
             return None
         is_single = settings.match is None and version_columns(schema.columns) is None
         has_order = schema.origin is not None and schema.origin.has_row_order
-        return cls(audit, resolver, fence, compares_rows=is_single or has_order)
+        return cls(audit, resolver, fence, trust=trust, compares_rows=is_single or has_order)
 
     @property
     def is_distrusted(self) -> bool:
         """Whether the feed is incomplete, as far as is known."""
-        return self._probation.is_on
+        return self._trust.probation.is_on
 
     @property
     def draw_count(self) -> int:
         """The random numbers that a sample needs: one for each key, and one for the kinds."""
         return self._settings.keys + 1
-
-    def succeed(self, former: "CacheAudit") -> None:
-        """Go on after another description of the table, by the same feed."""
-        self._probation = former._probation  # noqa: SLF001 -- of the same class
-        self.values.succeed(former.values)
 
     def schedule(self, now: float, jitter: float) -> None:
         """Set the next audit; `jitter` in [0, 1) makes its time random."""
@@ -170,6 +171,10 @@ class CacheAudit:
         at = at[self._fence.proves(keys.hashes[at], snapshot, sent_at=sent_at, now=now)]
         self._compare(keys.take(at), read.take(at), now)
 
+    def on_failure(self, keys: int) -> None:
+        """Count the keys of a read that failed."""
+        self.counts[AuditResult.FAILED] += keys
+
     def on_changes(self, keys: CanonicalKeys, change: RowChanges, now: float) -> RowChanges:
         """An event of these keys: explains their differences; returns it with proved rows only."""
         self.forget(keys.hashes)
@@ -195,15 +200,15 @@ class CacheAudit:
         changed = self._suspects.take_contradictions(reported_until)
         self.counts[AuditResult.CONTRADICTED] += altered + changed
         if altered:
-            self.values.refuse(now)
+            self._trust.refusal.begin(now)
         if changed:
-            self._probation.begin(now)
+            self._trust.probation.begin(now)
             self.values.reset()
             self._has_used_values = False  # all rows go
             return Verdict.INCOMPLETE
         if altered:
             return Verdict.VALUES if self._has_used_values else Verdict.UNUSED_VALUES
-        return Verdict.RESTORED if self._probation.end_if_over(now) else None
+        return Verdict.RESTORED if self._trust.probation.end_if_over(now) else None
 
     def _comparable(self, keys: CanonicalKeys, read: Read, now: float) -> npt.NDArray[np.int32]:
         """The first keys whose row, or its absence, was read and is known; usually none."""
@@ -228,6 +233,8 @@ class CacheAudit:
         usable; if it was altered, neither is so. A row that is gone is no matter of values.
         """
         at, events = self._events.of(keys.hashes)
+        if not at.size:
+            return
         rows = read.rows_of(at)
         is_wrong = events.differ(rows)
         has_changed = ~rows.has_row | self.values.usable(events.rows)
@@ -252,7 +259,7 @@ class CacheAudit:
         at, copies = self._copies.of(keys.hashes)
         is_wrong = self._differ(copies, read.rows_of(at))
         self._suspect(keys.hashes[at], is_wrong, now)
-        self._probation.on_agreement(int((~is_wrong).sum()))
+        self._trust.probation.on_agreement(int((~is_wrong).sum()))
         new = np.delete(np.arange(keys.size), at)
         self._copies.add(keys.hashes[new], read.columns.take(pa.array(new)), read.rows_of(new))
 

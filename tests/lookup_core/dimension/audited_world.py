@@ -20,6 +20,7 @@ from lookup_core.changelog.change_decoder import (
 from lookup_core.dimension.cache_audit import CacheAudit, Read, Verdict
 from lookup_core.dimension.dimension_events import FetchedRows, QueryOrder
 from lookup_core.dimension.dimension_state import DimensionState
+from lookup_core.freshness.feed_trust import FeedTrust
 from lookup_core.freshness.table_snapshot import IdRelation, TableSnapshot
 from lookup_core.keys.typed_keys import TypedKeys
 from lookup_core.settings import (
@@ -44,6 +45,7 @@ _MASKED = len(ROW_NAMES) - 1
 _HOLD_OFF_S = 5.0  # for which reads may lack a change without a comparable id
 _PROMPT_S, _LATE_S, _LONG_S = 4.0, 59.0, 200.0  # lags of standbys; changes are kept for 60 s
 _LOOKBACK_S = 60.0  # of a feed that starts
+_WAITS_S = (0.1, 0.5, 4.0, 10.0)  # at most; some worlds are slower
 _PARTITIONS = 2  # of the feed; a key has one
 _CACHE_BYTES = {CacheMode.PARTIAL: 40_000, CacheMode.FULL: 2**28}  # of partial: some are evicted
 
@@ -169,6 +171,7 @@ class World:
         self._readings: list[_Reading] = []
         self._lookups = 0
         self._is_live, self._caught_up_at = True, 0  # live once so much of the log is reported
+        self._trust = FeedTrust()
         self.state = self._new_state()
         if mode is CacheMode.FULL:
             self._load()
@@ -217,7 +220,7 @@ class World:
             timeout_s=TIMEOUT_S,
             max_waiting_keys=2**20,
         )
-        state = DimensionState(settings, SCHEMA)
+        state = DimensionState(settings, SCHEMA, feed_trust=self._trust)
         state.fence.relate(self.relation)
         return state
 
@@ -272,10 +275,11 @@ class World:
 
     def _wait(self) -> None:
         """Time passes; what has a bound ends before it."""
-        self.now += self.chance.choice((0.1, 0.5, 4.0, 10.0)) * self.chance.random() * self._pace
-        for reading in [each for each in self._readings if each.sent_at + TIMEOUT_S < self.now]:
+        later = self.now + self.chance.choice(_WAITS_S) * self.chance.random() * self._pace
+        for reading in [each for each in self._readings if each.sent_at + TIMEOUT_S < later]:
             self._readings.remove(reading)
             self._end(reading)
+        self.now = later
         self._show_these(np.flatnonzero(self._hidden.at < self.now - _PROMPT_S))
         longest_s = _LONG_S if self._lags_long else _LATE_S
         self._replay_until(int((self.log.at < self.now - longest_s).sum()))

@@ -116,6 +116,7 @@ def test_unreported_change_empties_the_cache(audited: AuditScenario, rows: Names
         AuditResult.AGREED: 2,
         AuditResult.SUSPECT: 1,
         AuditResult.CONTRADICTED: 1,
+        AuditResult.FAILED: 0,
     }
 
 

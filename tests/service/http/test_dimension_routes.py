@@ -111,7 +111,7 @@ SHOWN_PARTITION = {
 FEED = FeedStatistics(
     *(FeedState.LIVE, 5_000, (PARTITION,), "there is no such topic"),
     {UnusedMessage.IGNORED: 4, UnusedMessage.UNDECODABLE: 1},
-    {AuditResult.AGREED: 9, AuditResult.SUSPECT: 1, AuditResult.CONTRADICTED: 0},
+    dict(zip(AuditResult, (9, 1, 0, 2), strict=True)),
     are_values_refused=True,
     doubt="events of others are ignored",
 )
@@ -120,7 +120,7 @@ SHOWN_FEED = {
     "watermark_ms": 5_000,
     "last_error": "there is no such topic",
     "unused_messages": {"ignored": 4, "undecodable": 1},
-    "audited_keys": {"agreed": 9, "suspect": 1, "contradicted": 0},
+    "audited_keys": {"agreed": 9, "suspect": 1, "contradicted": 0, "failed": 2},
     "are_values_refused": True,
     "doubt": "events of others are ignored",
     "splits": [SHOWN_PARTITION],
