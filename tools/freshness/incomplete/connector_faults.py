@@ -112,5 +112,7 @@ SKIPPED_DELETES = FeedFault(
     "skipped deletes", _AUDIT_S, _skip_deletes, _report_all, ends_trust=True
 )
 SKIPPED = FeedFault("skipped operations", _AUDIT_S, _skip_any, _report_all, ends_trust=True)
-ALTERED_LATE = FeedFault("altered values", _NO_PROOF_S + _AUDIT_S, _alter_values, _report_all)
+ALTERED_LATE = FeedFault(
+    "altered values", _NO_PROOF_S + _AUDIT_S, _alter_values, _report_all, ends_trust=True
+)
 ALTERED_EARLY = FeedFault("unproved values", 0.0, _alter_unproved_values, _report_all)
