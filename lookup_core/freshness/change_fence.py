@@ -33,9 +33,10 @@ class RecentChanges:
     """Changes of keys by hash, the oldest first; `now` is monotonic seconds.
 
     A change is kept until a read has seen it, and `age_s` longer, for reads under way and lagging
-    standbys. Without a snapshot, or with one of a FOREIGN system, it counts as visible to reads
-    sent `hold_off_s` after its report. While the relation of ids is UNKNOWN, the snapshot must show
-    it as well, for `age_s`. Beyond `capacity` changes the oldest count as changes of any row.
+    standbys; reads from before the latest dropped one are refused. Without a snapshot, or with one
+    of a FOREIGN system, it counts as visible to reads sent `hold_off_s` after its report. While the
+    relation of ids is UNKNOWN, the snapshot must show it as well, for `age_s`. Beyond `capacity`
+    changes the oldest count as changes of any row.
     """
 
     def __init__(
@@ -111,6 +112,8 @@ class RecentChanges:
         """Of which keys a read, sent at `sent_at` and ended now, saw all changes."""
         if now >= self._pruned_at + _PRUNED_EVERY_S:
             self._prune(snapshot, sent_at=sent_at, now=now)
+        if self._dropped.follow(snapshot, self._relation, now):
+            return np.zeros(len(hashes), np.bool_)
         if not self._table.admits(snapshot, sent_at=sent_at, now=now):
             return np.zeros(len(hashes), np.bool_)
         noted = self._column("hash")
@@ -149,6 +152,8 @@ class RecentChanges:
         self, snapshot: TableSnapshot | None, *, sent_at: float, now: float
     ) -> Hashes | None:
         """The keys with changes that such a read did not see; None if that may be any key."""
+        if self._dropped.follow(snapshot, self._relation, now):
+            return None
         if not self._table.admits(snapshot, sent_at=sent_at, now=now):
             return None
         every = np.arange(self._count)
@@ -220,11 +225,18 @@ class _DroppedIds:
             self._latest_id, self._noted_at = _latest(ids, self._known(now)), now
 
     def are_seen(self, snapshot: TableSnapshot | None, relation: IdRelation, now: float) -> bool:
-        """Whether a read saw them, which a late standby does not; true without comparable ids."""
+        """Whether a read surely saw them; true without comparable ids."""
         latest_id = self._known(now)
         if snapshot is None or latest_id is None or relation is not IdRelation.COMPARABLE:
             return True
         return bool(snapshot.sees(np.array([latest_id], np.uint32))[0])
+
+    def follow(self, snapshot: TableSnapshot | None, relation: IdRelation, now: float) -> bool:
+        """Whether one surely began after a read, whose server is late; false as above."""
+        latest_id = self._known(now)
+        if snapshot is None or latest_id is None or relation is not IdRelation.COMPARABLE:
+            return False
+        return snapshot.precedes(latest_id)
 
     def _known(self, now: float) -> int | None:
         return self._latest_id if now < self._noted_at + _DROPPED_S else None

@@ -45,6 +45,10 @@ class TableSnapshot:
         is_before = _distance(transaction_ids, end) < 0
         return is_before & ~np.isin(transaction_ids, self.in_progress)
 
+    def precedes(self, transaction_id: int) -> bool:
+        """Whether this transaction began after the read."""
+        return (transaction_id - self.xmax) & 0xFFFFFFFF < 2**31
+
     def is_beyond(self, transaction_id: int) -> bool:
         """Whether the read saw this transaction and all before it."""
         return bool(_distance(np.array([transaction_id], np.uint32), self.xmin)[0] < 0)

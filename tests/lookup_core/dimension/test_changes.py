@@ -7,7 +7,7 @@ import pytest
 
 from lookup_core.changelog.change_decoder import Change, TableChange
 from lookup_core.freshness.server_identity import ServerEpoch
-from lookup_core.freshness.table_snapshot import TableSnapshot
+from lookup_core.freshness.table_snapshot import IdRelation, TableSnapshot
 from lookup_core.statistics import InvalidationOrigin
 from tests.lookup_core.dimension.scenario import (
     FAULTY,
@@ -111,6 +111,19 @@ def test_unproved_read_is_not_kept(scenario: Scenario) -> None:
     assert result == ended(1, "fetched old", "fetched Bert", "missing")
     assert scenario.look_up(2, 7, 8, 9) == {1: "hit Bert"}
     assert scenario.statistics.fenced_keys == 2
+
+
+def test_very_late_standby_fills_no_cache(scenario: Scenario) -> None:
+    """A read from before a change that others have seen for a minute is not cached."""
+    late = TableSnapshot.parse("90:100:", is_of_standby=True)
+    scenario.state.fence.relate(IdRelation.COMPARABLE)
+    scenario.change(7, by=103)
+    scenario.now = 2.0
+    scenario.land(scenario.query(1, 8), {8: "Bert"}, snapshot=AFTER)
+    scenario.now = 63.0
+    scenario.land(scenario.query(2, 7), {7: "old"}, snapshot=late)
+
+    assert scenario.look_up(3, 7) == {}
 
 
 @pytest.mark.parametrize(("sent_at", "is_kept"), [(4.9, False), (5.0, True)])
