@@ -266,7 +266,8 @@ class World:
     def _replay(self) -> None:
         """The standby replays a part of the log, maybe before the primary shows it."""
         if self.chance.random() < self._replay_share:
-            self._replay_until(self.chance.integers(self.replayed, len(self.log), endpoint=True))
+            end = self.chance.integers(self.replayed, len(self.log), endpoint=True)
+            self._replay_until(int(end))
 
     def _replay_until(self, end: int) -> None:
         if end > self.replayed:
@@ -288,7 +289,9 @@ class World:
 
     def _deliver(self) -> None:
         """A partition of the feed reports its next changes, or omits them."""
-        self._report(self.chance.integers(_PARTITIONS), self.chance.choice((0.1, 0.5, 1.0, 1.0)))
+        self._report(
+            int(self.chance.integers(_PARTITIONS)), self.chance.choice((0.1, 0.5, 1.0, 1.0))
+        )
 
     def _report(self, partition: int, share: float) -> None:
         waiting = np.flatnonzero(self.log.keys[self._pending] % _PARTITIONS == partition)
