@@ -101,11 +101,12 @@ class UnusedMessage(TextEnum):
 
 
 class AuditResult(TextEnum):
-    """The result of a comparison of a row with a read of its table."""
+    """The result of a comparison of a row with a read of its table; a row may be read again."""
 
     AGREED = "agreed"
     SUSPECT = "suspect"  # they differ; the event of the change may follow
     CONTRADICTED = "contradicted"  # no event of the change came
+    FAILED = "failed"  # the read failed, so that nothing was compared
 
 
 @dataclass(frozen=True, slots=True)

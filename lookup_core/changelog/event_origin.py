@@ -5,12 +5,14 @@ A topic may hold events of other tables, databases, servers and kinds of databas
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import datetime, timezone
 from enum import Enum
 from typing import Any
 
 _CONNECTOR = "postgresql"
 _MAX_NAME_CHARACTERS = 64  # in messages
-_MAX_SENDERS = 8  # that are distinguished
+_MAX_SENDERS = 8  # of the followed database, that are distinguished
+_LATEST_MS = 253_402_300_799_000  # the end of 9999; producers choose the times of messages
 _PROOF_MS = 3_600_000  # connectors may share a `topic.prefix`, against Debezium's documentation
 
 
@@ -25,13 +27,11 @@ class Belonging(Enum):
 
 @dataclass(slots=True)
 class _Sender:
-    own_ms: int | None = None  # time of its latest event of the followed database
-    foreign_ms: int | None = None
+    own_ms: int  # time of its latest event of the followed database
+    foreign_ms: int | None = None  # and of another one, since then
 
     @property
     def is_ours(self) -> bool:
-        if self.own_ms is None:
-            return False
         return self.foreign_ms is None or self.foreign_ms - self.own_ms <= _PROOF_MS
 
 
@@ -44,20 +44,33 @@ class EventSenders:
 
     def __init__(self) -> None:
         self.of_table = set[str]()  # with events of the table
-        self._senders: dict[str | None, _Sender] = {}
+        self._senders: dict[str | None, _Sender] = {}  # that have reported the followed database
         self._foreign_hint: str | None = None  # of the latest foreign event
+        self._since_ms: int | None = (
+            None  # of the latest event of the followed database, or the first
+        )
 
     @property
     def doubt(self) -> str | None:
-        """Why the topic may not report the table: all of its connectors read other databases."""
+        """Why the topic may not report the table: all of its connectors read other databases.
+
+        A connector of ours that is quiet since the start is not known.
+        """
         if self._foreign_hint is None or any(each.is_ours for each in self._senders.values()):
             return None
-        return self._foreign_hint
+        assert self._since_ms is not None  # an event sets both
+        since_ms = min(max(self._since_ms, 0), _LATEST_MS)
+        since = datetime.fromtimestamp(since_ms / 1000, timezone.utc)
+        return f"{self._foreign_hint}; none of its own came since {since:%Y-%m-%d %H:%M} UTC"
 
     def note_own(self, name: object, at_ms: int) -> None:
         """Note an event of the followed database, of any table."""
-        sender = self._sender(name)
-        sender.own_ms = at_ms if sender.own_ms is None else max(at_ms, sender.own_ms)
+        known = name if isinstance(name, str) else None
+        if known not in self._senders and len(self._senders) >= _MAX_SENDERS:
+            known = None  # the others count as one
+        sender = self._senders.setdefault(known, _Sender(at_ms))
+        sender.own_ms = max(at_ms, sender.own_ms)
+        self._since_ms = max(each.own_ms for each in self._senders.values())
 
     def note_table(self, name: object) -> None:
         """Note an event of the table."""
@@ -66,15 +79,13 @@ class EventSenders:
 
     def note_foreign(self, name: object, at_ms: int, hint: str) -> None:
         """Note an event of another database, server or kind."""
-        sender = self._sender(name)
-        sender.foreign_ms = at_ms if sender.foreign_ms is None else max(at_ms, sender.foreign_ms)
+        sender = self._senders.get(name if isinstance(name, str) else None)
+        if sender is not None:
+            foreign_ms = sender.foreign_ms
+            sender.foreign_ms = at_ms if foreign_ms is None else max(at_ms, foreign_ms)
+        if self._since_ms is None:
+            self._since_ms = at_ms
         self._foreign_hint = hint
-
-    def _sender(self, name: object) -> _Sender:
-        known = name if isinstance(name, str) else None
-        if known not in self._senders and len(self._senders) >= _MAX_SENDERS:
-            known = None  # the others count as one
-        return self._senders.setdefault(known, _Sender())
 
 
 @dataclass(frozen=True, slots=True)

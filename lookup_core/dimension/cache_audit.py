@@ -18,7 +18,7 @@ from lookup_core.dimension.row_copies import KnownRows, RowCopies
 from lookup_core.dimension_schema import version_columns
 from lookup_core.freshness.change_fence import RecentChanges
 from lookup_core.freshness.event_values import EventValues
-from lookup_core.freshness.feed_trust import Probation, Suspects
+from lookup_core.freshness.feed_trust import FeedTrust, Suspects
 from lookup_core.keys.canonical_keys import CanonicalKeys, Hashes, is_among
 from lookup_core.settings import AuditSettings, DimensionSettings
 from lookup_core.statistics import AuditResult, DistrustStatistics
@@ -87,6 +87,7 @@ class CacheAudit:
         resolver: LocalResolver,
         fence: RecentChanges,
         *,
+        trust: FeedTrust,
         compares_rows: bool,
     ) -> None:
         """Without `compares_rows`, only that a key has rows: their order may change."""
@@ -96,8 +97,8 @@ class CacheAudit:
         self._fence = fence
         self._suspects = Suspects(settings.grace_s)
         self._suspect_values = Suspects(settings.grace_s)
-        self._probation = Probation()
-        self.values = EventValues(resolver.schema.columns)
+        self._trust = trust
+        self.values = EventValues(resolver.schema.columns, trust.refusal)
         self._has_used_values = False
         self._copies = RowCopies(resolver.schema, _COPIES)  # while the feed is distrusted
         self._events = RowCopies(resolver.schema, _EVENT_ROWS)  # of full mode
@@ -106,7 +107,12 @@ class CacheAudit:
 
     @classmethod
     def of(
-        cls, settings: DimensionSettings, resolver: LocalResolver, fence: RecentChanges
+        cls,
+        settings: DimensionSettings,
+        resolver: LocalResolver,
+        fence: RecentChanges,
+        *,
+        trust: FeedTrust,
     ) -> "CacheAudit | None":
         """The audit of a dimension's feed; None without feed, or if it is off."""
         audit, schema = settings.feed.audit, resolver.schema
@@ -114,26 +120,21 @@ class CacheAudit:
             return None
         is_single = settings.match is None and version_columns(schema.columns) is None
         has_order = schema.origin is not None and schema.origin.has_row_order
-        return cls(audit, resolver, fence, compares_rows=is_single or has_order)
+        return cls(audit, resolver, fence, trust=trust, compares_rows=is_single or has_order)
 
     @property
     def is_distrusted(self) -> bool:
         """Whether the feed is incomplete, as far as is known."""
-        return self._probation.is_on
+        return self._trust.probation.is_on
 
     def distrust(self, now: float) -> DistrustStatistics | None:
         """The state of the probation; None while the feed is trusted."""
-        return self._probation.statistics(now)
+        return self._trust.probation.statistics(now)
 
     @property
     def draw_count(self) -> int:
-        """The random numbers that a sample needs."""
-        return self._settings.keys
-
-    def succeed(self, former: "CacheAudit") -> None:
-        """Go on after another description of the table, by the same feed."""
-        self._probation = former._probation  # noqa: SLF001 -- of the same class
-        self.values.succeed(former.values)
+        """The random numbers that a sample needs: one for each key, and one for the kinds."""
+        return self._settings.keys + 1
 
     def schedule(self, now: float, jitter: float) -> None:
         """Set the next audit; `jitter` in [0, 1) makes its time random."""
@@ -144,11 +145,14 @@ class CacheAudit:
         return float(min(self._due_at, self._values_due_at))
 
     def sample(self, draws: Draws) -> pa.RecordBatch:
-        """Keys to read now, for random numbers in [0, 1); at most as many, maybe none."""
+        """Keys to read now, for random numbers in [0, 1); at most one less, maybe none."""
         self._values_due_at = np.inf
-        resolver, kept = self._resolver, self._events
-        absent = resolver.columns_of(resolver.absent).slice(0, len(draws) // 4)
-        batches = [kept.columns.slice(0, len(draws) // 2), absent]
+        chance, draws = float(draws[0]), draws[1:]
+        resolver = self._resolver
+        # The parts of small samples are rounded by chance: each kind has its turn.
+        events = self._events.columns.slice(0, int(len(draws) / 2 + chance))
+        absent = resolver.columns_of(resolver.absent).slice(0, int(len(draws) / 4 + 1 - chance))
+        batches = [events, absent]
         if self.is_distrusted:
             chosen = np.unique((draws * len(self._copies)).astype(np.intp))[: len(self._copies)]
             batches.append(self._copies.columns.take(pa.array(chosen)))
@@ -163,12 +167,17 @@ class CacheAudit:
         if read.fetched.read_at is not None:  # of the cache itself, or older than its query
             return
         keys = self._resolver.canonical(read.columns.slice(0, _COMPARED_KEYS))
+        self._events.forget(keys.hashes[read.result.row_of[: keys.size] < NO_ROW])  # never one row
         at = self._comparable(keys, read, now)
         if not at.size:
             return
         snapshot, sent_at = read.fetched.snapshot, read.sent_at
         at = at[self._fence.proves(keys.hashes[at], snapshot, sent_at=sent_at, now=now)]
         self._compare(keys.take(at), read.take(at), now)
+
+    def on_failure(self, keys: int) -> None:
+        """Count the keys of a read that failed."""
+        self.counts[AuditResult.FAILED] += keys
 
     def on_changes(self, keys: CanonicalKeys, change: RowChanges, now: float) -> RowChanges:
         """An event of these keys: explains their differences; returns it with proved rows only."""
@@ -191,16 +200,19 @@ class CacheAudit:
     def judge(self, *, reported_until: float, now: float) -> Verdict | None:
         """What follows from the claim of a live feed; the caller carries it out at once."""
         self.values.expire(now)
-        if wrong := self._suspect_values.take_contradictions(reported_until):
-            self.counts[AuditResult.CONTRADICTED] += wrong
-            self.values.refuse(now)
-            return Verdict.VALUES if self._has_used_values else Verdict.UNUSED_VALUES
-        if wrong := self._suspects.take_contradictions(reported_until):
-            self.counts[AuditResult.CONTRADICTED] += wrong
-            self._probation.begin(now)
+        altered = self._suspect_values.take_contradictions(reported_until)
+        changed = self._suspects.take_contradictions(reported_until)
+        self.counts[AuditResult.CONTRADICTED] += altered + changed
+        if altered:
+            self._trust.refusal.begin(now)
+        if changed:
+            self._trust.probation.begin(now)
             self.values.reset()
+            self._has_used_values = False  # all rows go
             return Verdict.INCOMPLETE
-        return Verdict.RESTORED if self._probation.end_if_over(now) else None
+        if altered:
+            return Verdict.VALUES if self._has_used_values else Verdict.UNUSED_VALUES
+        return Verdict.RESTORED if self._trust.probation.end_if_over(now) else None
 
     def _comparable(self, keys: CanonicalKeys, read: Read, now: float) -> npt.NDArray[np.int32]:
         """The first keys whose row, or its absence, was read and is known; usually none."""
@@ -212,32 +224,36 @@ class CacheAudit:
         return np.flatnonzero(is_comparable).astype(np.int32)
 
     def _compare(self, keys: CanonicalKeys, read: Read, now: float) -> None:
-        wrong_values = self._compare_values(keys, read, now)
         if self.is_distrusted:
             self._compare_copies(keys, read, now)
         elif self._resolver.is_trusted(now):
-            self._compare_entries(keys, read, besides=wrong_values, now=now)
+            self._compare_entries(keys, read, now)
+        self._compare_events(keys, read, now)
 
-    def _compare_values(self, keys: CanonicalKeys, read: Read, now: float) -> Hashes:
-        """The keys whose event rows differ; a row that is gone is no matter of values."""
+    def _compare_events(self, keys: CanonicalKeys, read: Read, now: float) -> None:
+        """Compare rows of events; after those of the cache, which may explain a difference.
+
+        If a row has changed without an event, its entry differs as well, or the event's row was
+        usable; if it was altered, neither is so. A row that is gone is no matter of values.
+        """
         at, events = self._events.of(keys.hashes)
+        if not at.size:
+            return
         rows = read.rows_of(at)
         is_wrong = events.differ(rows)
-        wrong = keys.hashes[at[is_wrong & rows.has_row]]
-        self._suspect_values.add(wrong, now)
-        self._suspects.add(keys.hashes[at[is_wrong & ~rows.has_row]], now)
+        has_changed = ~rows.has_row | self.values.usable(events.rows)
+        self._suspects.add(keys.hashes[at[is_wrong & has_changed]], now)
+        altered = keys.hashes[at[is_wrong]]
+        self._suspect_values.add(altered[~self._suspects.are_among(altered)], now)
         self._count(is_wrong)
         agreeing = np.flatnonzero(~is_wrong & events.has_row)
         self.values.on_agreement(events.take(agreeing).rows)
         self._events.forget(keys.hashes)  # room for later ones
-        return wrong
 
-    def _compare_entries(
-        self, keys: CanonicalKeys, read: Read, *, besides: Hashes, now: float
-    ) -> None:
+    def _compare_entries(self, keys: CanonicalKeys, read: Read, now: float) -> None:
         cache, names = self._resolver.cache, self._resolver.schema.columns.names
         probe = cache.peek(keys, now)
-        at = np.flatnonzero((probe.is_row | probe.is_missing) & ~np.isin(keys.hashes, besides))
+        at = np.flatnonzero(probe.is_row | probe.is_missing)
         if not at.size:
             return
         cached = KnownRows.of_cache(probe, cache.rows(probe.slots[probe.is_row], names)).take(at)
@@ -247,7 +263,7 @@ class CacheAudit:
         at, copies = self._copies.of(keys.hashes)
         is_wrong = self._differ(copies, read.rows_of(at))
         self._suspect(keys.hashes[at], is_wrong, now)
-        self._probation.on_agreement(int((~is_wrong).sum()))
+        self._trust.probation.on_agreement(int((~is_wrong).sum()))
         new = np.delete(np.arange(keys.size), at)
         self._copies.add(keys.hashes[new], read.columns.take(pa.array(new)), read.rows_of(new))
 

@@ -35,6 +35,7 @@ from lookup_core.dimension.watermark_wait import WatermarkWait
 from lookup_core.dimension_schema import DimensionSchema
 from lookup_core.errors import ErrorCode
 from lookup_core.freshness.change_fence import RecentChanges
+from lookup_core.freshness.feed_trust import FeedTrust
 from lookup_core.freshness.table_snapshot import IdRelation
 from lookup_core.keys.canonical_keys import KeyId
 from lookup_core.keys.key_index import Slots
@@ -65,7 +66,9 @@ class DimensionState:
         *,
         seed: int = 0,
         memory: CacheMemory | None = None,
+        feed_trust: FeedTrust | None = None,
     ) -> None:
+        """Without `feed_trust`, the feed is trusted."""
         self._settings = settings
         self._resolver = LocalResolver(settings, schema, seed=seed, memory=memory)
         self.table = self._resolver.table  # of full mode; None in the other modes
@@ -86,7 +89,9 @@ class DimensionState:
             on_missing=self._on_missing,
         )
         self.fence = RecentChanges(age_s=max(_MIN_FENCE_S, 2 * settings.timeout_s))
-        self.audit = CacheAudit.of(settings, self._resolver, self.fence)
+        self.audit = CacheAudit.of(
+            settings, self._resolver, self.fence, trust=feed_trust or FeedTrust()
+        )
         self._epoch = schema.server.number
         self._refresh_ids = map(LookupId, count(-1, -1))  # callers have positive ids
         self._held_until: float | None = None  # the first load, at the latest; None: no wait

@@ -53,8 +53,7 @@ class RecentChanges:
         self._relation = IdRelation.UNKNOWN
         self._pruned_at = -np.inf
         self._outdated_end: int | None = None
-        self._dropped_id: int | None = None  # of the latest change that is not kept any more
-        self._dropped_at = _NEVER
+        self._dropped = _DroppedIds()
 
     def __len__(self) -> int:
         """The number of changes of single keys."""
@@ -71,7 +70,7 @@ class RecentChanges:
 
     def forget_ids(self, now: float) -> None:
         """Count all changes as reported now, without a transaction: reads have another history."""
-        self._outdated_end = self._dropped_id = None
+        self._outdated_end, self._dropped = None, _DroppedIds()
         self._column("transaction_id")[:] = UNKNOWN_TRANSACTION
         self._column("noted_at")[:] = now
         self._column("seen_at")[:] = np.inf
@@ -125,9 +124,12 @@ class RecentChanges:
     ) -> Mask:
         """Of which keys a read, as above, is a proof against other rows.
 
-        A hold-off is none: without comparable ids, no change of the key is younger than `age_s`.
+        A hold-off is none: without comparable ids, no change of the key, or of any row, is younger
+        than `age_s`.
         """
         is_proof = self.admits(hashes, snapshot, sent_at=sent_at, now=now)
+        if not self._table.is_proof(snapshot, sent_at=sent_at):
+            return np.zeros(len(hashes), np.bool_)
         is_recent = self._column("noted_at") + self._age_s > sent_at
         if snapshot is not None and self._relation is IdRelation.COMPARABLE:
             is_recent &= self._column("transaction_id") == UNKNOWN_TRANSACTION
@@ -177,20 +179,13 @@ class RecentChanges:
         unseen = np.flatnonzero(seen_at == np.inf)
         seen_at[unseen[self._is_visible(unseen, snapshot, sent_at)]] = now
         is_kept = seen_at + self._age_s > now
-        ids = self._column("transaction_id")[~is_kept]
-        ids = ids[ids != UNKNOWN_TRANSACTION]
-        if len(ids):
-            self._dropped_id, self._dropped_at = int(ids[-1]), now
+        self._dropped.note(self._column("transaction_id")[~is_kept], now)
         self._keep(np.flatnonzero(is_kept))
 
     def _is_current(self, snapshot: TableSnapshot | None, *, sent_at: float, now: float) -> bool:
         """Whether a read saw all changes that may be of any key, and all that were dropped."""
-        if not self._table.admits(snapshot, sent_at=sent_at, now=now):
-            return False
-        is_kept = self._dropped_id is not None and now < self._dropped_at + _ID_S
-        if snapshot is None or not is_kept or self._relation is not IdRelation.COMPARABLE:
-            return True
-        return bool(snapshot.sees(np.array([self._dropped_id], np.uint32))[0])
+        is_of_late_standby = not self._dropped.are_seen(snapshot, self._relation, now)
+        return not is_of_late_standby and self._table.admits(snapshot, sent_at=sent_at, now=now)
 
     def _make_room(self, count: int) -> None:
         surplus = self._count + count - self._capacity
@@ -212,6 +207,33 @@ class RecentChanges:
         for column in self._columns.values():
             column[: len(places)] = column[places]
         self._count = len(places)
+
+
+class _DroppedIds:
+    """The latest transaction that is not kept any more; `now` is monotonic seconds."""
+
+    def __init__(self) -> None:
+        self._latest_id: int | None = None
+        self._noted_at = _NEVER
+
+    def note(self, transaction_ids: TransactionIds, now: float) -> None:
+        """These are dropped now; some may be UNKNOWN_TRANSACTION."""
+        ids = transaction_ids[transaction_ids != UNKNOWN_TRANSACTION]
+        if len(ids):
+            self._latest_id, self._noted_at = _latest(ids, self._known(now)), now
+
+    def are_seen(self, snapshot: TableSnapshot | None, relation: IdRelation, now: float) -> bool:
+        """Whether a read saw them, which that of a late standby does not.
+
+        True without comparable ids.
+        """
+        latest_id = self._known(now)
+        if snapshot is None or latest_id is None or relation is not IdRelation.COMPARABLE:
+            return True
+        return bool(snapshot.sees(np.array([latest_id], np.uint32))[0])
+
+    def _known(self, now: float) -> int | None:
+        return self._latest_id if now < self._noted_at + _ID_S else None
 
 
 class TableFence:
@@ -258,7 +280,7 @@ class TableFence:
         if is_unknown.any():
             self._latest_unknown_at = max(self._latest_unknown_at, noted_at)
         if not is_unknown.all():
-            self._latest_id = self._latest_of(transaction_ids[~is_unknown])
+            self._latest_id = _latest(transaction_ids[~is_unknown], self._latest_id)
 
     def admits(self, snapshot: TableSnapshot | None, *, sent_at: float, now: float) -> bool:
         """Whether a read that was sent then, and ended now, saw all of them."""
@@ -268,6 +290,12 @@ class TableFence:
             self._latest_id, self._listed = None, self._listed[:0]
         self._passed_at = min(self._passed_at, now)
         return True
+
+    def is_proof(self, snapshot: TableSnapshot | None, *, sent_at: float) -> bool:
+        """Whether such a read, which is admitted, proves rows, as in `RecentChanges`."""
+        has_ids = snapshot is not None and self.relation is IdRelation.COMPARABLE
+        latest_at = self._latest_unknown_at if has_ids else self._latest_at
+        return latest_at + self._age_s <= sent_at
 
     def settled_from(self, now: float) -> float:
         """From when on a read may see all of them; `now` if all are proved by their ids."""
@@ -290,7 +318,9 @@ class TableFence:
         self._latest_at = max(self._latest_at, noted_at)
         self._passed_at = np.inf
 
-    def _latest_of(self, transaction_ids: TransactionIds) -> int:
-        start = int(transaction_ids[0]) if self._latest_id is None else self._latest_id
-        distance = (transaction_ids - np.uint32(start)).astype(np.int32)
-        return (start + max(int(distance.max()), 0)) & 0xFFFFFFFF
+
+def _latest(transaction_ids: TransactionIds, former: int | None) -> int:
+    """The latest of these ids and a former one, in 32 bits; some follow it in another order."""
+    start = int(transaction_ids[0]) if former is None else former
+    distance = (transaction_ids - np.uint32(start)).astype(np.int32)
+    return (start + max(int(distance.max()), 0)) & _LOW_HALF

@@ -9,10 +9,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types
 
+from lookup_core.freshness.feed_trust import Refusal
+
 Mask = npt.NDArray[np.bool_]
 
 _LEAST_AGREED = 20  # values of a column, other than NULL, that agree with queries
-_REFUSED_S = 86_400.0  # a lost change looks like an altered value
 
 
 class _Column:
@@ -44,17 +45,21 @@ class _Column:
 
 
 class EventValues:
-    """The proof of one dimension's columns; refused values need a new one, a day later."""
+    """The proof of one dimension's columns; once refused, they need a new one."""
 
-    def __init__(self, columns: pa.Schema) -> None:
+    def __init__(self, columns: pa.Schema, refusal: Refusal) -> None:
         self._schema = columns
-        self.is_refused = False
-        self._refused_at = 0.0
+        self._refusal = refusal
         self.reset()
 
     def reset(self) -> None:
         """Prove all columns again."""
         self._columns = [_Column(field.type) for field in self._schema]
+
+    @property
+    def is_refused(self) -> bool:
+        """Whether no value is used."""
+        return self._refusal.is_on
 
     @property
     def is_proved(self) -> bool:
@@ -75,17 +80,7 @@ class EventValues:
         for column, values in zip(self._columns, rows.columns, strict=True):
             column.on_agreement(values)
 
-    def refuse(self, now: float) -> None:
-        """A row of an event differs from its query: use no value for a day."""
-        self.is_refused, self._refused_at = True, now
-
-    def succeed(self, former: "EventValues") -> None:
-        """Go on with the refusal of former columns."""
-        self.is_refused = former.is_refused
-        self._refused_at = former._refused_at  # noqa: SLF001 -- of the same class
-
     def expire(self, now: float) -> None:
         """End a refusal whose time is over."""
-        if self.is_refused and now >= self._refused_at + _REFUSED_S:
-            self.is_refused = False
+        if self._refusal.end_if_over(now):
             self.reset()

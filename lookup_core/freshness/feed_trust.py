@@ -4,11 +4,17 @@ A row that differs from a read of its table is suspect: the event of its change 
 contradiction if the feed reports no change although it claims to have reported all of that time.
 """
 
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
 from lookup_core.keys.canonical_keys import Hashes
 from lookup_core.statistics import DistrustStatistics
 
 PROBATION_S = 300.0  # the first one; twice as long after each relapse
 _LONGEST_S = 86_400.0  # a longer time without contradiction makes the next probation the first
+_REFUSED_S = 86_400.0  # rows of events: a lost change may look like an altered value
 LEAST_AGREED = 20  # copies that agree with reads before the feed is trusted again
 
 
@@ -33,6 +39,10 @@ class Suspects:
             changed = self._found_at.keys() & set(hashes.tolist())
             for each in changed:
                 del self._found_at[each]
+
+    def are_among(self, hashes: Hashes) -> npt.NDArray[np.bool_]:
+        """Which of these keys are suspect."""
+        return np.array([each in self._found_at for each in hashes.tolist()], np.bool_)
 
     def take_contradictions(self, reported_until: float) -> int:
         """Remove and count the suspects whose changes would be reported by now."""
@@ -90,3 +100,34 @@ class Probation:
         if is_over:
             self._until = None
         return is_over
+
+
+class Refusal:
+    """Whether rows of events are refused for a day; `now` is monotonic seconds."""
+
+    def __init__(self) -> None:
+        self._until: float | None = None  # None: they are not
+
+    @property
+    def is_on(self) -> bool:
+        """Whether they are refused."""
+        return self._until is not None
+
+    def begin(self, now: float) -> None:
+        """A row of an event differs from the table."""
+        self._until = now + _REFUSED_S
+
+    def end_if_over(self, now: float) -> bool:
+        """Whether the refusal ends now."""
+        is_over = self._until is not None and now >= self._until
+        if is_over:
+            self._until = None
+        return is_over
+
+
+@dataclass(frozen=True, slots=True)
+class FeedTrust:
+    """What audits have found out about a feed; descriptions of its table do not change it."""
+
+    probation: Probation = field(default_factory=Probation)
+    refusal: Refusal = field(default_factory=Refusal)

@@ -226,7 +226,7 @@ class Changelog(Section):
 
 
 _WEAK_CLAIM_S = 300.0  # without heartbeats: a connector may lag unnoticed
-_LEAST_GRACE_S = 15.0  # changes of the table itself are noticed later than those of rows
+LEAST_GRACE_S = 15.0  # changes of the table itself are noticed later than those of rows
 
 
 class Audit(Section):
@@ -300,7 +300,7 @@ class Refresh(Section):
         )
 
     def _audit(self, grace_s: float) -> AuditSettings | None:
-        grace_s = max(grace_s, _LEAST_GRACE_S)
+        grace_s = max(grace_s, LEAST_GRACE_S)
         return None if self.audit is None else self.audit.engine_settings(grace_s=grace_s)
 
     @field_validator("changelog", mode="after")

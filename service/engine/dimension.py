@@ -22,6 +22,7 @@ from lookup_core.dimension.explanation import Explanation
 from lookup_core.dimension.flight_table import LookupId
 from lookup_core.dimension_schema import DimensionSchema
 from lookup_core.errors import BackendError, ErrorCode, InvalidRequest
+from lookup_core.freshness.feed_trust import FeedTrust
 from lookup_core.keys.key_casts import column_type
 from lookup_core.keys.key_index import Slots
 from lookup_core.keys.typed_keys import TypedKeys
@@ -98,6 +99,7 @@ class Dimension:
             is_unchanged=self._schema.is_unchanged,
             describe=self._schema.request,
             shared_caches=shared_caches or SharedCaches(None),
+            feed_trust=FeedTrust(),
             wake=self._wake.set,
         )
         self._runner: StateRunner | None = None  # since the first description
@@ -360,8 +362,6 @@ class Dimension:
             former_lookups.end()
             log.warning("dimension.schema_changed", dimension=self.name, forgotten=removed)
             self._former = summed_statistics(self._former, former.state.statistics())
-            if runner.state.audit is not None and former.state.audit is not None:
-                runner.state.audit.succeed(former.state.audit)
         self._refresher.begin(runner, self._tasks, lookups=lookups)
 
     def _suspend(self, code: ErrorCode) -> None:

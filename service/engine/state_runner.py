@@ -22,6 +22,7 @@ from lookup_core.dimension.dimension_state import DimensionState
 from lookup_core.dimension.flight_table import BatchId, LookupId
 from lookup_core.dimension_schema import DimensionSchema
 from lookup_core.errors import BackendError, ErrorCode
+from lookup_core.freshness.feed_trust import FeedTrust
 from lookup_core.freshness.server_identity import ServerEpoch, ServerIdentity
 from lookup_core.freshness.table_snapshot import IdRelation
 from lookup_core.protection.connection_shares import Ticket
@@ -57,6 +58,7 @@ class RunnerParts:
     clock: Callable[[], float]
     is_unchanged: Callable[[], Awaitable[bool]]  # describes the table again
     shared_caches: SharedCaches
+    feed_trust: FeedTrust
     describe: Callable[[], None]  # the table, again
     wake: Callable[[], None]  # a step is due before the time that the last one returned
 
@@ -87,7 +89,9 @@ class StateRunner:
         self.schema = schema
         seed = random.getrandbits(63)
         self.memory = _shared_memory(schema, seed, parts)
-        self.state = DimensionState(parts.settings, schema, seed=seed, memory=self.memory)
+        self.state = DimensionState(
+            parts.settings, schema, seed=seed, memory=self.memory, feed_trust=parts.feed_trust
+        )
         if self.memory is not None:
             parts.shared_caches.restore(self.memory, self.state.cache)
         self.wake = parts.wake
@@ -183,22 +187,29 @@ class StateRunner:
 
         A batch with refused keys is halved.
         """
+        assert self.state.audit is not None  # it has chosen the keys
+        batches = [keys]
+        while batches:
+            keys = batches.pop()
+            try:
+                read = await self._read_again(keys)
+            except BackendError as error:
+                if error.code.is_of_one_key and keys.num_rows > 1:
+                    half = keys.num_rows // 2
+                    batches += [keys.slice(half), keys.slice(0, half)]
+                    continue
+                self.state.audit.on_failure(keys.num_rows)
+                log.info("audit.failed", dimension=self.name, code=error.code, detail=error.detail)
+            else:
+                self.on_server(read.fetched.server)
+                self.state.on_read(read, self.clock())
+
+    async def _read_again(self, keys: pa.RecordBatch) -> Read:
         order = QueryOrder(_AUDIT_QUERY, keys, self.settings.timeout_s)
         async with self._connections.for_check():
             sent_at = self.clock()
-            try:
-                fetched = await self._parts.backend.fetch(order, self.schema)
-            except BackendError as error:
-                log.info("audit.failed", dimension=self.name, code=error.code, detail=error.detail)
-                fetched = None
-                may_halve = error.code.is_of_one_key and keys.num_rows > 1
-        if fetched is None:
-            half = keys.num_rows // 2
-            for part in (keys.slice(0, half), keys.slice(half)) if may_halve else ():
-                await self.audit(part)
-            return
-        self.on_server(fetched.server)
-        self.state.on_read(Read.of_audit(keys, fetched, sent_at=sent_at), self.clock())
+            fetched = await self._parts.backend.fetch(order, self.schema)
+        return Read.of_audit(keys, fetched, sent_at=sent_at)
 
     @property
     def is_busy(self) -> bool:

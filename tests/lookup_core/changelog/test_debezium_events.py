@@ -317,8 +317,8 @@ def reported(senders: str, *, minutes: int = 61) -> ReplayFilter:
 @pytest.mark.parametrize(
     ("senders", "expected"),
     [
-        (["", "a", "Ba", "aB", "aBBB", "aAa", "abA"], None),
-        (["B", "aA", "aAB", "AA"], 'events of the database "other" are ignored'),
+        (["", "a", "Ba", "aB", "aBBB", "aAa", "abA", "BCDEFGHIJKaLM"], None),
+        (["B", "aA", "aAB", "AA", "BCDEFGHIJK"], 'events of the database "other" are ignored'),
     ],
     ids=["a connector reads the database", "all of them read another one"],
 )
@@ -327,6 +327,17 @@ def test_foreign_connectors_raise_doubt(senders: list[str], expected: str | None
     doubts = [reported(each).senders.doubt for each in senders]
 
     assert {doubt and doubt.partition(";")[0] for doubt in doubts} == {expected}
+
+
+@pytest.mark.parametrize(
+    ("senders", "since"), [("BC", "1970-01-01 00:00"), ("Ba" + "A" * 3, "1970-01-01 01:01")]
+)
+def test_doubt_names_its_beginning(senders: str, since: str) -> None:
+    """A doubted topic names the latest event of the followed database, or else the first one."""
+    doubt = reported(senders).senders.doubt
+
+    assert doubt is not None
+    assert doubt.endswith(f"; none of its own came since {since} UTC")
 
 
 def test_shared_prefix_is_proof_for_an_hour() -> None:

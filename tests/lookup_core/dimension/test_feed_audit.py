@@ -116,6 +116,7 @@ def test_unreported_change_empties_the_cache(audited: AuditScenario, rows: Names
         AuditResult.AGREED: 2,
         AuditResult.SUSPECT: 1,
         AuditResult.CONTRADICTED: 1,
+        AuditResult.FAILED: 0,
     }
 
 
@@ -146,13 +147,37 @@ def test_older_read_is_no_witness(
     assert audited.answer(7) == "hit new"
 
 
-def test_late_standby_is_no_witness(audited: AuditScenario) -> None:
-    """A standby that lags by more than changes are kept proves nothing."""
+@pytest.mark.parametrize(
+    ("relation", "by"), [(IdRelation.COMPARABLE, 0), (IdRelation.FOREIGN, 700)]
+)
+def test_change_of_any_row_precedes_proofs(
+    audited: AuditScenario, relation: IdRelation, by: int
+) -> None:
+    """For a minute after a change of any row without a comparable id, no read is a proof."""
+    audited.state.fence.relate(relation)
+    audited.now += 2.0
+    audited.change(by=by)
+    audited.now += 6.0  # beyond the hold-off
+    audited.land(audited.query(2, 7), {7: "new"}, snapshot=AFTER)
+    audited.now += 53.0
+    audited.read({7: "Ada"}, 7, snapshot=BEFORE_700)  # of a standby
+
+    assert audited.judge() is None
+    audited.read({7: "Ada"}, 7, snapshot=AFTER)
+    assert audited.judge() is Verdict.INCOMPLETE
+
+
+@pytest.mark.parametrize("is_first", [True, False])
+def test_late_standby_is_no_witness(audited: AuditScenario, *, is_first: bool) -> None:
+    """A standby that lags by more than changes are kept proves nothing, nor does its first read."""
     audited.state.fence.relate(IdRelation.COMPARABLE)
     audited.change(7, by=700)
-    audited.land(audited.query(2, 7), {7: "new"}, snapshot=AFTER)
+    audited.change(8, by=650)  # of another partition of the feed
+    audited.now += 2.0
+    audited.land(audited.query(2, 7, 8), {7: "new", 8: "Bert"}, snapshot=AFTER)
     audited.now += 62.0
-    audited.read({8: "Bert"}, 8)  # the change is dropped
+    if not is_first:
+        audited.read({}, 9)  # the changes are dropped
     audited.read({7: "Ada"}, 7, snapshot=BEFORE_700)
 
     assert audited.judge() is None
@@ -337,12 +362,13 @@ def test_null_proves_no_column(full: AuditScenario) -> None:
 
 @pytest.mark.parametrize("is_proved", [True, False])
 def test_masked_rows_are_refused(full: AuditScenario, *, is_proved: bool) -> None:
-    """If a row of an event differs from its read, no value is used any more."""
+    """If only the row of an event differs from its read, no value is used any more."""
+    mask = "*" * 20  # longer than the texts that agreed
     full.load(NAMES)
     if is_proved:
         prove(full)
         full.report({5: "name 55"}, by=701)
-    full.report({1: "*****", 2: "*****"}, by=701)
+    full.report({1: mask, 2: mask}, by=701)
     full.read(NAMES, 1, 2)
 
     assert full.judge() is (Verdict.VALUES if is_proved else Verdict.UNUSED_VALUES)
@@ -351,6 +377,57 @@ def test_masked_rows_are_refused(full: AuditScenario, *, is_proved: bool) -> Non
     full.load(NAMES)
     full.report(dict.fromkeys(NAMES, "*"), by=702)
     assert [full.answer(key) for key in NAMES] == [None] * len(NAMES)
+
+
+def test_used_rows_of_events_are_audited(full: AuditScenario) -> None:
+    """A used row that was altered looks like a lost change: the cache goes, and all is proved."""
+    full.load(NAMES)
+    prove(full)
+    full.report({1: "*****"}, by=701)
+    full.read(NAMES, 1)
+
+    assert full.judge() is Verdict.INCOMPLETE
+    full.load(NAMES)
+    full.report({1: "*****"}, by=702)
+    assert full.answer(1) is None
+
+
+@pytest.mark.parametrize("is_proved", [True, False])
+def test_lost_update_is_no_masked_value(full: AuditScenario, *, is_proved: bool) -> None:
+    """If an update is lost, its row differs from an entry, or from a proved row of an event."""
+    full.state.fence.relate(IdRelation.FOREIGN)
+    full.report(NAMES)
+    full.now += 6.0
+    if not is_proved:
+        full.land(full.query(2, 1), {1: "name 01"}, snapshot=None)  # cached, and no proof
+    full.now += 61.0
+    others = list(NAMES)[2:] if is_proved else []
+    full.read(NAMES, *others)
+    full.read({1: "name 43"}, 1)
+
+    assert full.judge() is Verdict.INCOMPLETE
+
+
+def test_keys_with_several_rows_free_places(full: AuditScenario) -> None:
+    """A row of an event whose key has several rows is never compared: it makes room."""
+    full.report({100 + key: "name 01" for key in range(64)})
+    keys = full.audit.sample(np.linspace(0, 0.999, 200))["id"].to_pylist()
+    full.read({key: ["name 01", "name 02"] for key in keys}, *keys)
+    prove(full)
+    full.report({1: "name 41"}, by=701)
+
+    assert full.answer(1) == "hit name 41"
+
+
+def test_single_keys_are_of_each_kind(full: AuditScenario) -> None:
+    """An audit of one key reads a row of an event, an absent key, or a cached row, by chance."""
+    full.answer(90)
+    full.report({100: "name 41"})
+    draws = [[0.9, 0.5], [0.1, 0.5], [0.4, 0.0]]
+    samples = [full.audit.sample(np.array(each))["id"].to_pylist() for each in draws]
+
+    assert samples[:2] == [[100], [90]]
+    assert samples[2][0] in NAMES
 
 
 def test_refusal_of_values_ends(full: AuditScenario) -> None:

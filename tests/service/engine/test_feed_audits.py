@@ -128,7 +128,7 @@ async def test_event_of_the_change_keeps_trust() -> None:
 
 
 async def test_failed_audit_changes_nothing() -> None:
-    """A read of an audit that fails says nothing about the rows, and counts as no lookup."""
+    """A read of an audit that fails is counted as such, says nothing of rows, and is no lookup."""
     backend = of_customers()
     async with running(backend, AUDITED, sources=followed(changelog())) as dimension:
         await until_feed_is(dimension, FeedState.LIVE)
@@ -138,4 +138,5 @@ async def test_failed_audit_changes_nothing() -> None:
         await backend.wait_for_fetches(fetches + 4)
 
         assert await lookup(dimension, 7) == HIT
+        assert feed_of(dimension).audited_keys[AuditResult.FAILED] == 3
         assert dimension.statistics().outcomes[Outcome.ERROR] == 0

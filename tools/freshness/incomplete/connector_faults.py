@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from contextlib import closing
 from typing import Any
 
+from service.config.refresh import LEAST_GRACE_S
 from tools.freshness.connections import HttpConnection
 from tools.freshness.feeds import MAX_STALENESS_S
 from tools.freshness.incomplete.feed_fault import Chance, FeedFault
@@ -26,7 +27,7 @@ SETTINGS: Mapping[str, Any] = {  # of a plan
 }
 _SHARE = 0.05  # of wrong rows among the cached ones, at least
 _SAMPLES_S = math.log(1000) / (_SHARE * _KEYS_READ) * 1.5  # audits are at most 1.5 s apart
-_AUDIT_S = _SAMPLES_S + max(MAX_STALENESS_S, 15.0)  # the least grace
+_AUDIT_S = _SAMPLES_S + max(MAX_STALENESS_S, LEAST_GRACE_S)
 _NO_PROOF_S = 60.0  # after the event of a key
 _PROVED_WITHIN_S = 180.0
 _STRIDE = 7  # a fault changes every 7th row
@@ -111,5 +112,7 @@ SKIPPED_DELETES = FeedFault(
     "skipped deletes", _AUDIT_S, _skip_deletes, _report_all, ends_trust=True
 )
 SKIPPED = FeedFault("skipped operations", _AUDIT_S, _skip_any, _report_all, ends_trust=True)
-ALTERED_LATE = FeedFault("altered values", _NO_PROOF_S + _AUDIT_S, _alter_values, _report_all)
+ALTERED_LATE = FeedFault(
+    "altered values", _NO_PROOF_S + _AUDIT_S, _alter_values, _report_all, ends_trust=True
+)
 ALTERED_EARLY = FeedFault("unproved values", 0.0, _alter_unproved_values, _report_all)
