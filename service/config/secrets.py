@@ -13,7 +13,7 @@ from urllib.parse import SplitResult, parse_qs, unquote, urlsplit
 from pydantic import AfterValidator, SecretStr
 from pydantic_core import PydanticCustomError
 
-from service.file_identity import read_regular_file
+from service.file_identity import read_secret
 
 MISSING = "missing_file"  # error type of a missing file
 
@@ -38,11 +38,6 @@ def check_secret_file(path: Path) -> Path:
         reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
         raise ValueError(f"cannot read {path}: {reason}") from error
     return path
-
-
-def read_secret(path: Path) -> str:
-    """Read a secret without the surrounding white space; raises OSError or UnicodeDecodeError."""
-    return read_regular_file(path).decode().strip()
 
 
 def check_token_file(path: Path) -> Path:

@@ -9,10 +9,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from service.config.listen import ListenTls
-from service.config.secrets import read_secret
 from service.config.settings import Settings
 from service.config.source import PostgresSource
 from service.doctor.finding import Finding, Subject
+from service.file_identity import read_secret
 
 
 @dataclass(frozen=True, slots=True)
