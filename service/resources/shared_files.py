@@ -80,9 +80,10 @@ class CacheFiles:
         wanted = {DESCRIPTION_FILE, *self.names.values(), *([MAP_FILE] if self._has_map else [])}
         try:
             is_own = os.path.samestat((self.folder / LEASE_FILE).stat(), self._lease)
-            return is_own and wanted <= {each.name for each in self.folder.iterdir()}
         except OSError:
             return False
+        # A list of the folder would need a free file descriptor.
+        return is_own and all((self.folder / name).exists() for name in wanted)
 
     def allocate(self, kind: str, size: int) -> CacheFile:
         """A file of zeros; raises OSError."""
