@@ -60,6 +60,7 @@ class CacheFiles:
             files.counts = np.frombuffer(lease, np.uint64)
             files.times = np.frombuffer(lease, np.float64)
             files.counts[LeaseField.LAYOUT] = LAYOUT_VERSION
+            files.counts[LeaseField.TIME_NAMESPACE] = _time_namespace()
             files.count_changes(is_whole=False)
             files.write(DESCRIPTION_FILE, description)
         except OSError:
@@ -139,3 +140,11 @@ class _Usage:
         self.bytes -= size
         with suppress(OSError):  # it may be gone, with its folder
             (self.folder / name).unlink()
+
+
+def _time_namespace() -> int:
+    """Its inode; 0 without one, as on older kernels."""
+    try:
+        return Path("/proc/self/ns/time").stat().st_ino
+    except OSError:
+        return 0
