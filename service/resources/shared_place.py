@@ -19,9 +19,13 @@ _AGAIN = "sharing begins again by itself"
 _OCTAL = re.compile(rb"\\([0-3][0-7]{2})")
 _REASONS = {  # {errno: what is missing, and the remedy}
     errno.EDQUOT: ("the quota of the user is used up", "raise it"),
+    errno.EFBIG: ("the process may write no file of this size", "raise it (ulimit -f)"),
     errno.EMFILE: ("the process has too many open files", "raise the limit of open files"),
     errno.ENFILE: ("the machine has too many open files", "raise fs.file-max"),
-    errno.ENOMEM: ("the process has too many mapped files", "raise vm.max_map_count"),
+    errno.ENOMEM: (
+        "the process may map no more memory or files",
+        "raise vm.max_map_count, or the limit (ulimit -v)",
+    ),
     errno.ENODEV: ("its file system is no tmpfs any more", "mount one there"),
     errno.ENOENT: ("files or folders are missing", "make its folder; let no cleaner remove it"),
     errno.EROFS: ("its file system is read-only", "mount it writable"),
@@ -66,7 +70,8 @@ def reason_of(error: OSError, folder: Path) -> str:
     if error.errno in _REASONS:
         what, remedy = _REASONS[error.errno]
         return f"{folder}: {what}; {remedy}: {_AGAIN}"
-    what = f"{folder} cannot be written: {error.strerror}"
+    present = next(each for each in (folder, *folder.parents) if each.exists())
+    what = f"{present} cannot be written: {error.strerror}"
     return f"{what}; make it writable for the sidecar: {_AGAIN}"
 
 

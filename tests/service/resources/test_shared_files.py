@@ -259,6 +259,22 @@ def test_check_needs_no_file_descriptor(folder: Path) -> None:
     assert memory.is_shared_now
 
 
+def test_limits_of_the_process_are_named(folder: Path) -> None:
+    """A limit of the process that ends sharing is named, and not the rights of the folder."""
+    former = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (MIB // 1024, former[1]))
+    try:
+        memory = SharedCaches.beside(folder / "s.sock").new("customers", description(MIB))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, former)
+
+    assert memory is not None
+    assert memory.why_private == (
+        f"{folder}/cache: the process may write no file of this size; raise it (ulimit -f):"
+        " sharing begins again by itself"
+    )
+
+
 def test_private_caches_have_a_reason(folder: Path) -> None:
     """Without a Unix socket, or in a folder that is none, no cache is shared."""
     (folder / "cache").touch()
