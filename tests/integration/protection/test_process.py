@@ -1,13 +1,29 @@
 """The process of the sidecar: its signals, its standard descriptors, and its locale."""
 
 import signal
+import subprocess
 from pathlib import Path
 
 import pytest
 
-from tools.processes.sidecar_process import SERVE, SidecarProcess, clean_environ
+from tools.processes.sidecar_process import SERVE, STOP_TIMEOUT_S, SidecarProcess, clean_environ
+from tools.processes.until import until
 
 LATIN = {"LC_ALL": "POSIX", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+
+
+def test_early_signal_ends_the_start(tmp_path: Path) -> None:
+    """SIGTERM has a handler before it can serve, as the first process of a container needs it."""
+    sidecar = SidecarProcess(tmp_path)
+    process = subprocess.Popen(SERVE, cwd=sidecar.code, env=sidecar.whole_environ)
+    try:
+        until(sidecar.socket.exists)
+        process.send_signal(signal.SIGTERM)
+
+        assert process.wait(STOP_TIMEOUT_S) == 128 + signal.SIGTERM
+        assert not sidecar.socket.exists()
+    finally:
+        process.kill()
 
 
 def test_lost_terminal_drains(tmp_path: Path) -> None:
