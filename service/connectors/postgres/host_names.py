@@ -12,9 +12,19 @@ from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, field
 from threading import Thread
+from typing import Protocol
 from urllib.parse import parse_qs, unquote, urlsplit
 
-from service.connectors.postgres.settings import PostgresSettings
+
+class Address(Protocol):
+    """The settings of a connection that name its server."""
+
+    @property
+    def connect_timeout_s(self) -> float:
+        """The time limit of an attempt."""
+
+    def current_dsn(self) -> str:
+        """The DSN with the current password."""
 
 
 def host_names(dsn: str) -> Iterator[str]:
@@ -46,7 +56,7 @@ class HostNames:
     look_up: Callable[[str], object] = _look_up
     _pending: dict[str, Future[None]] = field(default_factory=dict)
 
-    async def resolved_dsn(self, settings: PostgresSettings) -> str:
+    async def resolved_dsn(self, settings: Address) -> str:
         """The present DSN, once a name in it resolves, or all have failed, or it has none.
 
         Raises socket.gaierror after the connect timeout.
