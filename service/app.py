@@ -55,7 +55,7 @@ async def run(
     file: Path | None = None,
     until_eof: bool = False,
 ) -> None:
-    """Serve until SIGTERM or SIGINT, then drain: accepted lookups are answered within 10 s.
+    """Serve until SIGTERM, SIGINT or SIGHUP, then drain: lookups are answered within 10 s.
 
     `file` is the configuration file. With `until_eof` the end of standard input, a pipe, stops it,
     too. Raises ConfigurationError if a certificate cannot be read.
@@ -97,7 +97,10 @@ def _stop_signal() -> asyncio.Event:
     stopped = asyncio.Event()
     loop = asyncio.get_running_loop()
     loop.set_exception_handler(log_loop_error)
-    for number in (signal.SIGTERM, signal.SIGINT):
+    numbers = [signal.SIGTERM, signal.SIGINT]
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # as `nohup` sets it
+        numbers.append(signal.SIGHUP)
+    for number in numbers:
         loop.add_signal_handler(number, stopped.set)
     return stopped
 

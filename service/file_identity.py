@@ -1,4 +1,4 @@
-"""Files that may be replaced at any time: their identity, and reading without blocking."""
+"""Files that may be replaced at any time: identity, reading without blocking, and secrets."""
 
 import errno
 import os
@@ -32,6 +32,14 @@ def read_regular_file(path: Path) -> bytes:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
             raise OSError(errno.EINVAL, "not a regular file", str(path))
         return file.read()
+
+
+def read_secret(path: Path) -> str:
+    """Read a secret without white space and byte order mark around it.
+
+    Raises OSError or UnicodeDecodeError.
+    """
+    return read_regular_file(path).decode("utf-8-sig").strip()
 
 
 def _open_at_once(path: str, flags: int) -> int:

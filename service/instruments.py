@@ -5,12 +5,12 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 from lookup_core.errors import ConfigurationError
-from service.config.secrets import read_secret
 from service.config.settings import Settings
 from service.config.source import PostgresSource
 from service.config.tracing import Tracing, parse_headers
 from service.engine.dimension import Dimension
 from service.engine.tracer import NullTracer, Tracer
+from service.file_identity import read_secret
 from service.http.readiness import Readiness
 from service.http.routes.status import ProcessStatistics
 from service.observability.collector import Collector

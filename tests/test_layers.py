@@ -38,7 +38,7 @@ ALLOWED = {
     "service.connector_settings": ("service.config", "service.connectors", "service.version"),
     # The doctor queries backends through the sidecar's own connectors.
     "service.doctor": (
-        *("service.config", "service.connectors", "service.resources"),
+        *("service.config", "service.connectors", "service.resources", FILE_IDENTITY),
         *("service.connector_settings", "service.version"),
     ),
     "service.app": ("service",),

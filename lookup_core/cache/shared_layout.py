@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import NamedTuple
 
-LAYOUT_VERSION = 2
+LAYOUT_VERSION = 3
 _NAME = re.compile(r"(numbers|rows)-[0-9]+")  # of a file
 _ADDRESSES = 2**32  # of rows
 LEASE_FILE = "lease"
@@ -33,9 +33,10 @@ class LeaseField(IntEnum):
 
     LAYOUT = 0  # unsigned: `LAYOUT_VERSION`
     MAP = 1  # unsigned: the number of replacements of the map
-    VALID_UNTIL = 2  # float: CLOCK_MONOTONIC in seconds; later, the cache must not be read
-    FRESH_AT = 3  # float: CLOCK_MONOTONIC in seconds; a full table is as fresh as that
+    VALID_UNTIL = 2  # float: CLOCK_BOOTTIME in seconds; later, the cache must not be read
+    FRESH_AT = 3  # float: CLOCK_BOOTTIME in seconds; a full table is as fresh as that
     CHANGES = 4  # unsigned: even while a key that is absent from a full table has no row
+    TIME_NAMESPACE = 5  # unsigned: inode of the writer's; in another one, clocks differ
 
 
 class ArrayFiles(NamedTuple):

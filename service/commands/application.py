@@ -1,5 +1,6 @@
 """Command line application: the list of commands, and the mapping of errors to exit codes."""
 
+import os
 import sys
 from collections.abc import Sequence
 from typing import Annotated
@@ -16,6 +17,8 @@ from service.commands.serve import serve
 from service.commands.status import status
 from service.commands.tables import shown
 from service.version import COMMAND, own_version, program_name
+
+_STANDARD_ERROR = 2  # a file descriptor
 
 application = typer.Typer(
     help="Sidelook's sidecar: batched and cached lookups for all tasks of an executor.",
@@ -56,7 +59,16 @@ for _command in (
 
 def main() -> None:
     """Run the command of this process; raises SystemExit with its exit code."""
+    _take_standard_numbers()
     sys.exit(run(sys.argv[1:]))
+
+
+def _take_standard_numbers() -> None:
+    """Open 0, 1 and 2 if they are closed: libraries would write into the next file or socket."""
+    number = os.open(os.devnull, os.O_RDWR)
+    while number <= _STANDARD_ERROR:
+        number = os.dup(number)
+    os.close(number)
 
 
 def run(arguments: Sequence[str]) -> int:

@@ -51,7 +51,7 @@ def serve(
         ),
     ] = False,
 ) -> None:
-    """Run the sidecar until SIGTERM or SIGINT."""
+    """Run the sidecar until SIGTERM, SIGINT or SIGHUP."""
     if until_eof and not _is_pipe(sys.stdin.fileno()):
         raise ConfigurationError(
             ["--until-eof: standard input is no pipe; let the process that starts it hold one"]

@@ -36,10 +36,12 @@ def read_environment(environ: Mapping[str, str], document: Mapping[str, Any]) ->
     for name in sorted(environ, key=lambda name: (name.count(DELIMITER), name)):
         if name.startswith(PREFIX):
             try:
+                _check_text(f"{name}{environ[name]}")
                 path = tuple(_path(name.removeprefix(PREFIX), document))
                 _put(environment.values, path, _value(environ[name]))
             except ConfigurationError as error:
-                environment.faults.extend(f"{name}: {fault}" for fault in error.faults)
+                shown = name.encode(errors="backslashreplace").decode()
+                environment.faults.extend(f"{shown}: {fault}" for fault in error.faults)
                 continue
             if (other := environment.origins.setdefault(path, name)) != name:
                 environment.faults.append(f"{name}: sets the same as {other}; remove one")
@@ -50,6 +52,13 @@ def variable_of(path: Sequence[str]) -> str:
     """Return the name of the variable for a path."""
     words = DELIMITER.join(path).replace("-", "_").replace(".", "_")
     return f"{PREFIX}{words.upper()}"
+
+
+def _check_text(text: str) -> None:
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise ConfigurationError(["its name or value is not UTF-8 text"]) from error
 
 
 def _path(name: str, document: object) -> Iterator[str]:

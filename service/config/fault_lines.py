@@ -31,6 +31,7 @@ TEXTS = {  # {pydantic's type of error: message}
 }
 _OF_SECTIONS = frozenset({"model_type", "model_attributes_type"})  # types of error
 _SAME_NAME, _SIMILAR_NAME = 0.9, 0.8  # similarities of variables, which have long names
+_OF_SERVICES = re.compile(r"_SERVICE_(HOST|PORT\w*)$|_PORT(_\d+_(TCP|UDP|SCTP)\w*)?$")
 BELOW = "below"  # key of an error's context: the path from the validated field to the fault
 
 
@@ -108,6 +109,8 @@ def _setters(
 def _nearest_variable(name: str, known: Sequence[str]) -> str:
     if name in known:
         return ""
+    if DELIMITER not in name and _OF_SERVICES.search(name):
+        return "; Kubernetes sets it for a Service of this name: set enableServiceLinks: false"
     meant = difflib.get_close_matches(name, known, n=1, cutoff=_SIMILAR_NAME)
     return f"; did you mean {meant[0]}?" if meant else ""
 

@@ -13,9 +13,10 @@ from lookup_core.settings import AuditSettings, CacheMode, FeedSettings, ReloadS
 from service.config.fault_lines import BELOW
 from service.config.host_port import parse_host_port
 from service.config.quantity import duration
-from service.config.secrets import SecretFile, read_secret
+from service.config.secrets import SecretFile
 from service.config.section import Section, written
 from service.config.source import PostgresSource
+from service.file_identity import read_secret
 
 _TIME_OF_DAY = re.compile(r"([01]\d|2[0-3]):([0-5]\d)", re.ASCII)
 

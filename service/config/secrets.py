@@ -1,16 +1,19 @@
 """Secrets: files of one line, and PostgreSQL addresses with passwords."""
 
+import os
 import re
 import stat
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from configparser import ConfigParser
+from configparser import Error as ParsingFault
 from pathlib import Path
 from typing import Annotated
-from urllib.parse import parse_qs, unquote, urlsplit
+from urllib.parse import SplitResult, parse_qs, unquote, urlsplit
 
 from pydantic import AfterValidator, SecretStr
 from pydantic_core import PydanticCustomError
 
-from service.file_identity import read_regular_file
+from service.file_identity import read_secret
 
 MISSING = "missing_file"  # error type of a missing file
 
@@ -35,11 +38,6 @@ def check_secret_file(path: Path) -> Path:
         reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
         raise ValueError(f"cannot read {path}: {reason}") from error
     return path
-
-
-def read_secret(path: Path) -> str:
-    """Read a secret without the surrounding white space; raises OSError or UnicodeDecodeError."""
-    return read_regular_file(path).decode().strip()
 
 
 def check_token_file(path: Path) -> Path:
@@ -69,7 +67,16 @@ PORT = "has a port that is no number from 1 to 65535; write host:5432"
 HOST_TWICE = (
     "has host or port also as a parameter; write them once, as host:port before the database"
 )
+LOGIN_TWICE = (
+    "has user, password or database before the ? and as a parameter; write each once (a / before "
+    "the ? is a database)"
+)
+TWICE = "has {} twice; write it once"
 PORTS = "has another number of ports than of hosts; write one port for each host"
+PASSFILE = (
+    "has a passfile that is no file, or that other users may use: it would be ignored; chmod 0600 "
+    "it, or use dsn_file"
+)
 PARAMETERS = "has parameters in another form than ?name=value&name=value"
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]|%00")
 _HOST = re.compile(r"(?:\[[^\[\]]+\]|[^:\[\]]+)(?::(.*))?")
@@ -133,7 +140,7 @@ def check_dsn(dsn: SecretStr) -> SecretStr:
     is_cut = not login and "@" in parts.query and "user=" not in parts.query  # by a ?
     if "#" in text or "@" in login or "@" in parts.path or is_cut:
         raise ValueError(ESCAPED)
-    fault = _hosts_fault(hosts) or _parameters_fault(parts.query, has_hosts=bool(hosts))
+    fault = _hosts_fault(hosts) or _parameters_fault(parts, has_hosts=bool(hosts))
     if fault is not None:
         raise ValueError(fault)
     return dsn
@@ -141,19 +148,37 @@ def check_dsn(dsn: SecretStr) -> SecretStr:
 
 def _hosts_fault(hosts: str) -> str | None:
     found = [_HOST.fullmatch(host) for host in hosts.split(",")] if hosts else []
+    try:
+        unquote(hosts).replace(",", ".").encode("idna")
+    except UnicodeError:  # an empty label, or one of over 63 characters
+        return HOST
     if not all(found):
         return HOST
     ports = [host[1] for host in found if host is not None and host[1]]
     return None if all(map(_is_port, ports)) else PORT
 
 
-def _parameters_fault(query: str, *, has_hosts: bool) -> str | None:
+def _parameters_fault(address: SplitResult, *, has_hosts: bool) -> str | None:
     try:
-        parsed = parse_qs(query, strict_parsing=True) if query else {}
+        parsed = parse_qs(address.query, strict_parsing=True) if address.query else {}
     except ValueError:
         return PARAMETERS
-    parameters = {name: values[-1] for name, values in parsed.items()}
+    for name, values in parsed.items():
+        if len(values) > 1:
+            return TWICE.format(name)
+    parameters = {name: value for name, (value,) in parsed.items()}
+    if _names_twice(address, parameters.keys()):
+        return LOGIN_TWICE
     return _places_fault(parameters, has_hosts=has_hosts) or _settings_fault(parameters)
+
+
+def _names_twice(address: SplitResult, parameters: Collection[str]) -> bool:
+    """Whether asyncpg would ignore one of two users, passwords or databases."""
+    has_database = bool(address.path)  # asyncpg takes "/" for a database without a name
+    databases = [has_database, "dbname" in parameters, "database" in parameters]
+    has_user = bool(address.username) and "user" in parameters
+    has_password = bool(address.password) and "password" in parameters
+    return databases.count(True) > 1 or has_user or has_password
 
 
 def _places_fault(parameters: Mapping[str, str], *, has_hosts: bool) -> str | None:
@@ -163,7 +188,10 @@ def _places_fault(parameters: Mapping[str, str], *, has_hosts: bool) -> str | No
     if has_hosts and not parameters.keys().isdisjoint({"host", "port"}):
         return HOST_TWICE  # asyncpg would ignore the parameters
     hosts = parameters.get("host", "").split(",")
-    return PORTS if 1 != len(ports) != len(hosts) else None
+    if 1 != len(ports) != len(hosts):
+        return PORTS
+    names = [host for host in hosts if not host.startswith("/")]  # others are folders
+    return _hosts_fault(",".join(names) if len(hosts) > 1 else "".join(names))
 
 
 def _settings_fault(parameters: Mapping[str, str]) -> str | None:
@@ -174,7 +202,7 @@ def _settings_fault(parameters: Mapping[str, str]) -> str | None:
         if parameters.get(name, values[-1]) not in values:
             choices = " or ".join(filter(None, [", ".join(values[:-1]), values[-1]]))
             return f"has an unknown {name}; set {choices}"
-    return _tls_fault(parameters) or _timeout_fault(parameters)
+    return _tls_fault(parameters) or _timeout_fault(parameters) or _files_fault(parameters)
 
 
 def _tls_fault(parameters: Mapping[str, str]) -> str | None:
@@ -193,6 +221,36 @@ def _timeout_fault(parameters: Mapping[str, str]) -> str | None:
     return (
         f"has an unknown {_CONNECT_TIMEOUT}; set whole seconds from 1 to {_MAX_CONNECT_TIMEOUT_S}"
     )
+
+
+def _files_fault(parameters: Mapping[str, str]) -> str | None:
+    """The fault of a file that asyncpg would ignore, and then use another server or password."""
+    passfile = parameters.get("passfile")
+    if passfile is not None and not _is_private(Path(passfile)):
+        return PASSFILE
+    service = parameters.get("service")
+    return None if service is None else _service_fault(service)
+
+
+def _is_private(path: Path) -> bool:
+    try:
+        mode = path.stat().st_mode
+    except OSError:
+        return False
+    return stat.S_ISREG(mode) and not mode & (stat.S_IRWXG | stat.S_IRWXO)
+
+
+def _service_fault(name: str) -> str | None:
+    file = os.environ.get("PGSERVICEFILE") or os.path.expanduser("~/.pg_service.conf")  # noqa: PTH111  without a home it stays as it is
+    services = ConfigParser()
+    try:
+        found = services.read(file)
+        is_known = bool(found) and services.has_section(name) and bool(dict(services[name]))
+    except (OSError, ValueError, ParsingFault) as error:
+        return f"has a service, but {file} is malformed ({type(error).__name__}); write %% for %"
+    if is_known:
+        return None
+    return f"has a service that {file} does not have; correct its name, or set PGSERVICEFILE"
 
 
 def connect_timeout_s(dsn: str) -> float | None:

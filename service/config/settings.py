@@ -13,10 +13,11 @@ from service.config.dimension import DimensionConfig
 from service.config.fault_lines import BELOW
 from service.config.listen import Listen
 from service.config.quantity import count, size, size_text
-from service.config.secrets import OneLineSecret, read_secret
+from service.config.secrets import OneLineSecret
 from service.config.section import Section, written
 from service.config.source import PostgresSource
 from service.config.tracing import Tracing
+from service.file_identity import read_secret
 
 
 class Limits(Section):

@@ -16,10 +16,10 @@ from service.config.secrets import (
     SqlText,
     check_dsn,
     connect_timeout_s,
-    read_secret,
     without_connect_timeout,
 )
 from service.config.section import Section
+from service.file_identity import read_secret
 
 _TOKEN = re.compile(
     r"""

@@ -8,8 +8,9 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, Field, model_validator
 
 from service.config.quantity import factor
-from service.config.secrets import SecretFile, read_secret
+from service.config.secrets import SecretFile
 from service.config.section import Section
+from service.file_identity import read_secret
 
 _NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")  # of a header, by RFC 9110
 

@@ -5,7 +5,6 @@ Owns the clock, the timer and the changes of the schema. The core makes the deci
 """
 
 import asyncio
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -48,7 +47,7 @@ from service.engine.shared_connections import ConnectionShare, unlimited
 from service.engine.state_runner import Caller, RunnerParts, StateRunner
 from service.engine.tracer import CallerSpan, NullTracer, Tracer
 from service.engine.waiting_for_changes import WaitingForChanges
-from service.resources.shared_memory import SharedCaches
+from service.resources.shared_memory import SharedCaches, boot_time
 
 log = structlog.get_logger()
 
@@ -74,7 +73,7 @@ class Dimension:
         observer: Observer | None = None,
         tracer: Tracer | None = None,
         shared_caches: SharedCaches | None = None,
-        clock: Callable[[], float] = time.monotonic,
+        clock: Callable[[], float] = boot_time,
     ) -> None:
         """Without `connections` the backend has as many as `max_in_flight` allows."""
         self._connections = connections or unlimited(settings.name)

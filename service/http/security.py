@@ -18,7 +18,7 @@ from aiohttp import hdrs, web
 from multidict import istr
 
 from lookup_core.errors import ErrorCode
-from service.file_identity import FileIdentity, read_regular_file
+from service.file_identity import FileIdentity, read_secret
 
 _GRACE_S = 10.0  # a file that is replaced may be absent or empty for a moment
 
@@ -90,7 +90,7 @@ class TokenFile:
 
 def _read_token(path: Path) -> bytes:
     """The token; raises OSError, or ValueError for text that no header can carry."""
-    token = read_regular_file(path).decode().strip()
+    token = read_secret(path)
     if not token:
         raise ValueError("is empty")
     if not token.isprintable():

@@ -121,6 +121,8 @@ def _log_malformed(error: BaseException | None, peer: str | None) -> str:
             fault = "the request target is no URL"
         case HttpProcessingError(message="Too many headers received"):
             fault = f"it has more than {MAX_HEADERS} headers"
+        case HttpProcessingError(message=text) if "PRI/Upgrade" in text:
+            fault = "HTTP/2 is not supported; set HTTP/1.1 at the client or proxy"
         case HttpProcessingError():
             fault = error.message.strip().partition("\n")[0].rstrip(":")
         case _:

@@ -31,10 +31,12 @@ class StatusPage:
     """Handler of the page."""
 
     def __init__(self) -> None:
-        page = (_FOLDER / "page.html").read_text()
-        page = page.replace("/*style*/", (_FOLDER / "page.css").read_text())
+        page = (_FOLDER / "page.html").read_text("utf-8")
+        page = page.replace("/*style*/", (_FOLDER / "page.css").read_text("utf-8"))
         scripts = (_FOLDER / name for name in _SCRIPTS)
-        self._page = page.replace("/*script*/", "\n".join(each.read_text() for each in scripts))
+        self._page = page.replace(
+            "/*script*/", "\n".join(each.read_text("utf-8") for each in scripts)
+        )
 
     async def get(self, _request: web.Request) -> web.Response:
         """The page; its security policy allows its own script and style only."""

@@ -60,6 +60,7 @@ class CacheFiles:
             files.counts = np.frombuffer(lease, np.uint64)
             files.times = np.frombuffer(lease, np.float64)
             files.counts[LeaseField.LAYOUT] = LAYOUT_VERSION
+            files.counts[LeaseField.TIME_NAMESPACE] = _time_namespace()
             files.count_changes(is_whole=False)
             files.write(DESCRIPTION_FILE, description)
         except OSError:
@@ -80,9 +81,10 @@ class CacheFiles:
         wanted = {DESCRIPTION_FILE, *self.names.values(), *([MAP_FILE] if self._has_map else [])}
         try:
             is_own = os.path.samestat((self.folder / LEASE_FILE).stat(), self._lease)
-            return is_own and wanted <= {each.name for each in self.folder.iterdir()}
         except OSError:
             return False
+        # A list of the folder would need a free file descriptor.
+        return is_own and all((self.folder / name).exists() for name in wanted)
 
     def allocate(self, kind: str, size: int) -> CacheFile:
         """A file of zeros; raises OSError."""
@@ -138,3 +140,11 @@ class _Usage:
         self.bytes -= size
         with suppress(OSError):  # it may be gone, with its folder
             (self.folder / name).unlink()
+
+
+def _time_namespace() -> int:
+    """Its inode; 0 without one, as on older kernels."""
+    try:
+        return Path("/proc/self/ns/time").stat().st_ino
+    except OSError:
+        return 0

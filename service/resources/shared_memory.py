@@ -11,6 +11,7 @@ import shutil
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import Protocol, TypeVar
@@ -48,6 +49,10 @@ _EXTENSION_S = LEASE_S / 4
 _CHECK_S = 0.5  # between two looks at the files, and between two attempts to share again
 _MOVING_S = 0.02  # of rows, until lookups run again
 _SPARE_BYTES = 2**20  # of the file system, before sharing begins again
+# Seconds, in which the machine may be suspended: then rows age, and leases end.
+boot_time: Callable[[], float] = partial(
+    time.clock_gettime, getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+)
 _CLOSED = "the sidecar ends, or its table has changed"
 
 
@@ -218,7 +223,7 @@ class SharedMemory:
         folder: Path,
         description: CacheDescription,
         *,
-        clock: Callable[[], float] = time.monotonic,
+        clock: Callable[[], float] = boot_time,
         fault: OSError | None = None,
     ) -> None:
         """Raises OSError if the folder exists, or cannot be created.

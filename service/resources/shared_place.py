@@ -3,6 +3,7 @@
 import errno
 import fcntl
 import os
+import re
 import shutil
 import stat
 from contextlib import suppress
@@ -15,11 +16,16 @@ FOLDER_MODE = 0o750
 _LOCK_FILE = "lock"
 SHARED_MEMORY = Path("/dev/shm")  # noqa: S108  # the folder below it has mode 0750
 _AGAIN = "sharing begins again by itself"
+_OCTAL = re.compile(rb"\\([0-3][0-7]{2})")
 _REASONS = {  # {errno: what is missing, and the remedy}
     errno.EDQUOT: ("the quota of the user is used up", "raise it"),
+    errno.EFBIG: ("the process may write no file of this size", "raise it (ulimit -f)"),
     errno.EMFILE: ("the process has too many open files", "raise the limit of open files"),
     errno.ENFILE: ("the machine has too many open files", "raise fs.file-max"),
-    errno.ENOMEM: ("the process has too many mapped files", "raise vm.max_map_count"),
+    errno.ENOMEM: (
+        "the process may map no more memory or files",
+        "raise vm.max_map_count, or the limit (ulimit -v)",
+    ),
     errno.ENODEV: ("its file system is no tmpfs any more", "mount one there"),
     errno.ENOENT: ("files or folders are missing", "make its folder; let no cleaner remove it"),
     errno.EROFS: ("its file system is read-only", "mount it writable"),
@@ -55,33 +61,52 @@ def _size(mount: Path) -> int:
 
 
 def reason_of(error: OSError, folder: Path) -> str:
-    """Why nothing is shared in this folder, and the remedy."""
+    """Why nothing is shared in this folder, which may be gone, and the remedy. Never raises."""
     if error.errno == errno.ENOSPC:
-        mount = _tmpfs(folder) or folder
-        what = f"the tmpfs {mount} ({_size(mount) / 2**20:g} MiB) is full"
-        return f"{what}; raise its size (in a pod, sizeLimit of its volume): {_AGAIN}"
+        with suppress(OSError):  # the folder may have gone just now
+            return f"{_fullness(folder)}: {_AGAIN}"
     if error.errno == errno.EPERM:
         return f"{folder}: {error.strerror}; remove it: {_AGAIN}"
     if error.errno in _REASONS:
         what, remedy = _REASONS[error.errno]
         return f"{folder}: {what}; {remedy}: {_AGAIN}"
-    what = f"{folder} cannot be written: {error.strerror}"
+    present = next(each for each in (folder, *folder.parents) if each.exists())
+    what = f"{present} cannot be written: {error.strerror}"
     return f"{what}; make it writable for the sidecar: {_AGAIN}"
 
 
 def _tmpfs(folder: Path) -> Path | None:
     """Where the tmpfs of an existing folder is mounted; None if another file system has it."""
     try:
-        mounts = [line.split() for line in Path("/proc/self/mounts").read_text().splitlines()]
+        lines = Path("/proc/self/mounts").read_bytes().splitlines()
     except OSError:  # a chroot without /proc
         return None
+    mounts = [(_mount_point(path), kind) for _, path, kind, *_ in map(bytes.split, lines)]
+    # The deepest one; a later one at the same place hides the earlier.
     within = [
-        (len(path), path, kind)
-        for _, path, kind, *_ in mounts
+        (len(path.parts), number, path, kind)
+        for number, (path, kind) in enumerate(mounts)
         if folder.resolve().is_relative_to(path)
     ]
-    _, path, kind = max(within, default=(0, "", ""))
-    return Path(path) if folder.is_dir() and kind == "tmpfs" else None
+    _, _, path, kind = max(within, default=(0, 0, Path(), b""))
+    return path if folder.is_dir() and kind == b"tmpfs" else None
+
+
+def _fullness(folder: Path) -> str:
+    """What a full tmpfs lacks, and the remedy; raises OSError."""
+    present = next(each for each in (folder, *folder.parents) if each.is_dir())
+    mount = _tmpfs(present) or present
+    status = os.statvfs(mount)
+    if status.f_files and not status.f_favail:
+        what = f"the tmpfs {mount} has {status.f_files} files, all that it may have"
+        return f"{what}; remove some, or raise its nr_inodes"
+    what = f"the tmpfs {mount} ({_size(mount) / 2**20:g} MiB) is full"
+    return f"{what}; raise its size (in a pod, sizeLimit of its volume)"
+
+
+def _mount_point(written: bytes) -> Path:
+    """The path of a mount, of any bytes; the kernel writes white space in it as octal numbers."""
+    return Path(os.fsdecode(_OCTAL.sub(lambda found: bytes([int(found[1], 8)]), written)))
 
 
 def _check_owner(folder: Path) -> None:

@@ -56,11 +56,10 @@ class _CachedLookup:
 
     cache: SharedCache
     lookup: CachedLookup
-    clock: Callable[[], float]
 
     def answers(self, keys: pa.RecordBatch) -> CachedAnswers | None:
         reader = self.cache.reader()
-        return None if reader is None else self.lookup.answers(reader, keys, self.clock())
+        return None if reader is None else self.lookup.answers(reader, keys, self.cache.clock())
 
 
 @dataclass(slots=True)
@@ -316,7 +315,7 @@ class ChannelSession:
             columns=opened.columns.names,
             options=request.options,
         )
-        return _CachedLookup(cache, lookup, self._wire.clock)
+        return _CachedLookup(cache, lookup)
 
     def report_uses(self) -> None:
         """With the lock held: report the lookups that the shared cache answered, and visits."""

@@ -31,7 +31,7 @@ from lookup_core.protocol.frames import MAX_CHANNELS, PROTOCOL_VERSION, ChannelF
 from spark_client.transport.channel_session import ChannelSession, Wire, nothing
 from spark_client.transport.endpoint import endpoint_of
 from spark_client.transport.interface import Transport
-from spark_client.transport.shared_cache import SharedCache
+from spark_client.transport.shared_cache import SharedCache, boot_time
 
 _log = logging.getLogger(__name__)
 
@@ -50,6 +50,7 @@ class Timing:
     warn_after_s: float = 3.0  # of waiting for a channel
     open_margin_s: float = 5.0  # the thread must give up first: it knows the reason
     clock: Callable[[], float] = time.monotonic
+    cache_clock: Callable[[], float] = boot_time
     pause: Callable[[float], None] = time.sleep
     jitter: Callable[[], float] = random.SystemRandom().random  # differs in forked children
 
@@ -294,7 +295,7 @@ class Connection:
         if folder not in self._caches:
             try:
                 base = Path(endpoint_of(self._url).path or "/").parent
-                self._caches[folder] = SharedCache(base / folder, clock=self._timing.clock)
+                self._caches[folder] = SharedCache(base / folder, clock=self._timing.cache_clock)
             except (OSError, ValueError) as error:
                 _log.info("no shared cache of %s: %s", self._url, error)
                 return None

@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -36,13 +37,19 @@ from lookup_core.table.full_reader import FullReader
 _log = logging.getLogger(__name__)
 
 
+# The clock of the sidecar: it goes on while the machine is suspended.
+boot_time: Callable[[], float] = partial(
+    time.clock_gettime, getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+)
+
+
 class SharedCache:
     """The files of one cache, mapped read-only; for any thread."""
 
-    def __init__(self, folder: Path, *, clock: Callable[[], float] = time.monotonic) -> None:
-        """Raises OSError if the folder cannot be read, ValueError for another layout."""
+    def __init__(self, folder: Path, *, clock: Callable[[], float] = boot_time) -> None:
+        """Raises OSError if the folder cannot be read, ValueError for another layout or clock."""
         self._folder = folder
-        self._clock = clock
+        self.clock = clock
         lease = _mapped(folder / LEASE_FILE)
         if len(lease) != LEASE_BYTES:
             detail = f"{len(lease):,} bytes instead of {LEASE_BYTES:,}"
@@ -52,6 +59,8 @@ class SharedCache:
         found = self._counts.item(LeaseField.LAYOUT)
         if found != LAYOUT_VERSION:
             raise ValueError(f"layout {found} of {folder} is not {LAYOUT_VERSION}")
+        if self._counts.item(LeaseField.TIME_NAMESPACE) != _time_namespace():
+            raise ValueError(f"{folder} has times of another time namespace")
         self.description = CacheDescription.decoded((folder / DESCRIPTION_FILE).read_bytes())
         self._lifetimes = Lifetimes(self.description.settings)
         self._fence = LockFence(threading.Lock())
@@ -89,7 +98,7 @@ class SharedCache:
     @property
     def has_lease(self) -> bool:
         """Whether it may be read now."""
-        return self._times.item(LeaseField.VALID_UNTIL) > self._clock()
+        return self._times.item(LeaseField.VALID_UNTIL) > self.clock()
 
     def release(self) -> None:
         """Unmap what the cache has replaced, or all without a lease, so that it is freed.
@@ -189,3 +198,11 @@ def _mapped(path: Path) -> mmap.mmap:
         return mmap.mmap(file, 0, prot=mmap.PROT_READ)
     finally:
         os.close(file)
+
+
+def _time_namespace() -> int:
+    """Its inode; 0 without one, as on older kernels."""
+    try:
+        return Path("/proc/self/ns/time").stat().st_ino
+    except OSError:
+        return 0

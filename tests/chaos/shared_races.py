@@ -6,7 +6,6 @@ the writer invalidates the former ones.
 
 import mmap
 import threading
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import IntEnum
@@ -25,7 +24,7 @@ from lookup_core.dimension_schema import DimensionSchema
 from lookup_core.keys.canonical_keys import CanonicalKeys, canonical_keys
 from lookup_core.settings import CacheSettings
 from lookup_core.statistics import EvictionReason
-from service.resources.shared_memory import SharedMemory
+from service.resources.shared_memory import SharedMemory, boot_time
 from spark_client.transport.shared_cache import SharedCache
 from tests.lookup_core.cache.broken_reader import broken_reader
 
@@ -121,7 +120,7 @@ def write(race: Race) -> None:
         has_row = versions % MISSING_SHARE != 0
         values = chosen[has_row].astype(np.int64) * VERSIONS + versions[has_row]
         rows = pa.record_batch([pa.array(values, pa.int64())], schema=race.schema.columns)
-        now = time.monotonic()
+        now = boot_time()
         cache.fill(
             *(changed, has_row), rows=rows, read_at=now, now=now, settles_later=change % 2 == 0
         )
@@ -145,7 +144,7 @@ def read(race: Race, number: int, faults: Mapping[str, str]) -> None:
         reader = cache.reader()
         if reader is None:
             continue
-        found = reader.read(keys.take(chosen), ["value"], time.monotonic())
+        found = reader.read(keys.take(chosen), ["value"], boot_time())
         fence()
         after = least.take(chosen)
         counts[ReaderCount.PROBED] += READ_KEYS

@@ -64,7 +64,7 @@ def names_in(cache: SharedCache) -> list[str] | None:
     if reader is None:
         return None
     keys = pa.record_batch([pa.array([1], pa.int32())], names=["id"])
-    found = reader.read(canonical_keys(keys, seed=cache.description.seed), ["name"], cache._clock())
+    found = reader.read(canonical_keys(keys, seed=cache.description.seed), ["name"], cache.clock())
     return list(found.rows.rows.column(0).to_pylist())
 
 

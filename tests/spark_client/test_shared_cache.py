@@ -3,6 +3,9 @@
 import os
 import re
 import shutil
+import subprocess
+import sys
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -23,7 +26,7 @@ from lookup_core.settings import CacheSettings
 from service.resources.shared_memory import SharedMemory
 from spark_client.fake_sidecar import Behaviour, MemorySidecar
 from spark_client.transport.connection import Connection
-from spark_client.transport.shared_cache import SharedCache
+from spark_client.transport.shared_cache import SharedCache, boot_time
 from tests.hand_clock import HandClock
 from tests.lookup_core.cache.row_caches import KINDS
 from tests.spark_client.builders import (
@@ -37,6 +40,7 @@ from tests.spark_client.builders import (
 )
 
 KIND = KINDS["text"]
+as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root makes time namespaces")
 SETTINGS = CacheSettings(ttl_s=60.0)
 
 
@@ -92,6 +96,47 @@ def test_other_layouts_are_refused(sidecar: Sidecar) -> None:
 
     with pytest.raises(ValueError, match=rf"layout {LAYOUT_VERSION + 1} of .* {LAYOUT_VERSION}"):
         sidecar.worker()
+
+
+def in_time_namespace(code: str, *arguments: object) -> str:
+    """What Python prints in a time namespace, whose clock counts an hour of suspension more."""
+    command = ("/usr/bin/unshare", "--time", "--boottime=3600", sys.executable, "-c", code)
+    return subprocess.run(
+        [*command, *map(str, arguments)], check=True, capture_output=True, text=True
+    ).stdout
+
+
+@as_root
+def test_suspended_time_ages_rows() -> None:
+    """While the machine is suspended, rows age and leases end: both sides use such a clock."""
+    code = """
+import time
+from service.resources import shared_memory
+from spark_client.transport import shared_cache
+print([round(each.boot_time() - time.monotonic(), 1) for each in (shared_memory, shared_cache)])
+"""
+
+    before = round(boot_time() - time.monotonic(), 1)
+
+    assert in_time_namespace(code) == f"{[before + 3600.0] * 2}\n"
+
+
+@as_root
+def test_other_time_namespaces_are_refused(sidecar: Sidecar) -> None:
+    """A container whose clock differs from that of the sidecar does not read its files."""
+    code = """
+import sys
+from pathlib import Path
+from spark_client.transport.shared_cache import SharedCache
+try:
+    SharedCache(Path(sys.argv[1]))
+except ValueError as error:
+    print(error)
+"""
+
+    found = in_time_namespace(code, sidecar.folder)
+
+    assert found == f"{sidecar.folder} has times of another time namespace\n"
 
 
 def test_unreadable_folders_are_refused(sidecar: Sidecar) -> None:
@@ -344,7 +389,11 @@ class SharedDimension:
         """A sidecar that offers the cache by this name of its folder, and a connection to it."""
         fake = MemorySidecar(DIMENSIONS, Behaviour(cache=folder))
         url = f"unix://{self.memory.folder.parent.parent}/s.sock"
-        return fake, Connection(fake.connect, url=url, timing=replace(NO_PAUSE, clock=self.clock))
+        return fake, Connection(
+            fake.connect,
+            url=url,
+            timing=replace(NO_PAUSE, clock=self.clock, cache_clock=self.clock),
+        )
 
 
 @pytest.fixture

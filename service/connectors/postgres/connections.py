@@ -17,6 +17,7 @@ from lookup_core.freshness.server_identity import (
     ServerIdentity,
 )
 from service.connectors.postgres.errors import explained, mapped_errors, mapped_parameters
+from service.connectors.postgres.host_names import HOST_NAMES
 from service.connectors.postgres.identification import Fetch, Identification
 from service.connectors.postgres.plans import INDEXES, QueryPlan
 from service.connectors.postgres.session_settings import fixed_settings
@@ -185,7 +186,8 @@ class PostgresPool:
         # The pool would keep the first DSN, whose password may be rotated.
         self._opened_at_s, self._options = _now_s(), options
         with mapped_parameters():
-            session = await asyncpg.connect(self.settings.current_dsn(), **options)
+            dsn = await HOST_NAMES.resolved_dsn(self.settings)
+            session = await asyncpg.connect(dsn, **options)
         return cast("PostgresSession", session)
 
     async def _check_address(self) -> None:

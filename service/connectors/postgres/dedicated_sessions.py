@@ -9,6 +9,7 @@ import asyncpg
 from lookup_core.errors import BackendError, ErrorCode
 from service.connectors.postgres.connections import Connection
 from service.connectors.postgres.errors import mapped_errors, mapped_parameters
+from service.connectors.postgres.host_names import HOST_NAMES
 from service.connectors.postgres.session_settings import READ_COMMITTED
 from service.connectors.postgres.settings import PostgresSettings
 
@@ -50,7 +51,7 @@ async def dedicated_connection(settings: PostgresSettings, purpose: str) -> Conn
     isolation = {} if settings.pgbouncer else READ_COMMITTED
     with mapped_parameters():
         return await asyncpg.connect(
-            settings.current_dsn(),
+            await HOST_NAMES.resolved_dsn(settings),
             timeout=settings.connect_timeout_s,
             server_settings={"application_name": f"sidelook {purpose}", **isolation},
             statement_cache_size=settings.statement_cache_size,

@@ -5,12 +5,14 @@ in the chained exception, for debug logs only.
 """
 
 import errno
+import os
 import re
 import shlex
 import socket
 import ssl
 import traceback
 from collections.abc import Iterator
+from configparser import Error as ConfigParserError
 from contextlib import contextmanager
 
 import asyncpg
@@ -21,7 +23,10 @@ from service.connectors.postgres.session_settings import HIDDEN_ROWS, ISOLATION
 
 _POOLER = "behind PgBouncer, set pgbouncer: true"
 _SEE_LOG = "see the log of the server"
-_MALFORMED = "the DSN is malformed; write postgresql://user@host:port/database"
+_MALFORMED = (
+    "the DSN, its service or password file, or a variable such as PGHOST is malformed; write "
+    "postgresql://user@host:port/database"
+)
 _FILE = "a file of the DSN, or of ~/.postgresql,"
 _FILE_FAULTS: dict[type, str] = {
     FileNotFoundError: "does not exist",
@@ -178,11 +183,20 @@ class PoolerParameterError(RefusedParameterError):
     """PgBouncer refused a parameter of the session, perhaps one of the sidecar's own."""
 
 
+class MalformedAddressError(asyncpg.InterfaceError):
+    """asyncpg cannot tell where to connect, or as whom; the text names what it read."""
+
+
 @contextmanager
 def mapped_parameters() -> Iterator[None]:
-    """Raise RefusedParameterError, chained, if an attempt to connect fails for a parameter."""
+    """Raise the error above, chained, if an attempt to connect fails for a parameter or address."""
     try:
         yield
+    except KeyError as error:  # of the list of users
+        text = f"the DSN has no user, and uid {os.getuid()} has no name; write a user into the DSN"
+        raise MalformedAddressError(text) from error
+    except (UnicodeError, LookupError, ConfigParserError) as error:
+        raise MalformedAddressError(_MALFORMED) from error
     except asyncpg.PostgresError as error:
         message = str(error.args[0])
         name = _quoted_name(message)
@@ -287,7 +301,7 @@ def explained(error: BaseException) -> tuple[ErrorCode, str]:
 
 def _connect_reason(error: BaseException) -> str:
     match error:
-        case RefusedParameterError():
+        case RefusedParameterError() | MalformedAddressError():
             return str(error)
         case OSError(errno=errno.EADDRNOTAVAIL):
             return "this machine has no free port for the connection; close others"

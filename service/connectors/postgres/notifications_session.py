@@ -22,6 +22,7 @@ from service.connectors.postgres.errors import (
     mapped_parameters,
     own_statements,
 )
+from service.connectors.postgres.host_names import HOST_NAMES
 from service.connectors.postgres.identification import Identification
 from service.connectors.postgres.session_settings import READ_COMMITTED, fixed_settings
 from service.connectors.postgres.settings import CONNECT_TIMEOUT_S
@@ -153,7 +154,7 @@ class PostgresNotificationsSession(DedicatedSession):
             # A DSN for lookups on a standby may list the primary, too.
             with mapped_parameters():
                 return await asyncpg.connect(
-                    self._settings.current_dsn(),
+                    await HOST_NAMES.resolved_dsn(self._settings),
                     server_settings=self._settings.server_settings,
                     target_session_attrs=SessionAttribute.primary,
                 )

@@ -9,10 +9,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from service.config.listen import ListenTls
-from service.config.secrets import read_secret
 from service.config.settings import Settings
 from service.config.source import PostgresSource
 from service.doctor.finding import Finding, Subject
+from service.file_identity import read_secret
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +105,7 @@ def read_secret_facts(path: Path, root: Path = Path("/")) -> SecretFacts:
 
 def _is_mount(path: Path, root: Path) -> bool:
     mounts = root / "proc/self/mountinfo"
-    lines = mounts.read_text().splitlines() if mounts.is_file() else []
+    lines = os.fsdecode(mounts.read_bytes()).splitlines() if mounts.is_file() else []
     # The fifth field is the mount point; spaces in it are written as \040.
     points = {line.split()[4].replace("\\040", " ") for line in lines if line.strip()}
     return str(path) in points

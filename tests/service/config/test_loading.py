@@ -12,7 +12,7 @@ from ruamel.yaml import YAML
 from lookup_core.errors import ConfigurationError
 from service.config.environment import Environment, read_environment, variable_of
 from service.config.loading import EMBEDDED, inline_secrets, load_settings
-from service.config.secrets import check_secret_file, read_secret
+from service.config.secrets import check_secret_file
 from service.config.settings import Settings
 from service.config.yaml_document import (
     YamlDocument,
@@ -20,6 +20,7 @@ from service.config.yaml_document import (
     parse_yaml_document,
     read_yaml_document,
 )
+from service.file_identity import read_secret
 from tests.service.config.configuration import EXAMPLES
 
 ADDRESS = "postgresql://u:geheim@h/d"
@@ -221,6 +222,36 @@ def test_misspelt_variable_is_named(config: Path, name: str, fault: str) -> None
     assert found in [(f"{fault} (set by {name}; {meant})",), (f"{fault}; {meant}",)]
 
 
+@pytest.mark.parametrize(
+    "name", ["PORT", "PORT_8815_TCP", "PORT_8815_TCP_ADDR", "SERVICE_HOST", "SERVICE_PORT_HTTP"]
+)
+def test_variable_of_a_service_has_its_remedy(config: Path, name: str) -> None:
+    """Kubernetes sets variables for a Service named sidelook: the fault names the remedy."""
+    (fault,) = faults_of(config, **{f"SIDELOOK_{name}": "tcp://10.0.0.1:8815"})
+
+    assert fault.startswith(f"{name.lower()}: unknown key")
+    assert fault.endswith(
+        f"(set by SIDELOOK_{name}; Kubernetes sets it for a Service of this name: set "
+        "enableServiceLinks: false)"
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "shown"),
+    [
+        (
+            "SIDELOOK_DIMENSIONS__A__SOURCE__TABLE",
+            "\udcff",
+            "SIDELOOK_DIMENSIONS__A__SOURCE__TABLE",
+        ),
+        ("SIDELOOK_\udcff", "x", r"SIDELOOK_\udcff"),
+    ],
+)
+def test_variable_of_bytes_is_refused(config: Path, name: str, text: str, shown: str) -> None:
+    """A name or value that is no UTF-8 is a fault, and is shown so that it can be printed."""
+    assert faults_of(config, **{name: text}) == (f"{shown}: its name or value is not UTF-8 text",)
+
+
 def test_variable_of_no_dimension_is_named(config: Path) -> None:
     """Variables alone make no dimension: the fault names them, and the nearest name."""
     name = "SIDELOOK_DIMENSIONS__AB__TIMEOUT"
@@ -238,7 +269,8 @@ def test_variable_of_no_dimension_is_named(config: Path) -> None:
     ("tokens", "fault"),
     [
         (["reader", "admin"], None),
-        (["same", "same\n"], "auth.admin_token_file: {1} has the same token as token_file"),
+        (["reader", "\ufeffadmin\r\n"], None),
+        (["same", "\ufeffsame\n"], "auth.admin_token_file: {1} has the same token as token_file"),
         (["one\ntwo", "admin"], "auth.token_file: {0} has several lines or control characters"),
         (["reader", "a\r\nb"], "auth.admin_token_file: {1} has several lines or control"),
     ],

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,8 +15,10 @@ from service.config.secrets import (
     ESCAPED,
     HOST,
     HOST_TWICE,
+    LOGIN_TWICE,
     ONE_LINE,
     PARAMETERS,
+    PASSFILE,
     PORT,
     PORTS,
     check_dsn,
@@ -197,6 +200,12 @@ REFUSED_DSNS = {  # {fault: addresses}
     ],
     HOST: [
         *("postgresql://u:geheim@h,,i/d", "postgresql://u:geheim@:1/d", "postgresql://u@[::1]x/d"),
+        *("postgresql://u:geheim@h..example/d", f"postgresql://u:geheim@{'h' * 64}/d"),
+        *(
+            "postgresql:///d?host=a,,b",
+            "postgresql:///d?host=/run,::1",
+            "postgresql:///d?host=a..b",
+        ),
     ],
     PORT: [
         *("postgresql://u:geheim@h:99999/d", "postgresql://u:geheim@h:0/d", "postgresql://u@h:a/d"),
@@ -208,11 +217,21 @@ REFUSED_DSNS = {  # {fault: addresses}
         ),
     ],
     HOST_TWICE: ["postgresql://u:geheim@h/d?port=1", "postgresql://h/d?host=i"],
+    LOGIN_TWICE: [
+        *(
+            "postgresql://h/d?dbname=e",
+            "postgresql://h/?dbname=e",
+            "postgresql://h?dbname=e&database=e",
+        ),
+        *("postgresql://u:geheim@h/d?user=v", "postgresql://u:geheim@h/d?password=other"),
+    ],
+    "has sslmode twice; write it once": [
+        "postgresql://u:geheim@h/d?sslmode=verify-full&sslmode=disable",
+    ],
     PORTS: ["postgresql:///d?host=/run&port=1,2", "postgresql:///d?port=1,2"],
     PARAMETERS: ["postgresql://u:geheim@h/d?sslmode", "postgresql://u:geheim@h/d?a=b&&c"],
     "has an unknown sslmode; set disable, allow, prefer, require, verify-ca or verify-full": [
         "postgresql://u:geheim@h/d?sslmode=bogus",
-        "postgresql://u:geheim@h/d?sslmode=require&sslmode=REQUIRE",
     ],
     "has an unknown target_session_attrs; set any, primary, standby, read-write, read-only or "
     "prefer-standby": ["postgresql://u:geheim@h/d?target_session_attrs=master"],
@@ -245,8 +264,27 @@ def test_refused_addresses_are_not_shown(fault: str, dsn: str) -> None:
     assert raised.value.__suppress_context__ or raised.value.__context__ is None
 
 
+def test_ignored_files_are_faults(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A service that is not found, or a password file that is not private, would be ignored."""
+    services, passwords = tmp_path / "services", tmp_path / "passwords"
+    monkeypatch.setenv("PGSERVICEFILE", str(services))
+    of_a, of_b = "postgresql://?service=a", "postgresql://?service=b"
+    of_passwords = f"postgresql://u@h/d?passfile={passwords}"
+    unknown = f"has a service that {services} does not have; correct its name, or set PGSERVICEFILE"
+    malformed = f"has a service, but {services} is malformed (InterpolationSyntaxError); write %% "
+
+    assert [fault_of(of_a), fault_of(of_passwords)] == [unknown, PASSFILE]
+    services.write_text("[a]\nhost=h\npassword=%%\n[b]\npassword=%\n")
+    passwords.write_text("*:*:*:*:geheim")
+    passwords.chmod(0o640)
+    assert [fault_of(of_a), fault_of(of_b)] == ["", f"{malformed}for %"]
+    assert fault_of(of_passwords) == PASSFILE
+    passwords.chmod(0o600)
+    assert not fault_of(of_passwords)
+
+
 OF_ASYNCPG = (
-    *("user", "password", "passfile", "dbname", "host", "port", "service", "krbsrvname"),
+    *("user", "password", "dbname", "host", "port", "krbsrvname"),
     *("sslcert", "sslkey", "sslpassword", "sslrootcert", "sslcrl"),
 )
 
@@ -254,10 +292,10 @@ OF_ASYNCPG = (
 def test_parameters_of_libpq_are_known() -> None:
     """The server gets no parameter of libpq as a setting: each is supported, removed or refused."""
     keywords = [each.keyword.decode() for each in Conninfo.get_defaults()]
-    passing = {name for name in keywords if not fault_of(f"postgresql:///d?{name}=9")}
+    passing = {name for name in keywords if not fault_of(f"postgresql://?{name}=9")}
 
     assert passing == {*OF_ASYNCPG, "connect_timeout", "options", "application_name"}
-    assert all(name in fault_of(f"postgresql:///d?{name}=9") for name in {*keywords} - passing)
+    assert all(name in fault_of(f"postgresql://?{name}=9") for name in {*keywords} - passing)
 
 
 def fault_of(dsn: str) -> str:

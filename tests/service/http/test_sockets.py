@@ -82,7 +82,7 @@ async def _read_to_the_end(reader: asyncio.StreamReader) -> bytes:
         (REQUEST + b"Sec-WebSocket-Key1: s3cret\r\n\r\n", "a header has a character that is not"),
         (b"GET s3cret HTTP/1.1\r\nHost: localhost\r\n\r\n", "the request target is no URL"),
         (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", "Received HTTPS traffic on an HTTP port"),
-        (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", "Pause on PRI/Upgrade"),
+        (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", "HTTP/2 is not supported; set HTTP/1.1"),
         (b"nonsense\r\n\r\n", "Invalid method encountered"),
     ],
 )  # fmt: skip

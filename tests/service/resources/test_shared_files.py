@@ -1,10 +1,13 @@
 """Files of shared caches: their rights and size, a full tmpfs, and reasons why there are none."""
 
+import asyncio
 import os
+import resource
 import stat
 import subprocess
 import tempfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -19,8 +22,10 @@ from lookup_core.settings import CacheSettings
 from service.resources.memory_reading import ProcessMemory
 from service.resources.memory_shares import shared_file_bytes
 from service.resources.shared_memory import Number, SharedCaches, SharedMemory
+from service.resources.shared_place import SharedPlace, shared_place
 from spark_client.transport.shared_cache import SharedCache
 from tests.lookup_core.cache.row_caches import KINDS, CacheKind
+from tests.service.engine.running import until
 
 MIB = 2**20
 GROUP, OTHER = 185, 1185  # of the files, and any
@@ -154,13 +159,27 @@ def test_shared_pages_count_once(folder: Path) -> None:
     assert 0.9 < (process.read().resident_bytes - before) / array.nbytes < 1.5
 
 
+@contextmanager
+def mounted(folder: Path, *options: str) -> Iterator[None]:
+    """A tmpfs at a new folder."""
+    folder.mkdir()
+    subprocess.run(["/bin/mount", "-t", "tmpfs", *options, "tmpfs", folder], check=True)
+    try:
+        yield
+    finally:
+        subprocess.run(["/bin/umount", "-l", folder], check=True)
+
+
+def remount(folder: Path, options: str) -> None:
+    """Change the options of a mount."""
+    subprocess.run(["/bin/mount", "-o", f"remount,{options}", folder], check=True)
+
+
 @as_root
 def test_full_tmpfs_ends_sharing(tmp_path: Path) -> None:
     """Without room for a file the cache stays whole, readers use it no more, and a log says why."""
     folder = tmp_path / "small"
-    folder.mkdir()
-    subprocess.run(["/bin/mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", folder], check=True)
-    try:
+    with mounted(folder, "-o", "size=256k"):
         memory = SharedMemory("customers", folder / "cache", description(MIB))
         cache = RowCache(NUMBERS.schema, CacheSettings(max_bytes=MIB), memory)
         memory.extend_lease()
@@ -171,8 +190,6 @@ def test_full_tmpfs_ends_sharing(tmp_path: Path) -> None:
                 NUMBERS.fill(cache, range(first, first + 1_000), now=0.0)
         memory.extend_lease()
         after = reader.reader()
-    finally:
-        subprocess.run(["/bin/umount", "-l", folder], check=True)
 
     why = (
         f"the tmpfs {folder} (0.25 MiB) is full; raise its size (in a pod, sizeLimit of its volume)"
@@ -183,6 +200,79 @@ def test_full_tmpfs_ends_sharing(tmp_path: Path) -> None:
     assert logs == [ended | {"log_level": "warning"}]
     rows = cache.peek(NUMBERS.keys([0, 7_999]), 0.0).is_row
     assert rows.tolist() == [True, True]
+
+
+@as_root
+def test_files_may_be_what_a_tmpfs_lacks(tmp_path: Path) -> None:
+    """The reason tells a lack of files from one of bytes; attempts to share again go on."""
+    folder = tmp_path / "few"
+    with mounted(folder, "-o", "nr_inodes=4"):
+        caches = SharedCaches.beside(folder / "s.sock")
+        memory = caches.new("customers", description(MIB))
+        assert memory is not None
+        cache = RowCache(NUMBERS.schema, CacheSettings(max_bytes=MIB), memory)
+        caches.restore(memory, cache)
+
+        async def run() -> None:
+            async with asyncio.TaskGroup() as tasks:
+                running = tasks.create_task(caches.run())
+                await asyncio.sleep(0)
+                remount(folder, "nr_inodes=99")
+                await until(lambda: memory.is_shared_now)
+                running.cancel()
+
+        why = memory.why_private
+        asyncio.run(run())
+
+    assert why == (
+        f"the tmpfs {folder} has 4 files, all that it may have; remove some, or raise its "
+        "nr_inodes: sharing begins again by itself"
+    )
+
+
+@as_root
+def test_latest_mount_at_a_place_counts(tmp_path: Path) -> None:
+    """A file system that hides a tmpfs is none in memory; names of mounts have any bytes."""
+    latin, spaced = Path(os.fsdecode(bytes(tmp_path) + b"/caf\xe9")), tmp_path / "my dir"
+    with mounted(latin), mounted(spaced):
+        place = shared_place(spaced / "s.sock")
+        subprocess.run(["/bin/mount", "--bind", tmp_path, spaced], check=True)
+        hidden = shared_place(spaced / "s.sock")
+        subprocess.run(["/bin/umount", spaced], check=True)
+
+    assert isinstance(place, SharedPlace)
+    assert (place.folder, place.mount) == (spaced / "cache", spaced)
+    assert isinstance(hidden, SharedPlace)
+    assert hidden.mount == Path("/dev/shm")
+
+
+def test_check_needs_no_file_descriptor(folder: Path) -> None:
+    """A process without free file descriptors goes on sharing what it shares."""
+    memory = shared(folder)
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (0, limits[1]))
+    try:
+        memory.check()
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+
+    assert memory.is_shared_now
+
+
+def test_limits_of_the_process_are_named(folder: Path) -> None:
+    """A limit of the process that ends sharing is named, and not the rights of the folder."""
+    former = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (MIB // 1024, former[1]))
+    try:
+        memory = SharedCaches.beside(folder / "s.sock").new("customers", description(MIB))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, former)
+
+    assert memory is not None
+    assert memory.why_private == (
+        f"{folder}/cache: the process may write no file of this size; raise it (ulimit -f):"
+        " sharing begins again by itself"
+    )
 
 
 def test_private_caches_have_a_reason(folder: Path) -> None:

@@ -9,7 +9,6 @@ import os
 import resource
 import shutil
 import stat
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -26,7 +25,7 @@ from lookup_core.cache.row_cache import RowCache
 from lookup_core.settings import CacheMode, CacheSettings
 from lookup_core.table.full_table import FullTable
 from lookup_core.table.reload import Reload
-from service.resources.shared_memory import SharedCaches, SharedMemory
+from service.resources.shared_memory import SharedCaches, SharedMemory, boot_time
 from spark_client.transport.shared_cache import SharedCache
 from tests.hand_clock import HandClock
 from tests.lookup_core.cache.row_caches import KINDS
@@ -379,7 +378,7 @@ def test_lost_files_are_shared_again(tmp_path: Path, lose: Callable[[SharedMemor
     assert memory is not None
     cache = RowCache(KIND.schema, SETTINGS, memory)
     caches.restore(memory, cache)
-    fill(cache, *range(1_000), now=time.monotonic())
+    fill(cache, *range(1_000), now=boot_time())
     former = SharedCache(memory.folder)
     memory.extend_lease()
 
@@ -390,9 +389,9 @@ def test_lost_files_are_shared_again(tmp_path: Path, lose: Callable[[SharedMemor
             assert not former.has_lease
             again = SharedCache(memory.folder)
             await until(lambda: again.has_lease)
-            fill(cache, 1_000, now=time.monotonic())
+            fill(cache, 1_000, now=boot_time())
             cache.invalidate(KIND.keys([7]))
-            assert read(again, 6, 7, 999, 1_000, now=time.monotonic()) == [6, 999, 1_000]
+            assert read(again, 6, 7, 999, 1_000, now=boot_time()) == [6, 999, 1_000]
             running.cancel()
 
     with structlog.testing.capture_logs() as logs:
@@ -411,7 +410,7 @@ def test_cache_is_shared_once_it_can_be(tmp_path: Path) -> None:
     assert memory is not None
     cache = RowCache(KIND.schema, SETTINGS, memory)
     caches.restore(memory, cache)
-    fill(cache, 1, now=time.monotonic())
+    fill(cache, 1, now=boot_time())
 
     async def run() -> list[int] | None:
         async with asyncio.TaskGroup() as tasks:
@@ -421,7 +420,7 @@ def test_cache_is_shared_once_it_can_be(tmp_path: Path) -> None:
             (tmp_path / "cache").unlink()
             await until(lambda: memory.is_shared_now)
             memory.extend_lease()
-            found = read(SharedCache(memory.folder), 1, now=time.monotonic())
+            found = read(SharedCache(memory.folder), 1, now=boot_time())
             running.cancel()
         return found
 

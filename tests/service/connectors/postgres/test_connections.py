@@ -6,6 +6,7 @@ import os
 import socket
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from configparser import InterpolationSyntaxError
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -281,7 +282,10 @@ def silent_port() -> Iterator[int]:
         yield server.getsockname()[1]
 
 
-MALFORMED = "the DSN is malformed; write postgresql://user@host:port/database"
+MALFORMED = (
+    "the DSN, its service or password file, or a variable such as PGHOST is malformed; write "
+    "postgresql://user@host:port/database"
+)
 
 
 @pytest.mark.parametrize(
@@ -322,6 +326,27 @@ async def test_unreachable_server_has_its_reason(dsn: str, reason: str) -> None:
 
     assert found.startswith(reason.format(port=port))
     assert "geheim" not in found
+
+
+NO_USER = f"the DSN has no user, and uid {os.getuid()} has no name; write a user into the DSN"
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (IndexError("host"), MALFORMED),
+        (UnicodeError("label empty or too long"), MALFORMED),
+        (InterpolationSyntaxError("password", "service", "%"), MALFORMED),
+        (KeyError("getpwuid(): uid not found"), NO_USER),
+    ],
+)
+def test_unreadable_address_is_no_row(error: Exception, reason: str) -> None:
+    """What the client cannot read before it connects is a fault of the DSN, not of a row."""
+    with pytest.raises(BackendError) as caught, mapped_errors("t"), mapped_parameters():
+        raise error
+
+    assert caught.value.code is ErrorCode.BACKEND_UNAVAILABLE
+    assert caught.value.detail == f"t: {reason}"
 
 
 async def test_other_protocol_is_unavailable() -> None:
