@@ -39,6 +39,7 @@ Mask = npt.NDArray[np.bool_]
 GRACE_S = 2.0
 TIMEOUT_S = 20.0
 FIRST_ID = 2**33 - 40  # the low 32 bits wrap soon
+_RESERVED_IDS = 3  # the least ones of 32 bits, as in PostgreSQL
 NO_ROW = -1  # instead of a version
 ROW_NAMES = pa.array([f"name {version}" for version in range(20_000)])
 _MASKED = len(ROW_NAMES) - 1
@@ -242,8 +243,9 @@ class World:
         self._next_version += count
         is_new = self.primary.versions[keys] == NO_ROW
         versions[~is_new & (self.chance.random(count) < 0.3)] = NO_ROW
-        ids = self._next_id + np.arange(count)
-        self._next_id += count
+        ids = self._next_id + np.arange(count + _RESERVED_IDS)
+        ids = ids[ids % 2**32 >= _RESERVED_IDS][:count]
+        self._next_id = int(ids.max(initial=self._next_id - 1)) + 1
         self._open += Commits(ids, keys, versions, is_new, np.zeros(count))
 
     def _commit(self) -> None:

@@ -28,6 +28,7 @@ from tests.lookup_core.dimension.audited_world import (
 KEYS = 100  # schedules of a world
 STEPS, LONG_STEPS = 60, 600  # of one world, and of each ninth one
 LATE_S = 10 * GRACE_S
+MANY_WORLDS = [range(first, first + 170) for first in range(0, 1_700, 170)]
 each_mode = pytest.mark.parametrize("mode", [CacheMode.PARTIAL, CacheMode.FULL])
 each_relation = pytest.mark.parametrize("relation", list(IdRelation))
 
@@ -35,18 +36,20 @@ each_relation = pytest.mark.parametrize("relation", list(IdRelation))
 @each_mode
 @each_relation
 @pytest.mark.parametrize(
-    "worlds",
+    "seeds",
     [
-        4,
-        pytest.param(40, marks=pytest.mark.full),
-        pytest.param(1_700, marks=pytest.mark.nightly),  # 10**6 schedules over all cases
+        range(4),
+        pytest.param(range(40), marks=pytest.mark.full),
+        # 10**6 schedules over all cases.
+        *(pytest.param(seeds, marks=pytest.mark.nightly) for seeds in MANY_WORLDS),
     ],
+    ids=str,
 )
-def test_complete_feed_raises_no_alarm(mode: CacheMode, relation: IdRelation, worlds: int) -> None:
+def test_complete_feed_raises_no_alarm(mode: CacheMode, relation: IdRelation, seeds: range) -> None:
     """Whatever the order of commits, replay, reports and reads, a complete feed is trusted."""
-    found = {seed: _found(World(seed, mode, relation, keys=KEYS)) for seed in range(worlds)}
+    found = {seed: _found(World(seed, mode, relation, keys=KEYS)) for seed in seeds}
 
-    assert found == dict.fromkeys(range(worlds), ())
+    assert found == dict.fromkeys(seeds, ())
 
 
 def test_only_overdue_events_raise_alarms() -> None:
