@@ -233,7 +233,7 @@ def test_files_may_be_what_a_tmpfs_lacks(tmp_path: Path) -> None:
 @as_root
 def test_latest_mount_at_a_place_counts(tmp_path: Path) -> None:
     """A file system that hides a tmpfs is none in memory; names of mounts have any bytes."""
-    latin, spaced = Path(os.fsdecode(bytes(tmp_path) + b"/caf\xe9")), tmp_path / "my dir"
+    latin, spaced = Path(os.fsdecode(bytes(tmp_path) + b"/th\xe9")), tmp_path / "my dir"
     with mounted(latin), mounted(spaced):
         place = shared_place(spaced / "s.sock")
         subprocess.run(["/bin/mount", "--bind", tmp_path, spaced], check=True)
