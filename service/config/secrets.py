@@ -79,7 +79,7 @@ PASSFILE = (
 )
 PARAMETERS = "has parameters in another form than ?name=value&name=value"
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]|%00")
-_HOST = re.compile(r"(?:\[[^\[\]]+\]|[^:\[\]]+)(?::(.*))?")
+_HOST = re.compile(r"(\[[^\[\]]+\]|[^:\[\]]+)(?::(.*))?")
 _TLS_VERSIONS = ("TLSv1", "TLSv1.1", "TLSv1.2", "TLSv1.3")
 _CHOICES = {  # {parameter: its values}
     "sslmode": ("disable", "allow", "prefer", "require", "verify-ca", "verify-full"),
@@ -148,14 +148,21 @@ def check_dsn(dsn: SecretStr) -> SecretStr:
 
 def _hosts_fault(hosts: str) -> str | None:
     found = [_HOST.fullmatch(host) for host in hosts.split(",")] if hosts else []
+    read = [host for host in found if host is not None]
+    if len(read) < len(found) or not all(_is_name(unquote(host[1])) for host in read):
+        return HOST
+    return None if all(_is_port(host[2]) for host in read if host[2]) else PORT
+
+
+def _is_name(host: str) -> bool:
+    """Whether a host name has no empty label, nor one of over 63 characters."""
+    if host.startswith(("/", "[")):  # the folder of a socket, or an IPv6 address
+        return True
     try:
-        unquote(hosts).replace(",", ".").encode("idna")
-    except UnicodeError:  # an empty label, or one of over 63 characters
-        return HOST
-    if not all(found):
-        return HOST
-    ports = [host[1] for host in found if host is not None and host[1]]
-    return None if all(map(_is_port, ports)) else PORT
+        host.encode("idna")
+    except UnicodeError:
+        return False
+    return True
 
 
 def _parameters_fault(address: SplitResult, *, has_hosts: bool) -> str | None:

@@ -264,6 +264,22 @@ def test_refused_addresses_are_not_shown(fault: str, dsn: str) -> None:
     assert raised.value.__suppress_context__ or raised.value.__context__ is None
 
 
+@pytest.mark.parametrize(
+    "hosts",
+    [
+        *(f"%2Fcloudsql%2F{'p' * 30}%3Aeurope-west1%3A{'i' * 30}", "%2Frun%2F..%2Fa.b,%2Ftmp:2"),
+        *(
+            "pg-0.ns.svc.cluster.local.,pg-1.ns.svc.cluster.local.",
+            "pg-0.local.:1,[::1]:2,10.0.0.1",
+        ),
+        *(f"{'h' * 63}:5432", f"{'h' * 63},{'i' * 60}.example:5432", "münchen.example:1"),
+    ],
+)
+def test_hosts_in_each_form_are_accepted(hosts: str) -> None:
+    """Folders of sockets, absolute names, labels of 63 characters and IPv6, alone or in lists."""
+    assert not fault_of(f"postgresql://u:p@{hosts}/d")
+
+
 def test_ignored_files_are_faults(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A service that is not found, or a password file that is not private, would be ignored."""
     services, passwords = tmp_path / "services", tmp_path / "passwords"
