@@ -112,15 +112,19 @@ class CacheAudit:
         resolver: LocalResolver,
         fence: RecentChanges,
         *,
-        trust: FeedTrust,
+        trust: FeedTrust | None,
     ) -> "CacheAudit | None":
-        """The audit of a dimension's feed; None without feed, or if it is off."""
+        """The audit of a dimension's feed; None without feed, or if it is off.
+
+        Without `trust`, nothing is known of the feed.
+        """
         audit, schema = settings.feed.audit, resolver.schema
         if audit is None:
             return None
         is_single = settings.match is None and version_columns(schema.columns) is None
         has_order = schema.origin is not None and schema.origin.has_row_order
-        return cls(audit, resolver, fence, trust=trust, compares_rows=is_single or has_order)
+        compares_rows = is_single or has_order
+        return cls(audit, resolver, fence, trust=trust or FeedTrust(), compares_rows=compares_rows)
 
     @property
     def is_distrusted(self) -> bool:

@@ -68,7 +68,6 @@ class DimensionState:
         memory: CacheMemory | None = None,
         feed_trust: FeedTrust | None = None,
     ) -> None:
-        """Without `feed_trust`, the feed is trusted."""
         self._settings = settings
         self._resolver = LocalResolver(settings, schema, seed=seed, memory=memory)
         self.table = self._resolver.table  # of full mode; None in the other modes
@@ -89,9 +88,7 @@ class DimensionState:
             on_missing=self._on_missing,
         )
         self.fence = RecentChanges(age_s=max(_MIN_FENCE_S, 2 * settings.timeout_s))
-        self.audit = CacheAudit.of(
-            settings, self._resolver, self.fence, trust=feed_trust or FeedTrust()
-        )
+        self.audit = CacheAudit.of(settings, self._resolver, self.fence, trust=feed_trust)
         self._epoch = schema.server.number
         self._refresh_ids = map(LookupId, count(-1, -1))  # callers have positive ids
         self._held_until: float | None = None  # the first load, at the latest; None: no wait
@@ -99,8 +96,7 @@ class DimensionState:
         self._outcomes = np.zeros(len(Outcome), np.int64)
         self._single_hits = 0  # separate: numpy takes ten times as long to add one
         self._invalidations = dict.fromkeys(InvalidationOrigin, 0)
-        self._shared_keys = 0
-        self._coalesced_keys = self._retries = self._fenced_keys = 0
+        self._shared_keys = self._coalesced_keys = self._retries = self._fenced_keys = 0
 
     def submit(self, request: LookupRequest, now: float) -> list[Answer]:
         """Answer what is known now; the other keys wait, and are answered by deliveries.

@@ -15,7 +15,7 @@ from service.config.host_port import parse_host_port
 from service.config.quantity import duration
 from service.config.secrets import SecretFile
 from service.config.section import Section, written
-from service.config.source import PostgresSource
+from service.config.source import PostgresSource, Source
 from service.file_identity import read_secret
 
 _TIME_OF_DAY = re.compile(r"([01]\d|2[0-3]):([0-5]\d)", re.ASCII)
@@ -318,22 +318,28 @@ def fitting_refresh(refresh: Refresh, info: ValidationInfo) -> Refresh:
     """Return the section; raises PydanticCustomError if a part has no effect or cannot work."""
     # Faults of the cache or the source cause no second fault here.
     mode = info.data["cache"].mode if "cache" in info.data else CacheMode.FULL
-    source, feed = info.data.get("source"), refresh.feed
-    if feed is not None and mode is CacheMode.NONE:
-        raise _fault(feed, "has no effect with cache.mode: none")
-    if feed is not None and source is not None and not isinstance(source, PostgresSource):
-        raise _fault(feed, "needs a PostgreSQL table; the source is a file")
-    if feed == "listen" and source is not None and source.pgbouncer:
-        detail = "a PgBouncer that pools transactions loses notifications; "
-        raise _fault(feed, f"{detail}set the address of the server itself in the source")
-    if feed is not None and isinstance(source, PostgresSource) and source.feed_fault is not None:
-        remedy = "remove this; cache.ttl bounds the age of rows, or refresh.reload in mode full"
-        raise _fault(feed, f"{source.feed_fault}; {remedy}")
-    if feed is None and refresh.audit not in (None, Audit()):
+    if refresh.feed is not None:
+        _check_feed(refresh.feed, info.data.get("source"), mode)
+    elif refresh.audit not in (None, Audit()):
         raise _fault("audit", "has no effect without refresh.listen or refresh.changelog")
     if refresh.reload is not None and mode is not CacheMode.FULL:
         raise _fault("reload", "needs cache.mode: full")
     return refresh
+
+
+def _check_feed(feed: str, source: Source | None, mode: CacheMode) -> None:
+    if mode is CacheMode.NONE:
+        raise _fault(feed, "has no effect with cache.mode: none")
+    if source is None:
+        return
+    if not isinstance(source, PostgresSource):
+        raise _fault(feed, "needs a PostgreSQL table; the source is a file")
+    if feed == "listen" and source.pgbouncer:
+        detail = "a PgBouncer that pools transactions loses notifications; "
+        raise _fault(feed, f"{detail}set the address of the server itself in the source")
+    if source.feed_fault is not None:
+        remedy = "remove this; cache.ttl bounds the age of rows, or refresh.reload in mode full"
+        raise _fault(feed, f"{source.feed_fault}; {remedy}")
 
 
 def _fault(key: str, text: str) -> PydanticCustomError:

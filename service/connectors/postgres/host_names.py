@@ -51,10 +51,13 @@ def _look_up(name: str) -> None:
 
 @dataclass(slots=True, eq=False)
 class HostNames:
-    """Resolutions under way: at most one of each name, in a thread that outlives no process."""
+    """Resolutions under way: at most one of each name, in a thread that outlives no process.
+
+    Their result is whether the name was found.
+    """
 
     look_up: Callable[[str], object] = _look_up
-    _pending: dict[str, Future[None]] = field(default_factory=dict)
+    _pending: dict[str, Future[bool]] = field(default_factory=dict)
 
     async def resolved_dsn(self, settings: Address) -> str:
         """The present DSN, once a name in it resolves, or all have failed, or it has none.
@@ -65,14 +68,13 @@ class HostNames:
         try:
             async with asyncio.timeout(settings.connect_timeout_s):
                 for name in host_names(dsn):
-                    with suppress(OSError):  # the attempt to connect meets it, too
-                        await asyncio.wrap_future(self._resolution(name))
+                    if await asyncio.wrap_future(self._resolution(name)):
                         break
         except TimeoutError as error:
             raise socket.gaierror(socket.EAI_AGAIN, "no answer in time") from error
         return dsn
 
-    def _resolution(self, name: str) -> Future[None]:
+    def _resolution(self, name: str) -> Future[bool]:
         found = self._pending.get(name)
         if found is None:
             found = self._pending[name] = Future()
@@ -80,15 +82,15 @@ class HostNames:
             Thread(target=self._resolve, args=(name, found), daemon=True).start()
         return found
 
-    def _resolve(self, name: str, resolution: Future[None]) -> None:
+    def _resolve(self, name: str, resolution: Future[bool]) -> None:
+        is_found = False
         try:
-            self.look_up(name)
-        except Exception as error:  # noqa: BLE001  the border of a thread: the waiting attempts get it
+            with suppress(OSError, UnicodeError):  # the attempt to connect meets it, too
+                self.look_up(name)
+                is_found = True
+        finally:
             del self._pending[name]
-            resolution.set_exception(error)
-        else:
-            del self._pending[name]
-            resolution.set_result(None)
+            resolution.set_result(is_found)
 
 
 HOST_NAMES = HostNames()  # of the process, as the resolver is
