@@ -17,6 +17,7 @@ Mask = npt.NDArray[np.bool_]
 _NEVER = -np.inf
 _LOW_HALF = 0xFFFFFFFF
 _ID_S = 12 * 3600.0  # an id is kept after its change: 32-bit ids do not wrap around before
+_KEPT_AGES = 1.5  # a read that a change may refute takes half of the age at most
 _MAX_LISTED = 64  # older ones are folded into the horizon
 _MIN_PLACES = 1024  # doubled on demand
 _PRUNED_EVERY_S = 1.0  # pruning reads all changes
@@ -32,11 +33,12 @@ _COLUMNS: dict[str, npt.DTypeLike] = {
 class RecentChanges:
     """Changes of keys by hash, the oldest first; `now` is monotonic seconds.
 
-    A change is kept until a read has seen it, and `age_s` longer, for reads under way. The latest
-    one that was dropped must be in comparable snapshots, too: a standby may lag by more. Without a
-    snapshot, or with one of a FOREIGN system, a change counts as visible to reads sent `hold_off_s`
-    after its report. While the relation of ids is UNKNOWN, the snapshot must show it as well, for
-    `age_s`. Beyond `capacity` changes the oldest count as changes of any row.
+    A change is kept until a read has seen it, and 1.5 `age_s` longer, as reads under way take half
+    of `age_s` at most. The latest one that was dropped must be in comparable snapshots, too: a
+    standby may lag by more. Without a snapshot, or with one of a FOREIGN system, a change counts as
+    visible to reads sent `hold_off_s` after its report. While the relation of ids is UNKNOWN, the
+    snapshot must show it as well, for `age_s`. Beyond `capacity` changes the oldest count as
+    changes of any row.
     """
 
     def __init__(
@@ -49,11 +51,11 @@ class RecentChanges:
             name: np.zeros(min(_MIN_PLACES, capacity), kind) for name, kind in _COLUMNS.items()
         }
         self._count = 0
-        self._table = TableFence(age_s=age_s, hold_off_s=hold_off_s)
         self._relation = IdRelation.UNKNOWN
         self._pruned_at = -np.inf
         self._outdated_end: int | None = None
-        self._dropped = _DroppedIds()
+        self._dropped = DroppedIds()
+        self._table = TableFence(self._dropped, age_s=age_s, hold_off_s=hold_off_s)
 
     def __len__(self) -> int:
         """The number of changes of single keys."""
@@ -70,7 +72,8 @@ class RecentChanges:
 
     def forget_ids(self, now: float) -> None:
         """Count all changes as reported now, without a transaction: reads have another history."""
-        self._outdated_end, self._dropped = None, _DroppedIds()
+        self._outdated_end = None
+        self._dropped.forget()
         self._column("transaction_id")[:] = UNKNOWN_TRANSACTION
         self._column("noted_at")[:] = now
         self._column("seen_at")[:] = np.inf
@@ -178,8 +181,9 @@ class RecentChanges:
         seen_at = self._column("seen_at")
         unseen = np.flatnonzero(seen_at == np.inf)
         seen_at[unseen[self._is_visible(unseen, snapshot, sent_at)]] = now
-        is_kept = seen_at + self._age_s > now
+        is_kept = seen_at + _KEPT_AGES * self._age_s > now
         self._dropped.note(self._column("transaction_id")[~is_kept], now)
+        self._dropped.on_read(snapshot)
         self._keep(np.flatnonzero(is_kept))
 
     def _is_current(self, snapshot: TableSnapshot | None, *, sent_at: float, now: float) -> bool:
@@ -209,28 +213,46 @@ class RecentChanges:
         self._count = len(places)
 
 
-class _DroppedIds:
-    """The latest transaction that is not kept any more; `now` is monotonic seconds."""
+class DroppedIds:
+    """The latest transaction that is not kept any more; `now` is monotonic seconds.
+
+    A standby does not list the transactions in progress: while an older one runs, its snapshot does
+    not show that it saw the latest. It did if another one has ended there that ended later.
+    """
 
     def __init__(self) -> None:
+        self.forget()
+
+    def forget(self) -> None:
+        """No id is known: reads have another history."""
         self._latest_id: int | None = None
         self._noted_at = _NEVER
+        self._later_id: int | None = None  # this one, and all after it, ended later
 
     def note(self, transaction_ids: TransactionIds, now: float) -> None:
         """These are dropped now; some may be UNKNOWN_TRANSACTION."""
         ids = transaction_ids[transaction_ids != UNKNOWN_TRANSACTION]
         if len(ids):
             self._latest_id, self._noted_at = _latest(ids, self._known(now)), now
+            self._later_id = None
+
+    def on_read(self, snapshot: TableSnapshot | None) -> None:
+        """A read landed: one of the primary shows which transactions have not ended yet."""
+        if snapshot is not None and not snapshot.is_of_standby and self._later_id is None:
+            self._later_id = snapshot.xmax
 
     def are_seen(self, snapshot: TableSnapshot | None, relation: IdRelation, now: float) -> bool:
-        """Whether a read saw them, which that of a late standby does not.
+        """Whether a read saw them, which that of a late standby did not.
 
         True without comparable ids.
         """
         latest_id = self._known(now)
         if snapshot is None or latest_id is None or relation is not IdRelation.COMPARABLE:
             return True
-        return bool(snapshot.sees(np.array([latest_id], np.uint32))[0])
+        if snapshot.sees(np.array([latest_id], np.uint32))[0]:
+            return True
+        is_of_standby, later_id = snapshot.is_of_standby, self._later_id
+        return is_of_standby and later_id is not None and snapshot.has_ended_from(later_id)
 
     def _known(self, now: float) -> int | None:
         return self._latest_id if now < self._noted_at + _ID_S else None
@@ -242,10 +264,11 @@ class TableFence:
     The latest transactions are listed; older ones are folded into a horizon, which a snapshot must
     lie beyond. Changes without a transaction count as visible to reads sent `hold_off_s` after
     their report; so do all, or in addition, by the relation of ids, as in `RecentChanges`. List and
-    horizon are dropped long after the end of a read that saw them all, before ids wrap around.
+    horizon are dropped `age_s` after the end of a read that saw them all.
     """
 
-    def __init__(self, *, age_s: float, hold_off_s: float) -> None:
+    def __init__(self, dropped: DroppedIds, *, age_s: float, hold_off_s: float) -> None:
+        self._dropped = dropped
         self._age_s = age_s
         self._hold_off_s = hold_off_s
         self.relation = IdRelation.UNKNOWN
@@ -286,7 +309,10 @@ class TableFence:
         """Whether a read that was sent then, and ended now, saw all of them."""
         if not self._is_behind(snapshot, sent_at):
             return False
-        if self._passed_at + _ID_S <= now:
+        if self._passed_at + self._age_s <= now:
+            former = self._listed if self._latest_id is None else [*self._listed, self._latest_id]
+            self._dropped.note(np.array(former, np.uint32), now)
+            self._dropped.on_read(snapshot)
             self._latest_id, self._listed = None, self._listed[:0]
         self._passed_at = min(self._passed_at, now)
         return True

@@ -45,6 +45,10 @@ class TableSnapshot:
         is_before = _distance(transaction_ids, end) < 0
         return is_before & ~np.isin(transaction_ids, self.in_progress)
 
+    def has_ended_from(self, transaction_id: int) -> bool:
+        """Whether this transaction, or one of the following ids, had ended before the read."""
+        return bool(_distance(np.array([transaction_id], np.uint32), self.xmax)[0] < 0)
+
     def is_beyond(self, transaction_id: int) -> bool:
         """Whether the read saw this transaction and all before it."""
         return bool(_distance(np.array([transaction_id], np.uint32), self.xmin)[0] < 0)

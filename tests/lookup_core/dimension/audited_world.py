@@ -440,14 +440,15 @@ class World:
         """The snapshot of a read on a server, now."""
         if self.relation is IdRelation.FOREIGN and self.chance.random() < 0.5:
             return None
-        end = self._next_id
         if is_of_standby:
             unseen = np.append(self._open.ids, self.log.ids[self.replayed :])
-            return TableSnapshot(
-                int(unseen.min(initial=end)), end, np.zeros(0, np.uint32), is_of_standby=True
-            )
+            end = int(self.log.ids[: self.replayed].max(initial=FIRST_ID - 1)) + 1
+            start = int(unseen.min(initial=end))
+            return TableSnapshot(start, end, np.zeros(0, np.uint32), is_of_standby=True)
         running = np.append(self._open.ids, self._hidden.ids)
-        listed = (running % 2**32).astype(np.uint32)
+        ended = np.setdiff1d(self.log.ids, self._hidden.ids)
+        end = int(ended.max(initial=FIRST_ID - 1)) + 1
+        listed = (running[running < end] % 2**32).astype(np.uint32)
         return TableSnapshot(int(running.min(initial=end)), end, listed)
 
     def _judge(self) -> Verdict | None:

@@ -137,9 +137,9 @@ def test_changed_table_fences_all_keys(scenario: Scenario) -> None:
     assert scenario.look_up(3, 7, 8, 9) == {}
 
 
-@pytest.mark.parametrize(("timeout_s", "age_s"), [(2.0, 60.0), (45.0, 90.0)])
+@pytest.mark.parametrize(("timeout_s", "age_s"), [(2.0, 90.0), (45.0, 135.0)])
 def test_fence_outlasts_the_longest_query(timeout_s: float, age_s: float) -> None:
-    """A change is remembered for 60 s after a read that saw it, or for two query timeouts."""
+    """A change is remembered for 90 s after a read that saw it, or for three query timeouts."""
     scenario = Scenario(replace(settings(), timeout_s=timeout_s))
     fence = scenario.state.fence
     scenario.change(7, by=103)

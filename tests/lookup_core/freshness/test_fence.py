@@ -109,16 +109,30 @@ def test_late_read_is_checked_itself(fence: Fence) -> None:
 
 
 def test_change_is_forgotten_after_its_age(fence: Fence) -> None:
-    """A change is remembered for 60 s after a read saw it; before that, without limit."""
+    """A change is remembered for 90 s after a read saw it; before that, without limit."""
     fence.report(1, 2, by=[103, 109])
     fence.lets_in(snapshot="104:109:", now=10.0)
-    fence.lets_in(snapshot="104:109:", now=69.9)
+    fence.lets_in(snapshot="104:109:", now=99.9)
     assert len(fence) == 2
 
-    fence.lets_in(snapshot="104:109:", now=71.0)
+    fence.lets_in(snapshot="104:109:", now=101.0)
 
     assert len(fence) == 1
     assert fence.lets_in(2, snapshot="104:109:", sent_at=1e6) == [False]
+
+
+@pytest.mark.parametrize("lasts_s", [0.0, 20.0, 30.0])
+@pytest.mark.parametrize("relation", [IdRelation.FOREIGN, IdRelation.UNKNOWN])
+def test_slow_read_is_no_proof(fence: Fence, relation: IdRelation, lasts_s: float) -> None:
+    """Without comparable ids, a read sent within a minute of a change proves nothing of its key."""
+    fence.relate(relation)
+    fence.report(1, by=UNKNOWN_TRANSACTION)
+    fence.lets_in(snapshot="104:105:", sent_at=5.0)
+
+    for sent_at, is_proof in ((59.9, False), (60.0, True)):
+        hashes, now = np.array([1, 2], np.uint64), sent_at + lasts_s
+        found = fence.proves(hashes, None, sent_at=sent_at, now=now)
+        assert found.tolist() == [is_proof, True]
 
 
 @pytest.mark.parametrize(("sent_at", "is_let_in"), [(4.9, False), (5.0, True)])
@@ -206,21 +220,35 @@ def test_lagging_standby_is_held_off(fence: Fence) -> None:
 
 @pytest.mark.parametrize("is_overflow", [True, False])
 def test_table_change_is_forgotten(*, is_overflow: bool) -> None:
-    """It is dropped half a day after a read saw it, before its id wraps around."""
+    """It is dropped half a day after reads saw it, before its id wraps around."""
     fence = Fence(capacity=0)
     fence.report(1, by=100) if is_overflow else fence.note_table(100, 0.0)
     later = f"{100 - 2**31 + 1 + WRAP}:{2 * WRAP}:"
 
     assert fence.lets_in(snapshot="101:101:", now=10.0) == [True]
-    assert fence.lets_in(snapshot="100:101:100", now=43_209.0) == [False]
-    assert fence.lets_in(snapshot="101:101:", now=43_209.9) == [True]
-    assert fence.lets_in(snapshot=later, now=43_209.9) == [False]
-    assert fence.lets_in(snapshot="101:101:", now=43_210.0) == [True]
-    assert fence.lets_in(snapshot=later, now=43_211.0) == [True]
+    assert fence.lets_in(snapshot="100:101:100", now=69.0) == [False]
+    assert fence.lets_in(snapshot="101:101:", now=70.0) == [True]
+    assert fence.lets_in(snapshot="100:101:100", now=43_269.0) == [False]
+    assert fence.lets_in(snapshot=later, now=43_269.9) == [False]
+    assert fence.lets_in(snapshot=later, now=43_270.0) == [True]
 
 
 @pytest.mark.parametrize("is_of_table", [True, False])
-@pytest.mark.parametrize("lag_s", [1.0, 59.0, 61.0, 600.0, 40_000.0])
+@pytest.mark.parametrize(("end", "is_let_in"), [(100, False), (102, False), (103, True)])
+def test_long_transactions_make_no_standby_late(
+    fence: Fence, end: int, *, is_let_in: bool, is_of_table: bool
+) -> None:
+    """While an older one runs, a standby has later changes if a later transaction ended there."""
+    fence.note_table(100, 0.0) if is_of_table else fence.report(1, by=100)
+    for at in (0.5, 91.0):
+        assert fence.lets_in(2, snapshot="90:102:90,101", sent_at=at) == [True]
+    of_standby = TableSnapshot(90, end, np.zeros(0, np.uint32), is_of_standby=True)
+
+    assert fence.lets_in(1, 2, snapshot=of_standby, sent_at=93.0) == [is_let_in] * 2
+
+
+@pytest.mark.parametrize("is_of_table", [True, False])
+@pytest.mark.parametrize("lag_s", [1.0, 59.0, 61.0, 89.0, 91.0, 600.0, 40_000.0])
 def test_no_lag_lets_former_rows_in(fence: Fence, lag_s: float, *, is_of_table: bool) -> None:
     """A standby that lags behind a change which another server showed is refused, however long."""
     lagging = TableSnapshot(100, 100, np.zeros(0, np.uint32), is_of_standby=True)
