@@ -44,6 +44,7 @@ class TableChange:
 
     reason: str  # for the log
     transaction_id: int = UNKNOWN_TRANSACTION  # the low 32 bits
+    is_gap: bool = False  # of a snapshot's last transaction, or of any that had ended before it
 
 
 Change: TypeAlias = RowChanges | TableChange

@@ -269,7 +269,7 @@ class DimensionState:
         removed = 0
         for change in changes:
             if isinstance(change, TableChange):
-                self.fence.note_table(change.transaction_id, now)
+                self.fence.note_table(change.transaction_id, now, is_gap=change.is_gap)
                 removed += self.invalidate(None, origin)
             else:
                 removed += self._on_row_changes(change, origin, now)

@@ -91,11 +91,17 @@ class RecentChanges:
         self._columns["seen_at"][news] = np.inf
         self._count = news.stop
 
-    def note_table(self, transaction_id: int, now: float) -> None:
-        """Record a transaction, or UNKNOWN_TRANSACTION, that may have changed any row."""
+    def note_table(self, transaction_id: int, now: float, *, is_gap: bool = False) -> None:
+        """Record a transaction, or UNKNOWN_TRANSACTION, that may have changed any row.
+
+        For a gap, it is the last one of a snapshot; any that had ended by then may have done so.
+        """
         if not self.are_outdated(np.array([transaction_id], np.uint32))[0]:
             self._outdated_end = transaction_id or self._outdated_end
-        self._table.note(transaction_id, now)
+        if is_gap and transaction_id != UNKNOWN_TRANSACTION:
+            self._table.note_gap(transaction_id, now)
+        else:
+            self._table.note(transaction_id, now)
 
     def note_load(self, snapshot: TableSnapshot | None) -> None:
         """Record the snapshot of a load of the whole table."""
@@ -265,6 +271,9 @@ class TableFence:
     lie beyond. Changes without a transaction count as visible to reads sent `hold_off_s` after
     their report; so do all, or in addition, by the relation of ids, as in `RecentChanges`. List and
     horizon are dropped `age_s` after the end of a read that saw them all.
+
+    A standby is past the latest gap if a transaction has ended there that had not ended then: an
+    older one that runs may hide the gap's own.
     """
 
     def __init__(self, dropped: DroppedIds, *, age_s: float, hold_off_s: float) -> None:
@@ -274,6 +283,8 @@ class TableFence:
         self.relation = IdRelation.UNKNOWN
         self._latest_id: int | None = None  # the horizon
         self._listed: TransactionIds = np.zeros(0, np.uint32)  # the oldest first
+        self._gap_id: int | None = None  # of the latest one
+        self._gap_at = _NEVER
         self._latest_at = _NEVER
         self._latest_unknown_at = _NEVER
         self._passed_at = np.inf
@@ -282,6 +293,7 @@ class TableFence:
         """Count all changes as reported now, without a transaction."""
         if self._latest_at != _NEVER:
             self._latest_id, self._listed = None, self._listed[:0]
+            self._gap_id = None
             self.note(UNKNOWN_TRANSACTION, now)
 
     def note(self, transaction_id: int, noted_at: float) -> None:
@@ -293,6 +305,12 @@ class TableFence:
         self._listed = np.append(self._listed, np.uint32(transaction_id))
         self.fold(self._listed[:-_MAX_LISTED], noted_at)
         self._listed = self._listed[-_MAX_LISTED:]
+
+    def note_gap(self, transaction_id: int, noted_at: float) -> None:
+        """Record the last transaction of a snapshot; any that had ended may have changed rows."""
+        self._begin(noted_at)
+        self._gap_id = _latest(np.array([transaction_id], np.uint32), self._gap_id)
+        self._gap_at = noted_at
 
     def fold(self, transaction_ids: TransactionIds, noted_at: float) -> None:
         """Move the horizon beyond these transactions; some may be UNKNOWN_TRANSACTION."""
@@ -336,9 +354,17 @@ class TableFence:
             return is_settled
         is_beyond = self._latest_id is None or snapshot.is_beyond(self._latest_id)
         is_beyond = is_beyond and bool(snapshot.sees(self._listed).all())
+        is_beyond = is_beyond and self._is_past_gap(snapshot, sent_at)
         if self.relation is IdRelation.UNKNOWN:
             return is_settled and (is_beyond or self._latest_at + self._age_s <= sent_at)
         return is_beyond and self._latest_unknown_at + self._hold_off_s <= sent_at
+
+    def _is_past_gap(self, snapshot: TableSnapshot, sent_at: float) -> bool:
+        if self._gap_id is None or self._gap_at + _ID_S <= sent_at:
+            return True
+        if snapshot.is_of_standby and snapshot.has_ended_from(self._gap_id + 1):
+            return True
+        return bool(snapshot.sees(np.array([self._gap_id], np.uint32))[0])
 
     def _begin(self, noted_at: float) -> None:
         self._latest_at = max(self._latest_at, noted_at)

@@ -47,11 +47,15 @@ class TableSnapshot:
 
     def has_ended_from(self, transaction_id: int) -> bool:
         """Whether this transaction, or one of the following ids, had ended before the read."""
-        return bool(_distance(np.array([transaction_id], np.uint32), self.xmax)[0] < 0)
+        return bool(_distance(_short(transaction_id), self.xmax)[0] < 0)
 
     def is_beyond(self, transaction_id: int) -> bool:
         """Whether the read saw this transaction and all before it."""
-        return bool(_distance(np.array([transaction_id], np.uint32), self.xmin)[0] < 0)
+        return bool(_distance(_short(transaction_id), self.xmin)[0] < 0)
+
+
+def _short(transaction_id: int) -> TransactionIds:
+    return np.array([transaction_id & 0xFFFFFFFF], np.uint32)
 
 
 def _distance(transaction_ids: TransactionIds, start: int) -> npt.NDArray[np.int32]:

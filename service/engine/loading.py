@@ -24,6 +24,7 @@ from service.engine.state_runner import StateRunner
 log = structlog.get_logger()
 
 _POLL_S = 0.5  # between two checks whether a load is due
+_OUTDATED = "any row may have changed since its snapshot: the table changed, or a standby is late"
 
 
 class Loading:
@@ -153,6 +154,7 @@ class Loading:
 
     async def _on_outdated(self, rows: int) -> None:
         self._count(LoadResult.OUTDATED)
+        self._statistics = replace(self._statistics, last_error=_OUTDATED)
         log.warning("dimension.load_outdated", dimension=self._runner.name, row_count=rows)
         self._due_at = self._runner.clock()  # the request is still open
         # If flushes come faster than loads end, loads must not follow without a pause.

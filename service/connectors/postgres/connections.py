@@ -106,6 +106,7 @@ class PostgresPool:
         self._generation = 0  # connections of earlier generations are not used again
         self._opened_at_s = 0.0  # of the last attempt
         self._options: dict[str, Any] = {}  # of the last attempt
+        self._check: asyncio.Task[None] | None = None  # of the address, since its first check
         self._epochs = ServerEpochs()
         self.identification = Identification()
         self.last = _LastIdentity()  # of any session
@@ -131,6 +132,9 @@ class PostgresPool:
     async def __aexit__(self, *_: object) -> None:
         """Close all connections; terminate those whose server does not answer. Never raises."""
         assert self._pool is not None
+        if self._check is not None:
+            self._check.cancel()
+            await asyncio.wait({self._check})
         try:
             async with asyncio.timeout(_CLOSE_TIMEOUT_S):
                 await self._pool.close()
@@ -145,13 +149,13 @@ class PostgresPool:
     async def acquire(self) -> PostgresSession:
         """A session of the present generation; raises the errors of asyncpg, and OSError.
 
-        Each minute one is opened beside the pool: it finds another server at the address.
+        Each minute, a task opens one beside the pool: it finds another server at the address.
         """
         assert self._pool is not None, "opening comes first"
         while True:  # ends: each round ends a connection that was used
             session = cast("PostgresSession", await self._pool.acquire())  # the proxy forwards
             if not session.is_new and _now_s() >= self._opened_at_s + RENEWAL_S:
-                await self._check_address()
+                self._begin_check()
             if session.is_of(self._generation):
                 return session
             session.terminate()
@@ -189,6 +193,11 @@ class PostgresPool:
             dsn = await HOST_NAMES.resolved_dsn(self.settings)
             session = await asyncpg.connect(dsn, **options)
         return cast("PostgresSession", session)
+
+    def _begin_check(self) -> None:
+        # Not by the caller, whose cancellation would lose its session.
+        if self._check is None or self._check.done():
+            self._check = asyncio.create_task(self._check_address())
 
     async def _check_address(self) -> None:
         """Expire the sessions if a new one has another server; else they go on, also if it fails.

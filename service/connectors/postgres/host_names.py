@@ -28,13 +28,14 @@ class Address(Protocol):
 
 
 def host_names(dsn: str) -> Iterator[str]:
-    """The hosts of a valid address, in order, without IP addresses and folders of sockets."""
+    """The hosts of a valid address before the first IP address or folder of a socket, in order."""
     parts = urlsplit(dsn)
     hosts = parts.netloc.rpartition("@")[2] or parse_qs(parts.query).get("host", [""])[-1]
     for each in map(unquote, hosts.split(",")):
         name = each.partition(":")[0]
-        if name and not name.startswith(("/", "[")) and not _is_ip_address(name):
-            yield name
+        if not name or name.startswith(("/", "[")) or _is_ip_address(name):
+            return
+        yield name
 
 
 def _is_ip_address(text: str) -> bool:

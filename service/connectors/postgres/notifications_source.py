@@ -92,7 +92,7 @@ class PostgresNotificationsInbox:
 
     def on_connected(self, last_transaction_id: int) -> None:
         """Limit the gap to transactions of the primary up to this one."""
-        self._gap = TableChange(_JUST_CONNECTED, last_transaction_id & _LOW_HALF)
+        self._gap = TableChange(_JUST_CONNECTED, last_transaction_id & _LOW_HALF, is_gap=True)
 
     def put(self, entry: str | int) -> bool:
         """Append a payload or a heartbeat; False, and no change, if it does not fit."""

@@ -20,11 +20,11 @@ from service.connectors.postgres.triggers import (
 #
 # `fault` is why a trigger does not report each change of a table or a partition, as the script's
 # would. 'A' is ENABLE ALWAYS: after a plain ENABLE, sessions with `session_replication_role =
-# replica` skip the trigger. Scripts with line ends of Windows have the same effect. DISABLE, ENABLE
-# and another function change an xmin, also when both happen between two checks, as around a bulk
-# load.
+# replica` skip the trigger. White space of the function has no effect. DISABLE, ENABLE and another
+# function change an xmin, also when both happen between two checks, as around a bulk load.
 #
 # Unreported changes are of the last transaction of the snapshot, or of earlier ones.
+_WITHOUT_SPACE = "pg_catalog.regexp_replace({}, '[[:space:]]+', ' ', 'g')"
 TABLE_VERSION = f"""
 WITH RECURSIVE {MEANING.format(root="$1")}, part AS (
     SELECT c.oid, c.relkind, c.relfilenode, c.relreplident, '0' AS attached, true AS is_root
@@ -58,7 +58,8 @@ CROSS JOIN LATERAL (SELECT CASE
     WHEN g.tgenabled <> 'A' THEN 'not ENABLE ALWAYS'
     WHEN g.tgtype <> w.type OR g.tgqual IS NOT NULL OR g.tgattr::text <> ''
     THEN 'restricted'
-    WHEN p.proname <> $4 OR pg_catalog.replace(p.prosrc, pg_catalog.chr(13), '') <> $5
+    WHEN p.proname <> $4
+         OR p.prosrc <> $5 AND {_WITHOUT_SPACE.format("p.prosrc")} <> {_WITHOUT_SPACE.format("$5")}
          OR (p.proconfig @> $8::text[]) IS NOT TRUE
     THEN 'with another function'
 END) AS f (fault)

@@ -87,11 +87,13 @@ $triggers
 COMMIT;
 """)
 
-# Sidecars refuse a function with another text: after a change here, users run the script again.
+# Sidecars refuse a function with another text, except for white space: after a change here, users
+# run the script again. No comments, which migration tools remove. NULL keys are unknown. A renamed
+# key must not fail the writer.
 _BODY = Template("""
 DECLARE
     head CONSTANT text := '{"v":1,"x":"' || pg_current_xact_id()::text || '",';
-    keys text[];  -- NULL: unknown
+    keys text[];
 BEGIN
     BEGIN
         CASE TG_OP
@@ -112,7 +114,7 @@ BEGIN
             ELSE keys := NULL;
         END CASE;
     EXCEPTION WHEN undefined_column THEN
-        keys := NULL;  -- a renamed key must not fail the writer
+        keys := NULL;
     END;
     IF keys IS NULL OR cardinality(keys) > $most
         OR EXISTS (SELECT FROM unnest(keys) AS each(key) WHERE octet_length(key) > $key_bytes)
@@ -132,7 +134,7 @@ END
 
 
 # For each row; only expressions, which need no query plan. A setting that ends with the transaction
-# counts its changes.
+# counts its changes; beyond the most, the whole table is reported once. As above, no comments.
 _ROW_BODY = Template("""
 DECLARE
     changes int := coalesce(nullif(current_setting('$setting', true), ''), '0')::int + 1;
@@ -143,7 +145,7 @@ DECLARE
     is_known bool := TG_OP <> 'TRUNCATE' AND changes <= $most;
 BEGIN
     IF TG_OP <> 'TRUNCATE' AND changes > $most + 1 THEN
-        RETURN NULL;  -- the whole table is reported
+        RETURN NULL;
     END IF;
     counted := set_config('$setting', changes::text, true);
     head := '{"v":1,"x":"' || pg_current_xact_id()::text || '",';
@@ -156,7 +158,7 @@ BEGIN
                 new_key := $new;
             END IF;
         EXCEPTION WHEN undefined_column THEN
-            is_known := false;  -- a renamed key must not fail the writer
+            is_known := false;
         END;
     END IF;
     IF NOT is_known OR greatest(octet_length(old_key), octet_length(new_key)) > $key_bytes THEN

@@ -157,7 +157,7 @@ class WatchingReader(SplitReader):
         self._due_at_s = asyncio.get_running_loop().time() + self._watch.interval_s
         reason = self._watch.change(found)
         if reason is not None:
-            self._change = TableChange(reason, found.last_transaction_id & _LOW_HALF)
+            self._change = TableChange(reason, found.last_transaction_id & _LOW_HALF, is_gap=True)
 
     async def _version(self) -> _Version:
         settings = self._watch.settings

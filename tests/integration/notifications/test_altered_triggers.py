@@ -102,16 +102,30 @@ async def test_restored_function_ends_the_reader(
     assert changes == [[1]]
 
 
-async def test_line_ends_of_the_script_are_free(
-    database: Database, settings: PostgresNotificationsSettings
+@pytest.mark.parametrize(("written", "changed"), [("\n", "\r\n"), ("    ", "\t"), ("\n", "\n\n")])
+async def test_white_space_of_the_script_is_free(
+    database: Database,
+    settings: PostgresNotificationsSettings,
+    written: str,
+    changed: str,
 ) -> None:
-    """A script that ran with line ends of Windows is as good."""
+    """A script is as good with other line ends, indents and blank lines."""
     script = trigger_sql("t", ["id"], channel=CHANNEL)
-    database.execute(script.replace("\n", "\r\n"))
+    database.execute(script.replace(written, changed))
     async with reading(settings, schema_of(database)) as reader:
         database.execute("INSERT INTO t VALUES (1)")
 
         assert await changes_of(reader) == [[1]]
+
+
+@pytest.mark.parametrize("is_partitioned", [True, False])
+def test_functions_have_no_comments(*, is_partitioned: bool) -> None:
+    """Tools that remove comments from scripts change no function."""
+    script = trigger_sql("t", ["id"], channel=CHANNEL, is_partitioned=is_partitioned)
+    _, _, body = script.partition("CREATE OR REPLACE FUNCTION")
+
+    assert "--" not in body
+    assert "/*" not in body
 
 
 def function_of(database: Database) -> str:

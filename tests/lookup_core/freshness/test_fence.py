@@ -241,10 +241,32 @@ def test_long_transactions_make_no_standby_late(
     """While an older one runs, a standby has later changes if a later transaction ended there."""
     fence.note_table(100, 0.0) if is_of_table else fence.report(1, by=100)
     for at in (0.5, 91.0):
-        assert fence.lets_in(2, snapshot="90:102:90,101", sent_at=at) == [True]
-    of_standby = TableSnapshot(90, end, np.zeros(0, np.uint32), is_of_standby=True)
+        snapshot = f"{90 + WRAP}:{102 + WRAP}:{90 + WRAP},{101 + WRAP}"
+        assert fence.lets_in(2, snapshot=snapshot, sent_at=at) == [True]
+    of_standby = TableSnapshot(90 + WRAP, end + WRAP, np.zeros(0, np.uint32), is_of_standby=True)
 
     assert fence.lets_in(1, 2, snapshot=of_standby, sent_at=93.0) == [is_let_in] * 2
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "is_of_standby", "is_let_in"),
+    [
+        *[(90, 100, True, False), (90, 101, True, False), (90, 102, True, True)],
+        *[(101, 101, True, True), (90, 101, False, True)],
+    ],
+)
+@pytest.mark.parametrize("sent_at", [1.0, 100.0])
+def test_long_transactions_hide_no_gap(
+    fence: Fence, start: int, end: int, *, is_of_standby: bool, is_let_in: bool, sent_at: float
+) -> None:
+    """A standby is past a gap once a later transaction has ended there, whatever runs."""
+    fence.note_table(WRAP - 1, 0.0, is_gap=True)
+    shift = WRAP - 101
+    snapshot = TableSnapshot(start + shift, end + shift, np.zeros(0, np.uint32), is_of_standby)
+
+    assert fence.lets_in(snapshot=snapshot, sent_at=sent_at) == [is_let_in]
+    unseen = fence.unseen(snapshot, sent_at=sent_at, now=sent_at)
+    assert (unseen is not None) is is_let_in
 
 
 @pytest.mark.parametrize("is_of_table", [True, False])

@@ -321,6 +321,7 @@ async def test_outdated_load_is_repeated() -> None:
         await until(lambda: feed_of(dimension).splits[0].position == 1)
         whole.release("read")
         await until(lambda: load_of(dimension).counts[LoadResult.OUTDATED] > 0)
+        assert "a standby is late" in (load_of(dimension).last_error or "")
 
         assert await lookup(dimension, 7) == {0: "fetched Ada"}
 

@@ -70,7 +70,7 @@ def test_inbox_starts_with_a_gap() -> None:
     connected.on_connected(2**32 + 5)
 
     assert (new.is_empty, new.take(1_000), new.is_empty) == (False, taken("a", gap=GAP), True)
-    assert connected.take(1_000) == taken(gap=TableChange(GAP.reason, 5))
+    assert connected.take(1_000) == taken(gap=TableChange(GAP.reason, 5, is_gap=True))
 
 
 def test_inbox_keeps_the_order() -> None:
