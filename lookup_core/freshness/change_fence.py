@@ -18,7 +18,7 @@ _NEVER = -np.inf
 _LOW_HALF = 0xFFFFFFFF
 _ID_S = 12 * 3600.0  # an id is kept after its change: 32-bit ids do not wrap around before
 _KEPT_AGES = 1.5  # a read that a change may refute takes half of the age at most
-_MAX_LISTED = 64  # older ones are folded into the horizon
+_MAX_LISTED = 64  # older ones are folded into a range
 _MIN_PLACES = 1024  # doubled on demand
 _PRUNED_EVERY_S = 1.0  # pruning reads all changes
 _FOLDED_SHARE = 8  # of the capacity: many at once, as all others are moved
@@ -267,10 +267,10 @@ class DroppedIds:
 class TableFence:
     """Changes that may be of any key; `now` is monotonic seconds.
 
-    The latest transactions are listed; older ones are folded into a horizon, which a snapshot must
-    lie beyond. Changes without a transaction count as visible to reads sent `hold_off_s` after
-    their report; so do all, or in addition, by the relation of ids, as in `RecentChanges`. List and
-    horizon are dropped `age_s` after the end of a read that saw them all.
+    The latest transactions are listed; older ones are folded into a range of ids, all of which a
+    snapshot must show. Changes without a transaction count as visible to reads sent `hold_off_s`
+    after their report; so do all, or in addition, by the relation of ids, as in `RecentChanges`.
+    List and range are dropped `age_s` after the end of a read that saw them all.
 
     A standby is past the latest gap if a transaction has ended there that had not ended then: an
     older one that runs may hide the gap's own.
@@ -281,7 +281,7 @@ class TableFence:
         self._age_s = age_s
         self._hold_off_s = hold_off_s
         self.relation = IdRelation.UNKNOWN
-        self._latest_id: int | None = None  # the horizon
+        self._folded: tuple[int, int] | None = None  # the first and the last id
         self._listed: TransactionIds = np.zeros(0, np.uint32)  # the oldest first
         self._gap_id: int | None = None  # of the latest one
         self._gap_at = _NEVER
@@ -292,8 +292,7 @@ class TableFence:
     def forget_ids(self, now: float) -> None:
         """Count all changes as reported now, without a transaction."""
         if self._latest_at != _NEVER:
-            self._latest_id, self._listed = None, self._listed[:0]
-            self._gap_id = None
+            self._folded, self._listed, self._gap_id = None, self._listed[:0], None
             self.note(UNKNOWN_TRANSACTION, now)
 
     def note(self, transaction_id: int, noted_at: float) -> None:
@@ -313,7 +312,7 @@ class TableFence:
         self._gap_at = noted_at
 
     def fold(self, transaction_ids: TransactionIds, noted_at: float) -> None:
-        """Move the horizon beyond these transactions; some may be UNKNOWN_TRANSACTION."""
+        """Extend the range to these transactions; some may be UNKNOWN_TRANSACTION."""
         if not len(transaction_ids):
             return
         self._begin(noted_at)
@@ -321,17 +320,18 @@ class TableFence:
         if is_unknown.any():
             self._latest_unknown_at = max(self._latest_unknown_at, noted_at)
         if not is_unknown.all():
-            self._latest_id = _latest(transaction_ids[~is_unknown], self._latest_id)
+            ids = np.append(transaction_ids[~is_unknown], np.array(self._folded or (), np.uint32))
+            self._folded = _earliest(ids), _latest(ids, None)
 
     def admits(self, snapshot: TableSnapshot | None, *, sent_at: float, now: float) -> bool:
         """Whether a read that was sent then, and ended now, saw all of them."""
         if not self._is_behind(snapshot, sent_at):
             return False
         if self._passed_at + self._age_s <= now:
-            former = self._listed if self._latest_id is None else [*self._listed, self._latest_id]
+            former = [*self._listed, *(self._folded or ())]
             self._dropped.note(np.array(former, np.uint32), now)
             self._dropped.on_read(snapshot)
-            self._latest_id, self._listed = None, self._listed[:0]
+            self._folded, self._listed = None, self._listed[:0]
         self._passed_at = min(self._passed_at, now)
         return True
 
@@ -352,7 +352,7 @@ class TableFence:
         is_settled = self._latest_at + self._hold_off_s <= sent_at
         if snapshot is None or self.relation is IdRelation.FOREIGN:
             return is_settled
-        is_beyond = self._latest_id is None or snapshot.is_beyond(self._latest_id)
+        is_beyond = self._folded is None or snapshot.sees_all(*self._folded)
         is_beyond = is_beyond and bool(snapshot.sees(self._listed).all())
         is_beyond = is_beyond and self._is_past_gap(snapshot, sent_at)
         if self.relation is IdRelation.UNKNOWN:
@@ -369,6 +369,12 @@ class TableFence:
     def _begin(self, noted_at: float) -> None:
         self._latest_at = max(self._latest_at, noted_at)
         self._passed_at = np.inf
+
+
+def _earliest(transaction_ids: TransactionIds) -> int:
+    """The earliest of these ids, in 32 bits."""
+    distance = (transaction_ids - transaction_ids[0]).astype(np.int32)
+    return (int(transaction_ids[0]) + int(distance.min())) & _LOW_HALF
 
 
 def _latest(transaction_ids: TransactionIds, former: int | None) -> int:

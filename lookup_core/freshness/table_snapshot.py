@@ -49,9 +49,14 @@ class TableSnapshot:
         """Whether this transaction, or one of the following ids, had ended before the read."""
         return bool(_distance(_short(transaction_id), self.xmax)[0] < 0)
 
-    def is_beyond(self, transaction_id: int) -> bool:
-        """Whether the read saw this transaction and all before it."""
-        return bool(_distance(_short(transaction_id), self.xmin)[0] < 0)
+    def sees_all(self, first: int, last: int) -> bool:
+        """Whether the read saw all committed transactions from the first to the last id."""
+        if self.is_of_standby:
+            return bool(_distance(_short(last), self.xmin)[0] < 0)
+        is_within = (_distance(self.in_progress, first) >= 0) & (
+            _distance(self.in_progress, last) <= 0
+        )
+        return bool(_distance(_short(last), self.xmax)[0] < 0) and not is_within.any()
 
 
 def _short(transaction_id: int) -> TransactionIds:

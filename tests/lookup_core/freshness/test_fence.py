@@ -154,14 +154,15 @@ def test_unproved_changes_hold_off(fence: Fence, sent_at: float, *, is_let_in: b
         ([100, 103], "90:110:100", False),
         ([100, 103], "90:102:90", False),
         (range(100, 164), "90:200:90", True),
-        (range(100, 165), "90:200:90", False),
-        (range(100, 165), "101:200:", True),
+        (range(100, 170), "90:200:90", True),
+        *[(range(100, 170), f"{each}:200:{each}", False) for each in (100, 103, 105, 106)],
+        (range(100, 170), "90:103:90", False),
     ],
 )
 def test_read_must_see_table_changes(
     fence: Fence, ids: Sequence[int], snapshot: str, *, is_let_in: bool
 ) -> None:
-    """Each of the last 64 transactions must be visible; of older ones, all before them as well."""
+    """Each of the last 64 transactions must be visible; between older ones, all must have ended."""
     for transaction_id in ids:
         fence.note_table(transaction_id, 0.0)
 
@@ -175,7 +176,8 @@ def test_read_must_see_table_changes(
         ([100, 103, 101, 102], "103:110:103", False),
         ([100, 103, 101, 102], "104:110:104", True),
         ([UNKNOWN_TRANSACTION, 103, 101], "103:110:103", False),
-        ([WRAP - 1, 3, WRAP - 2], f"{WRAP + 3}:{WRAP + 9}:", False),
+        ([100, 103, 101, 102], "90:110:90,104", True),
+        ([WRAP - 1, 3, WRAP - 2], f"{WRAP + 3}:{WRAP + 9}:{WRAP + 3}", False),
         ([WRAP - 1, 3, WRAP - 2], f"{WRAP + 4}:{WRAP + 9}:", True),
     ],
 )
@@ -183,7 +185,7 @@ def test_read_must_see_table_changes(
 def test_overflow_counts_for_the_table(
     ids: list[int], snapshot: str, piece: int, *, is_let_in: bool
 ) -> None:
-    """Of changes that are not remembered the latest, and all before it, must have ended."""
+    """Of changes that are not remembered the first, the latest, and all between must have ended."""
     fence = Fence(capacity=0)
     for start in range(0, len(ids), piece):
         part = ids[start : start + piece]
