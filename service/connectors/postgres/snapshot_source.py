@@ -163,7 +163,7 @@ class PostgresSnapshotSession(DedicatedSession):
             except asyncpg.PostgresError as error:
                 if error.sqlstate not in _NO_SUCH_SNAPSHOT:
                     raise
-                reason = "the session that exported the snapshot has ended"
+                reason = "another server answered, or the session that exported the snapshot ended"
                 raise self.failure(ErrorCode.BACKEND_REJECTED, reason) from error
         await connection.execute(_SETTINGS)
 
