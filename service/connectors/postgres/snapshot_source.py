@@ -17,7 +17,11 @@ from service.connectors.ports.source import SplitPiece, SplitReader
 from service.connectors.ports.split_read import WAIT_S, PendingRead
 from service.connectors.postgres.catalog import read_table
 from service.connectors.postgres.connections import Connection, Records
-from service.connectors.postgres.dedicated_sessions import DedicatedSession, dedicated_connection
+from service.connectors.postgres.dedicated_sessions import (
+    DedicatedSession,
+    close_session,
+    dedicated_connection,
+)
 from service.connectors.postgres.identification import Identification
 from service.connectors.postgres.plans import INDEXES, QueryPlan
 from service.connectors.postgres.session_settings import fixed_settings
@@ -61,6 +65,7 @@ _SETTINGS = fixed_settings(
     },
     is_local=True,
 )
+_ATTEMPTS = 16  # to reach the server of a snapshot: enough for three servers behind an address
 _NO_SUCH_SNAPSHOT = {"22023", "42704", "55000"}  # in different versions of PostgreSQL
 _SET_STREAM = f"""
 SELECT pg_catalog.set_config('statement_timeout', '{_STREAM_TIMEOUT_S * 1000:.0f}', true),
@@ -107,13 +112,19 @@ class PostgresSnapshotSession(DedicatedSession):
     async def open(self, snapshot_id: str | None) -> None:
         """Connect and begin; None: on the snapshot of the first query.
 
-        Raises BackendError within the connect timeout; `backend_rejected` if the snapshot with this
-        id no longer exists.
+        Connects again if the address led to a server without this snapshot: several servers may
+        have it in turn. Raises BackendError within the connect timeout; `backend_rejected` if no
+        connection reaches the snapshot.
         """
         settings = self._settings
         async with self.bounded(settings.connect_timeout_s):
-            self._connection = await dedicated_connection(settings, "load")
-            await self._begin(self._connection, snapshot_id)
+            for _ in range(_ATTEMPTS):
+                self._connection = await dedicated_connection(settings, "load")
+                if await _has_begun(self._connection, snapshot_id):
+                    return
+                await close_session(self._connection)
+            reason = "no server has the snapshot; the session that exported it may have ended"
+            raise self.failure(ErrorCode.BACKEND_REJECTED, reason)
 
     async def fetch(
         self, query: str, arguments: Sequence[Any] = (), *, timeout_s: float = _QUERY_TIMEOUT_S
@@ -154,18 +165,20 @@ class PostgresSnapshotSession(DedicatedSession):
         """The blocks of the stream's next page, empty at its end; raises BackendError in time."""
         return await self.fetch("FETCH NEXT FROM pages", timeout_s=_STREAM_TIMEOUT_S)
 
-    async def _begin(self, connection: Connection, snapshot_id: str | None) -> None:
-        await connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
-        if snapshot_id is not None:
-            try:
-                quoted_id = snapshot_id.replace("'", "''")
-                await connection.execute(f"SET TRANSACTION SNAPSHOT '{quoted_id}'")
-            except asyncpg.PostgresError as error:
-                if error.sqlstate not in _NO_SUCH_SNAPSHOT:
-                    raise
-                reason = "another server answered, or the session that exported the snapshot ended"
-                raise self.failure(ErrorCode.BACKEND_REJECTED, reason) from error
-        await connection.execute(_SETTINGS)
+
+async def _has_begun(connection: Connection, snapshot_id: str | None) -> bool:
+    """Begin the transaction; false if the server does not have the snapshot."""
+    await connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+    if snapshot_id is not None:
+        try:
+            quoted_id = snapshot_id.replace("'", "''")
+            await connection.execute(f"SET TRANSACTION SNAPSHOT '{quoted_id}'")
+        except asyncpg.PostgresError as error:
+            if error.sqlstate not in _NO_SUCH_SNAPSHOT:
+                raise
+            return False
+    await connection.execute(_SETTINGS)
+    return True
 
 
 class PostgresSnapshotEnumerator:

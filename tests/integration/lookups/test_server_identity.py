@@ -17,7 +17,7 @@ from lookup_core.errors import BackendError
 from lookup_core.freshness.server_identity import ServerIdentity
 from lookup_core.settings import CacheMode, CacheSettings
 from lookup_core.sources.splits import Split
-from lookup_core.statistics import InvalidationOrigin
+from lookup_core.statistics import InvalidationOrigin, LoadResult
 from service.connectors.memory.source import FakeSource
 from service.connectors.ports.source import SplitPiece
 from service.connectors.postgres import connections
@@ -350,6 +350,26 @@ async def test_standbys_in_turn_are_one_server(
     assert [len(each) for each in servers] == [2] * 4
     assert len(set().union(*servers)) == 2  # no epoch but the first, no other server
     assert next(turns) == addresses[0]  # each session was opened once
+
+
+async def test_load_reads_one_of_several_servers(primary: PostgresServer) -> None:
+    """If an address leads to standbys in turn, all sessions of a load reach the same one."""
+    database, settings = table_of(primary)
+    database.execute("INSERT INTO dimension SELECT g, 'row' FROM generate_series(3, 200000) g")
+    database.execute("ANALYZE dimension")
+    with copied_server(primary) as one, copied_server(primary) as two:
+        for each in (one, two):
+            each.start()
+        turns = cycle([each.database(database.name).dsn() for each in (one, two)])
+        settings = replace(settings, dsn_now=lambda: next(turns))
+        load = RefreshSources(table=PostgresSnapshot(settings))
+        full = replace(running.settings(), cache=CacheSettings(mode=CacheMode.FULL))
+        async with serving(PostgresBackend(settings), full, sources=load) as dimension:
+            await until_whole(dimension)
+            statistics = load_of(dimension)
+
+    assert (statistics.held_rows, statistics.last_error) == (200_000, None)
+    assert statistics.counts[LoadResult.ERROR] == 0
 
 
 async def test_failover_behind_a_pooler_is_found(primary: PostgresServer, tmp_path: Path) -> None:
