@@ -51,6 +51,7 @@ _OTHER_VALUES = (
     "rows of events differ from the table, so that changed rows are queried; the connector masks,"
     " truncates or transforms columns"
 )
+_NOT_STARTED = "the change feed cannot start; the cache is bypassed"
 _UNPROVED = "the change feed may not report the table: {}"
 _TOO_SMALL = (
     "the cache shrank to {:,} bytes, which have no room for rows: each lookup is a query; raise"
@@ -145,6 +146,8 @@ def _freshness_warnings(freshness: Freshness, *, is_ready: bool) -> Iterator[Hea
     feed, load = freshness.feed, freshness.load
     if feed is not None and feed.state is FeedState.SILENT:
         yield _reason(HealthCode.FEED_STALLED, "the change feed is stalled; the cache is bypassed")
+    if is_ready and feed is not None and feed.state is FeedState.STARTING and feed.last_error:
+        yield _reason(HealthCode.FEED_NOT_STARTED, _NOT_STARTED)
     if feed is not None and feed.doubt is not None:
         yield _reason(HealthCode.FEED_UNPROVED, _UNPROVED.format(feed.doubt))
     if feed is not None and feed.distrust is not None:

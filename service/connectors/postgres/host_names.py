@@ -5,6 +5,7 @@ would take another of the loop's few threads, until no other name resolves and n
 """
 
 import asyncio
+import errno
 import ipaddress
 import socket
 from collections.abc import Callable, Iterator
@@ -80,7 +81,11 @@ class HostNames:
         if found is None:
             found = self._pending[name] = Future()
             found.set_running_or_notify_cancel()  # no waiting attempt cancels it for the others
-            Thread(target=self._resolve, args=(name, found), daemon=True).start()
+            try:
+                Thread(target=self._resolve, args=(name, found), daemon=True).start()
+            except RuntimeError as error:  # at the limit of threads
+                del self._pending[name]
+                raise OSError(errno.EAGAIN, "no thread to resolve a host name") from error
         return found
 
     def _resolve(self, name: str, resolution: Future[bool]) -> None:

@@ -58,10 +58,10 @@ CROSS JOIN LATERAL (SELECT CASE
     WHEN g.tgenabled <> 'A' THEN 'not ENABLE ALWAYS'
     WHEN g.tgtype <> w.type OR g.tgqual IS NOT NULL OR g.tgattr::text <> ''
     THEN 'restricted'
-    WHEN p.proname <> $4
-         OR p.prosrc <> $5 AND {_WITHOUT_SPACE.format("p.prosrc")} <> {_WITHOUT_SPACE.format("$5")}
+    WHEN p.proname <> $4 THEN 'with another function'
+    WHEN p.prosrc <> $5 AND {_WITHOUT_SPACE.format("p.prosrc")} <> {_WITHOUT_SPACE.format("$5")}
          OR (p.proconfig @> $8::text[]) IS NOT TRUE
-    THEN 'with another function'
+    THEN 'whose function is altered'
 END) AS f (fault)
 GROUP BY w.name
 """  # noqa: S608  constants

@@ -28,6 +28,10 @@ class HealthCode(StrEnum):
     BREAKER_HALF_OPEN = "breaker_half_open", "warning", "a query probes the backend"
     LOOKUPS_FAIL = "lookups_fail", "warning", "lookups failed in the last 15 seconds"
     FEED_STALLED = "feed_stalled", "warning", "the feed is `silent`, and the cache is bypassed"
+    FEED_NOT_STARTED = (
+        *("feed_not_started", "warning"),
+        "the feed is `starting` after an error, and the cache is bypassed",
+    )
     FEED_UNPROVED = "feed_unproved", "warning", "events of the feed are not of the table's database"
     FEED_INCOMPLETE = (
         *("feed_incomplete", "warning"),

@@ -22,6 +22,7 @@ from tools.processes.postgres_server import Database
 SCRIPT = "gen-triggers planes"
 EVENTS = ("insert", "update", "delete", "truncate")
 RESTRICTED, OTHER_FUNCTION = "restricted", "with another function"
+ALTERED = "whose function is altered"
 # FUNCTION() is that of the script.
 WRITTEN_AGAIN = (
     'DROP TRIGGER "Changes_delete" ON t; CREATE TRIGGER "Changes_delete" AFTER DELETE ON t'
@@ -52,14 +53,14 @@ def settings(database: Database) -> PostgresNotificationsSettings:
         (WRITTEN_AGAIN.format("WHEN (user = 'app')"), RESTRICTED, ["delete"]),
         (WRITTEN_AGAIN.format("FOR EACH ROW"), RESTRICTED, ["delete"]),
         (OF_NAMESAKE, OTHER_FUNCTION, ["delete"]),
-        (BODY.format(""), OTHER_FUNCTION, EVENTS),
+        (BODY.format(""), ALTERED, EVENTS),
         (
             BODY.format("""PERFORM pg_notify('Changes', '{"v":1,"k":[]}');"""),
-            OTHER_FUNCTION,
+            ALTERED,
             EVENTS,
         ),
-        ("ALTER FUNCTION FUNCTION() RESET search_path", OTHER_FUNCTION, EVENTS),
-        ("ALTER FUNCTION FUNCTION() SET timezone = 'Asia/Tokyo'", OTHER_FUNCTION, EVENTS),
+        ("ALTER FUNCTION FUNCTION() RESET search_path", ALTERED, EVENTS),
+        ("ALTER FUNCTION FUNCTION() SET timezone = 'Asia/Tokyo'", ALTERED, EVENTS),
         ('ALTER TABLE t DISABLE TRIGGER "Changes_delete"', "disabled", ["delete"]),
         ('ALTER TABLE t ENABLE TRIGGER "Changes_delete"', "not ENABLE ALWAYS", ["delete"]),
         ('ALTER TABLE t ENABLE REPLICA TRIGGER "Changes_delete"', "not ENABLE ALWAYS", ["delete"]),

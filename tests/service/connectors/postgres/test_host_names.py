@@ -3,7 +3,7 @@
 import asyncio
 import socket
 from collections import Counter
-from threading import Event
+from threading import Event, Thread
 
 import pytest
 
@@ -64,6 +64,24 @@ async def test_first_name_that_resolves_counts() -> None:
     assert found == settings("unknown,known,slow").dsn
     assert of_unknown == settings("unknown").dsn  # the attempt to connect reports it
     assert server.looked_up == {"unknown": 2, "known": 1}
+
+
+async def test_name_is_resolved_after_a_lack_of_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An attempt that gets no thread fails; the next one resolves the name."""
+    server = Names()
+    names = HostNames(server.look_up)
+
+    with monkeypatch.context() as limited:
+        limited.setattr(Thread, "start", no_thread)
+        with pytest.raises(OSError, match="no thread"):
+            await names.resolved_dsn(settings("known"))
+
+    assert await names.resolved_dsn(settings("known")) == settings("known").dsn
+
+
+def no_thread(_: Thread) -> None:
+    """The error of Python at the limit of threads."""
+    raise RuntimeError("can't start new thread")
 
 
 @pytest.mark.parametrize(
