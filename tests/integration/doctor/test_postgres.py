@@ -88,6 +88,18 @@ class Case:
     mended_by: str | None = None  # the remedy itself, if None
 
 
+REVOKED = [
+    *(
+        (function, "database", Severity.WARNING)
+        for function in (
+            *("pg_control_system()", "pg_is_in_recovery()", "pg_postmaster_start_time()"),
+            *("pg_current_wal_lsn()", "pg_walfile_name(pg_lsn)"),
+        )
+    ),
+    ("pg_stat_get_activity(integer)", "connections", Severity.SKIPPED),
+    ("aclexplode(aclitem[])", "privileges", Severity.SKIPPED),
+    ("has_table_privilege(oid, text)", "privileges", Severity.SKIPPED),
+]
 CASES = {
     "no index": Case(DROP_KEY, "index", Severity.WARNING, "CREATE INDEX", {"match": "first"}),
     "no unique key": Case(
@@ -127,13 +139,21 @@ CASES = {
         {},
         "ALTER ROLE {} CONNECTION LIMIT -1",
     ),
-    "no identity": Case(
-        "REVOKE EXECUTE ON FUNCTION pg_control_system() FROM public",
-        "database",
-        Severity.WARNING,
-        "grant EXECUTE",
-        {},
-        "GRANT EXECUTE ON FUNCTION pg_control_system() TO public",
+    **{
+        function: Case(
+            f"REVOKE EXECUTE ON FUNCTION {function} FROM public",
+            check,
+            severity,
+            f"EXECUTE on {function}" if check == "database" else function.partition("(")[0],
+            {},
+            f"GRANT EXECUTE ON FUNCTION {function} TO public",
+        )
+        for function, check, severity in REVOKED
+    },
+    "no sessions": Case(
+        "REVOKE SELECT ON pg_stat_activity FROM public",
+        *("connections", Severity.SKIPPED, "pg_stat_activity", {}),
+        "GRANT SELECT ON pg_stat_activity TO public",
     ),
 }
 
