@@ -338,4 +338,6 @@ async def try_notifications(
             "a notification to its own session did not arrive in time",
             "name the server itself in the DSN; check for a proxy that delays messages",
         )
+    if session.doubt is not None:
+        return subject.warning(*session.doubt.split("; ", 1))
     return subject.ok(f"triggers publish changes on channel {settings.channel}, which arrive")

@@ -28,7 +28,7 @@ class HealthCode(StrEnum):
     BREAKER_HALF_OPEN = "breaker_half_open", "warning", "a query probes the backend"
     LOOKUPS_FAIL = "lookups_fail", "warning", "lookups failed in the last 15 seconds"
     FEED_STALLED = "feed_stalled", "warning", "the feed is `silent`, and the cache is bypassed"
-    FEED_UNPROVED = "feed_unproved", "warning", "events of the feed are not of the table's database"
+    FEED_UNPROVED = "feed_unproved", "warning", "the feed may not report the table"
     FEED_INCOMPLETE = (
         *("feed_incomplete", "warning"),
         "an audit found a change that the feed omitted, and the cache is bypassed",

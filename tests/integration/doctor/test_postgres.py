@@ -14,9 +14,11 @@ from service.doctor.check_runner import run_checks
 from service.doctor.finding import Finding, Severity
 from service.doctor.plan import Configured, Deployment, plan
 from tests.integration.lookups.tables import create_reader
+from tests.integration.subscriptions import subscribed
 from tools.processes.pgbouncer import PgBouncer
 from tools.processes.postgres_server import (
     Database,
+    PostgresServer,
     running_postgres,
     running_standby,
 )
@@ -341,6 +343,23 @@ async def test_partition_without_triggers_is_named(shop: Database) -> None:
     assert (missing.check, mended) == ("listen", [])
     assert "--partitioned" in missing.remedy
     assert "on part" in disabled.message
+
+
+async def test_subscribed_table_needs_a_changelog(followed_server: PostgresServer) -> None:
+    """Triggers of statements on a table that a subscription fills are a warning."""
+    publisher, subscriber = followed_server.new_database(), followed_server.new_database()
+    publisher.execute(TABLE)
+    subscriber.execute(TABLE, TRIGGERS)
+    settings = settings_of(subscriber.dsn(), refresh={"listen": {}})
+    with subscribed(subscriber, publisher, "customers"):
+        found = await findings(settings)
+
+    (listen,) = [each for each in found if each.check == "listen"]
+    assert listen == Finding(
+        *("listen", "customers", Severity.WARNING),
+        "public.customers is filled by a subscription, which fires no triggers of statements",
+        "follow the publisher with refresh.changelog, or remove refresh.listen",
+    )
 
 
 async def test_locked_table_fails_its_check_only(shop: Database) -> None:
