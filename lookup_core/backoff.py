@@ -6,6 +6,7 @@ Computes delays only: clock, jitter and waiting belong to the caller.
 import math
 
 NEVER = math.inf
+LONGEST_S = 30.0  # the usual bound of a delay
 
 
 class Backoff:
@@ -19,7 +20,7 @@ class Backoff:
         self,
         *,
         initial_s: float = 0.5,
-        max_s: float = 30.0,
+        max_s: float = LONGEST_S,
         multiplier: float = 2.0,
         max_retries: float = math.inf,
         give_up_after_s: float = math.inf,

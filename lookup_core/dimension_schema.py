@@ -62,7 +62,8 @@ class TableOrigin:
     is_partitioned: bool = False  # attached and detached partitions change its rows
     # Several rows of a key have the order of a primary key.
     has_row_order: bool = field(default=False, compare=False)
-    database: str | None = None  # its name in events; None: any, as of a publisher
+    database: str | None = None
+    is_subscribed: bool = False  # logical replication writes its rows
     # Differs if its rows look different, without a change of the schema; empty if not known.
     version: str = field(default="", compare=False)
 

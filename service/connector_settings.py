@@ -103,9 +103,11 @@ def kafka_settings(changelog: Changelog) -> KafkaSettings:
 
 def event_origins(changelog: Changelog, origin: TableOrigin) -> EventOrigins:
     """Which events of the topic are of the table."""
+    # Events of a subscribed table may name the publisher's database.
+    own = None if origin.is_subscribed else origin.database
     return EventOrigins(
         origin.name,
-        database=changelog.database or origin.database,
+        database=changelog.database or own,
         server=changelog.server or _server_of_topics(changelog, origin.name),
         is_server_configured=changelog.server is not None,
     )

@@ -68,7 +68,8 @@ CHECK_TEXTS = {  # {check of a finding: texts}
     "table": CheckText(
         "Existence, key types, readable columns, row-level security, the SQL of `query` and"
         " `where`, types of `default`, a change feed that the kind of the table allows, a"
-        " materialized view without data, and in mode `full` the size compared with the cache.",
+        " materialized view without data, publications of which none is complete, and in mode"
+        " `full` the size compared with the cache.",
         "Run the statement of the finding, such as the missing GRANT, or correct the name.",
     ),
     "index": CheckText(
@@ -82,7 +83,8 @@ CHECK_TEXTS = {  # {check of a finding: texts}
     ),
     "publication": CheckText(
         "Publications of the table, if Debezium follows it: one without all operations, rows and"
-        " key columns is a warning next to a complete one, and an error without one.",
+        " key columns is a warning next to a complete one. If none is complete, the finding"
+        " `table` is an error.",
         "Run the `ALTER PUBLICATION` of the finding, or name the connector's publication in"
         " `refresh.changelog.publication`.",
     ),
@@ -91,9 +93,9 @@ CHECK_TEXTS = {  # {check of a finding: texts}
         "Run the REVOKE statement of the finding.",
     ),
     "listen": CheckText(
-        "The four triggers and their function, also of each partition, and the arrival of a test"
-        " notification.",
-        "Run the output of `sidelook gen-triggers`.",
+        "The four triggers and their function, also of each partition, the arrival of a test"
+        " notification, and a subscription, which fires no triggers of statements.",
+        "Run the output of `sidelook gen-triggers`, or use `refresh.changelog`.",
     ),
     "kafka": CheckText(
         "Brokers, topic and heartbeat topic. A retention below ten minutes is a warning, below one"

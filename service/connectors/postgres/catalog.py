@@ -42,11 +42,10 @@ WITH RECURSIVE part AS (
     SELECT f.* FROM part JOIN pg_catalog.pg_class f ON f.oid = part.id AND f.relkind <> 'p'
 )
 SELECT c.oid,
-       -- events of a subscribed table may name the publisher's database
-       CASE WHEN NOT EXISTS (SELECT FROM pg_catalog.pg_subscription_rel s
-                             WHERE s.srrelid = c.oid OR s.srrelid IN (
-                                 SELECT p.relid FROM pg_catalog.pg_partition_tree(c.oid) p))
-            THEN pg_catalog.current_database() END AS database,
+       pg_catalog.current_database() AS database,
+       EXISTS (SELECT FROM pg_catalog.pg_subscription_rel s
+               WHERE s.srrelid = c.oid OR s.srrelid IN (
+                   SELECT p.relid FROM pg_catalog.pg_partition_tree(c.oid) p)) AS is_subscribed,
        c.relkind::text AS kind, n.nspname AS schema_name, c.relname AS table_name,
        pg_catalog.row_security_active(c.oid) AS has_row_security,
        -- partitions do not inherit the replica identity
@@ -162,6 +161,7 @@ async def read_table(run: RunQuery, settings: PostgresSettings) -> PostgresTable
         row_bytes=settings.row_bytes,
         has_several_rows=settings.has_several_rows,
         database=entry["database"],
+        is_subscribed=entry["is_subscribed"],
         version=version,
     )
     if settings.where is not None:
@@ -182,6 +182,7 @@ async def _version(run: RunQuery, settings: PostgresSettings, entry: CatalogRow)
 _QUERY_ENTRY: Any = {  # a CatalogRow
     "oid": 0,
     "database": None,
+    "is_subscribed": False,
     "kind": RelationKind.QUERY.value,
     "schema_name": "",
     "table_name": None,

@@ -17,7 +17,7 @@ class IdentityPart:
     """One part of the identity, and what is not found without it."""
 
     sql: str
-    functions: str  # that the role must be allowed to execute
+    functions: tuple[str, ...]  # that the role must be allowed to execute
     loss: str
 
 
@@ -26,36 +26,36 @@ class IdentityPart:
 PARTS = {
     "system": IdentityPart(
         "(SELECT s.system_identifier::text FROM pg_catalog.pg_control_system() AS s)",
-        "pg_control_system()",
+        ("pg_control_system()",),
         "other clusters at its address are found by their start only",
     ),
     "database_id": IdentityPart(
         "(SELECT d.oid FROM pg_catalog.pg_database AS d"
         " WHERE d.datname = pg_catalog.current_database())",
-        "current_database()",
+        ("current_database()",),
         "a recreated database is not found",
     ),
     "is_standby": IdentityPart(
         "pg_catalog.pg_is_in_recovery()",
-        "pg_is_in_recovery()",
+        ("pg_is_in_recovery()",),
         "failovers and restarts are not found",
     ),
     "timeline": IdentityPart(
         "CASE WHEN NOT pg_catalog.pg_is_in_recovery() THEN pg_catalog.substr("
         "pg_catalog.pg_walfile_name(pg_catalog.pg_current_wal_lsn()), 1, 8) END",
-        "pg_current_wal_lsn(), pg_walfile_name(pg_lsn)",
+        ("pg_current_wal_lsn()", "pg_walfile_name(pg_lsn)"),
         "failovers are found by the start of the server only",
     ),
     "replayed_timeline": IdentityPart(
         "(SELECT greatest(c.timeline_id, r.min_recovery_end_timeline)"
         " FROM pg_catalog.pg_control_checkpoint() AS c, pg_catalog.pg_control_recovery() AS r"
         " WHERE pg_catalog.pg_is_in_recovery())",
-        "pg_control_checkpoint(), pg_control_recovery()",
+        ("pg_control_checkpoint()", "pg_control_recovery()"),
         "failovers are not found while only standbys answer",
     ),
     "started_at": IdentityPart(
         "(pg_catalog.date_part('epoch', pg_catalog.pg_postmaster_start_time()) * 1000000)::int8",
-        "pg_postmaster_start_time()",
+        ("pg_postmaster_start_time()",),
         "restarts, and copies with the same timeline, are not found",
     ),
 }

@@ -39,6 +39,10 @@ SELECT pg_catalog.floor(
     pg_catalog.date_part('epoch', pg_catalog.clock_timestamp()) * 1000)::bigint::text
 """
 _POOLED = "the DSN leads to a pooler; LISTEN needs the address of the server itself"
+_SUBSCRIBED = (
+    "is filled by a subscription, which fires no triggers of statements; follow the publisher with"
+    " refresh.changelog, or remove refresh.listen"
+)
 _HEARTBEAT = "SELECT pg_catalog.pg_notify($1, $2)"
 
 
@@ -105,6 +109,9 @@ class PostgresNotificationsSession(DedicatedSession):
             is_partitioned=schema.origin.is_partitioned,
         )
         self.server = ServerIdentity()
+        # Replication fires the triggers of rows that a partitioned table has.
+        is_doubtful = schema.origin.is_subscribed and not schema.origin.is_partitioned
+        self.doubt = f"{settings.table} {_SUBSCRIBED}" if is_doubtful else None
         self.last_transaction_id = 0  # of the server when listening began
         self._settings = settings
         self._triggers = TriggerCheck(schema.origin, triggers, script=settings.script)

@@ -208,6 +208,7 @@ class PostgresNotificationsReader(SplitReader):
             server=self._session.server,
             ignored=decoded.ignored,
             undecodable=len(decoded.faults),
+            doubt=self._session.doubt,
         )
 
     def _log_faults(self, reasons: Collection[str]) -> None:

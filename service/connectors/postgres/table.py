@@ -336,7 +336,8 @@ class PostgresTable:
     is_guarded: bool = False  # each lookup fixes its settings: sessions have those of the role
     row_bytes: int = ROW_BYTES  # of one row, or of all rows of a key with several
     has_several_rows: bool = False  # per key
-    database: str | None = None  # see TableOrigin
+    database: str | None = None
+    is_subscribed: bool = False  # see TableOrigin
     version: str = ""  # see TableOrigin
 
     @property
@@ -404,6 +405,7 @@ class PostgresTable:
             is_partitioned=self.kind is RelationKind.PARTITIONED,
             has_row_order=bool(self.primary_key),
             database=self.database,
+            is_subscribed=self.is_subscribed,
             version=self.version,
         )
 

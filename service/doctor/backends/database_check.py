@@ -4,8 +4,8 @@ from collections.abc import AsyncGenerator, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
-from lookup_core.errors import BackendError
-from service.connectors.postgres.identification import PARTS
+from lookup_core.errors import BackendError, ErrorCode
+from service.connectors.postgres.identification import PARTS, IdentityPart
 from service.connectors.postgres.table import quoted
 from service.doctor.backends.postgres_server import ConnectionDemand, Database, PostgresServer
 from service.doctor.check_runner import CheckResult
@@ -14,6 +14,8 @@ from service.doctor.finding import Finding, Subject, error_finding, without_repe
 
 OLDEST_VERSION = 130000
 _WARNING_SHARE = 0.8  # of the free connections
+_SESSIONS_REMEDY = "grant SELECT on pg_stat_activity, and EXECUTE on pg_stat_get_activity(integer),"
+_REFUSED_REMEDY = "grant the role of the DSN the right that the message names"
 
 
 async def check_database(subject: Subject, database: Database) -> AsyncGenerator[CheckResult, None]:
@@ -23,13 +25,20 @@ async def check_database(subject: Subject, database: Database) -> AsyncGenerator
         server = await database.read_server()
     except BackendError as error:
         reason = error.detail.removeprefix(f"{database.settings.table}: ")  # of one dimension
-        yield error_finding(subject, BackendError(error.code, reason))
+        # The statement reads no table of a dimension.
+        remedy = _REFUSED_REMEDY if error.code is ErrorCode.FORBIDDEN else ""
+        yield error_finding(subject, BackendError(error.code, reason), remedy=remedy)
         return
     for finding in server_findings(
         subject, server, is_pooler_configured=database.settings.pgbouncer, listens=listens
     ):
         yield finding
-    yield ConnectionDemand(address, server, database.connections)
+    if server.shows_sessions or server.is_pooled:
+        yield ConnectionDemand(address, server, database.connections)
+    else:
+        yield Subject("connections", address).skipped(
+            "the server refuses to show its sessions", f"{_SESSIONS_REMEDY} to role {server.role}"
+        )
     for finding in clock_findings(Subject("clock", address), server.clock):
         yield finding
 
@@ -68,14 +77,23 @@ def server_findings(
 
 def _identity_findings(subject: Subject, server: PostgresServer) -> Iterator[Finding]:
     of_others = {"timeline"} if server.is_standby else {"replayed_timeline"}
+    if "is_standby" in server.unknown_parts:  # both depend on it
+        of_others = {"timeline", "replayed_timeline"}
     unknown = [PARTS[part] for part in server.unknown_parts if part not in of_others]
     if unknown:
-        functions = ", ".join(part.functions for part in unknown)
-        yield subject.warning(
-            f"refuses {functions}: {'; '.join(part.loss for part in unknown)}",
-            f"grant EXECUTE on them to role {server.role}, if the service allows it; else keep "
-            "cache.ttl short",
+        refused = ", ".join(
+            name for part in unknown for name in _refused_functions(part, server.revoked_functions)
         )
+        yield subject.warning(
+            f"refuses {refused}: {'; '.join(part.loss for part in unknown)}",
+            f"grant EXECUTE on {refused} to role {server.role}, if the service allows it; "
+            "else keep cache.ttl short",
+        )
+
+
+def _refused_functions(part: IdentityPart, revoked: Sequence[str]) -> Sequence[str]:
+    """The revoked functions of the part; all of them if the server refuses it in another way."""
+    return [name for name in part.functions if name in revoked] or part.functions
 
 
 def _pooler_findings(

@@ -3,7 +3,7 @@
 import asyncio
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
@@ -15,6 +15,7 @@ from service.config.dimension import DimensionConfig
 from service.config.settings import Settings
 from service.config.source import PostgresSource
 from service.connector_settings import postgres_settings
+from service.connectors.postgres.connections import Connection
 from service.connectors.postgres.dedicated_sessions import close_session
 from service.connectors.postgres.errors import (
     PoolerParameterError,
@@ -26,35 +27,40 @@ from service.connectors.postgres.identification import PARTS, Identification
 from service.connectors.postgres.settings import PostgresSettings
 from service.doctor.clock_skew import ClockReading
 
-# Columns have the names of the fields below. Any role sees the sessions of others, though perhaps
-# not their backend_type.
+# Columns have the names of the fields below. Functions that a server may refuse are in statements
+# of their own.
 _SERVER = """
 SELECT pg_catalog.current_setting('server_version_num')::int AS version,
        pg_catalog.current_setting('server_version') AS version_text,
        current_user::text AS role, pg_catalog.current_database()::text AS database,
        pg_catalog.pg_backend_pid() AS process,
-       pg_catalog.current_setting('port') || ' since ' || pg_catalog.date_part(
-           'epoch', pg_catalog.pg_postmaster_start_time())::text AS identity,
-       pg_catalog.pg_is_in_recovery() AS is_standby,
+       pg_catalog.current_setting('port') AS port,
        pg_catalog.current_setting('statement_timeout') <> '0' AS has_statement_timeout,
        pg_catalog.current_setting('max_connections')::int AS max_connections,
        pg_catalog.current_setting('superuser_reserved_connections')::int
        + coalesce(pg_catalog.current_setting('reserved_connections', true), '0')::int AS reserved,
-       a.used, a.used_by_sidecars, a.used_by_role, a.used_by_database,
        r.rolsuper AS is_superuser, r.rolbypassrls AS bypasses_policies,
        nullif(r.rolconnlimit, -1) AS role_limit, nullif(d.datconnlimit, -1) AS database_limit,
        pg_catalog.date_part('epoch', pg_catalog.clock_timestamp()) AS clock_s
 FROM pg_catalog.pg_roles r
 CROSS JOIN pg_catalog.pg_database d
-CROSS JOIN (SELECT count(*) AS used,
-                   count(*) FILTER (WHERE application_name LIKE 'sidelook%') AS used_by_sidecars,
-                   count(*) FILTER (WHERE usename = current_user) AS used_by_role,
-                   count(*) FILTER (WHERE datname = pg_catalog.current_database())
-                   AS used_by_database
-            FROM pg_catalog.pg_stat_activity
-            WHERE datid IS NOT NULL AND pid <> pg_catalog.pg_backend_pid()
-            AND coalesce(backend_type, 'client backend') = 'client backend') AS a
 WHERE r.rolname = current_user AND d.datname = pg_catalog.current_database()
+"""
+# Any role sees the sessions of others, though perhaps not their backend_type.
+_SESSIONS = """
+SELECT count(*) AS used,
+       count(*) FILTER (WHERE application_name LIKE 'sidelook%') AS used_by_sidecars,
+       count(*) FILTER (WHERE usename = current_user) AS used_by_role,
+       count(*) FILTER (WHERE datname = pg_catalog.current_database()) AS used_by_database
+FROM pg_catalog.pg_stat_activity
+WHERE datid IS NOT NULL AND pid <> pg_catalog.pg_backend_pid()
+AND coalesce(backend_type, 'client backend') = 'client backend'
+"""
+# A function that the server lacks is not revoked.
+_REVOKED = """
+SELECT ARRAY(SELECT f.name FROM pg_catalog.unnest($1::text[]) AS f (name)
+WHERE NOT pg_catalog.has_function_privilege(
+    pg_catalog.to_regprocedure('pg_catalog.' || f.name), 'EXECUTE')) AS names
 """
 
 
@@ -82,15 +88,17 @@ class PostgresServer:
     database: str
     clock: ClockReading
     connections: ConnectionCounts
+    shows_sessions: bool = True  # else none are counted
     is_pooled: bool = False  # reached through a PgBouncer
     is_standby: bool = False
     is_superuser: bool = False
     bypasses_policies: bool = False
     has_statement_timeout: bool = True
-    # Port and start time: any role may read them, and they are equal for all addresses of the
-    # server. The system identifier would also be equal for its standbys.
+    # Port and start time, which are equal for all addresses of the server; if it refuses its start
+    # time, the address. The system identifier would also be equal for its standbys.
     identity: str = ""
     unknown_parts: tuple[str, ...] = ()  # of the identity that finds another server
+    revoked_functions: tuple[str, ...] = ()  # of these parts
 
 
 async def read_postgres_server(settings: PostgresSettings) -> PostgresServer:
@@ -110,20 +118,46 @@ async def read_postgres_server(settings: PostgresSettings) -> PostgresServer:
                 sent_s = time.time()
                 record = await session.fetchrow(_SERVER)
                 received_s = time.time()
+                sessions = await _permitted(session, _SESSIONS)
                 identification = Identification()
-                await identification.read(session.fetch)
+                found = await identification.read(session.fetch)
+                unknown = tuple(part for part in PARTS if part in identification.unknown)
+                revoked = await _revoked_functions(session, unknown)
         finally:
             await close_session(session)
     assert record is not None  # every session has a role and a database
     columns = dict(record)
+    start = settings.address if found.started_at is None else str(found.started_at)
     return PostgresServer(
         clock=ClockReading(sent_s, received_s, columns["clock_s"]),
-        connections=ConnectionCounts(**_fields(columns, ConnectionCounts)),
+        connections=ConnectionCounts(**_fields({**columns, **(sessions or {})}, ConnectionCounts)),
+        shows_sessions=sessions is not None,
         # A pooler gives its clients process numbers of its own.
         is_pooled=columns["process"] != process,
-        unknown_parts=tuple(part for part in PARTS if part in identification.unknown),
+        is_standby=found.is_standby is True,
+        identity=f"{columns['port']} since {start}",
+        unknown_parts=unknown,
+        revoked_functions=revoked,
         **_fields(columns, PostgresServer),
     )
+
+
+async def _permitted(
+    session: Connection, statement: str, *arguments: object
+) -> Mapping[str, Any] | None:
+    """The record of a statement that no sidecar runs; None if the role has no right to it."""
+    try:
+        (record,) = await session.fetch(statement, *arguments)
+    except asyncpg.InsufficientPrivilegeError:
+        return None
+    return dict(record)
+
+
+async def _revoked_functions(session: Connection, unknown: Sequence[str]) -> tuple[str, ...]:
+    """Functions of the unknown parts that the role may not execute; empty if that is not known."""
+    functions = [name for part in unknown for name in PARTS[part].functions]
+    found = await _permitted(session, _REVOKED, functions) if functions else None
+    return () if found is None else tuple(found["names"])
 
 
 def _fields(

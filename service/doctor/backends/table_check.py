@@ -21,6 +21,7 @@ from service.connector_settings import notifications_settings, postgres_settings
 from service.connectors.parquet.file import parquet_schema
 from service.connectors.ports.several_rows import list_columns
 from service.connectors.postgres.catalog import read_table
+from service.connectors.postgres.configured_sql import CatalogRow, RunQuery
 from service.connectors.postgres.connections import PostgresConnections, Records
 from service.connectors.postgres.notifications_session import (
     PostgresNotificationsSession,
@@ -68,6 +69,8 @@ CROSS JOIN LATERAL (SELECT ARRAY(SELECT a.attnum FROM pg_catalog.pg_attribute a
                            AS numbers) AS k
 WHERE c.oid = $1::oid
 """
+
+_RIGHTS_FUNCTIONS = "has_table_privilege(oid, text), pg_has_role(oid, text), aclexplode(aclitem[])"
 
 
 async def check_parquet(subject: Subject, config: DimensionConfig) -> AsyncGenerator[Finding, None]:
@@ -120,7 +123,8 @@ class TableCheck:
     ) -> AsyncGenerator[Finding, None]:
         name = subject.name
         config = self.database.dimensions[name]
-        table, facts = await _read_table(settings)
+        is_loaded = config.cache.mode is CacheMode.FULL
+        table, facts = await _read_table(settings, is_loaded=is_loaded)
         yield table_finding(subject, table)
         is_required = settings.require_index
         yield index_finding(Subject("index", name), table, facts, is_required=is_required)
@@ -150,7 +154,7 @@ class TableFacts:
     """Query plan of a lookup, size, and the role's rights on the table."""
 
     uses_index: bool | None  # None: unknown
-    rights: tuple[str, ...] = ()  # beyond SELECT: INSERT, UPDATE, …
+    rights: tuple[str, ...] | None = ()  # beyond SELECT: INSERT, UPDATE, …; None: unknown
     holders: tuple[str, ...] = ()  # of these rights: the role, those that it is in, PUBLIC
     is_owner: bool = False
     size_bytes: int = 0  # on disk, without indexes
@@ -180,7 +184,9 @@ async def _grants(settings: PostgresSettings, *, role: str, refusal: BackendErro
     return ""
 
 
-async def _read_table(settings: PostgresSettings) -> tuple[PostgresTable, TableFacts]:
+async def _read_table(
+    settings: PostgresSettings, *, is_loaded: bool
+) -> tuple[PostgresTable, TableFacts]:
     async with _connected(settings) as connections:
         run = partial(_fetch, connections)
         # Publications are read once, below, with what they report.
@@ -191,25 +197,37 @@ async def _read_table(settings: PostgresSettings) -> tuple[PostgresTable, TableF
         plan = await connections.plan(
             query, no_keys, timeout_s=_QUERY_TIMEOUT_S, trial=trial_query(table)
         )
-        rights = await run(_RIGHTS, [table.table_id, key.names])  # none on a query
-        (size,) = await run(SIZE, [table.table_id])
+        rights = await _rights(run, table)
+        # Loads read the size, too: a refusal is an error of theirs.
+        sizes = await run(SIZE, [table.table_id]) if is_loaded else ()
         publications = None
         if settings.needs_publication:
             publications = await read_publications(run, settings, table.table_id)
     # Without an index, the rows of foreign partitions, or those of a filter, may be unique.
     may_be_unique = table.has_foreign_parts or settings.where is not None
-    is_unique = any(each["has_unique_key"] for each in rights)
-    is_known = bool(rights) and rights[0]["has_unique_key"] is not None
+    known = rights or ()
+    is_unique = any(each["has_unique_key"] for each in known)
+    is_known = any(each["has_unique_key"] is not None for each in known)
     facts = TableFacts(
         plan.uses_index(),
-        rights=tuple(right for each in rights for right in each["rights"]),
-        holders=tuple(holder for each in rights for holder in each["holders"]),
-        is_owner=any(each["is_owner"] for each in rights),
-        size_bytes=size["table_bytes"] or 0,
+        rights=None if rights is None else tuple(r for each in rights for r in each["rights"]),
+        holders=tuple(holder for each in known for holder in each["holders"]),
+        is_owner=any(each["is_owner"] for each in known),
+        size_bytes=sum(each["table_bytes"] or 0 for each in sizes),
         has_unique_key=is_unique if is_unique or (is_known and not may_be_unique) else None,
         publications=publications,
     )
     return table, facts
+
+
+async def _rights(run: RunQuery, table: PostgresTable) -> Sequence[CatalogRow] | None:
+    """The rights, none on a query; None if the server refuses a function that shows them."""
+    try:
+        return await run(_RIGHTS, [table.table_id, table.schema.key.names])
+    except BackendError as error:
+        if error.code is not ErrorCode.FORBIDDEN:
+            raise
+        return None
 
 
 def table_finding(subject: Subject, table: PostgresTable) -> Finding:
@@ -261,7 +279,13 @@ def rights_finding(
     subject: Subject, table: PostgresTable, facts: TableFacts, *, server: PostgresServer
 ) -> Finding:
     """Return whether the role has needless rights; the database check reports superusers."""
-    role, name, rights = server.role, table.sql_name, ", ".join(facts.rights)
+    role, name = server.role, table.sql_name
+    if facts.rights is None:
+        return subject.skipped(
+            "the server refuses to show the rights of the role",
+            f"grant EXECUTE on {_RIGHTS_FUNCTIONS} to role {role}",
+        )
+    rights = ", ".join(facts.rights)
     if server.is_superuser or table.query is not None:
         return subject.ok("the columns are readable")
     if facts.is_owner:
@@ -314,4 +338,6 @@ async def try_notifications(
             "a notification to its own session did not arrive in time",
             "name the server itself in the DSN; check for a proxy that delays messages",
         )
+    if session.doubt is not None:
+        return subject.warning(*session.doubt.split("; ", 1))
     return subject.ok(f"triggers publish changes on channel {settings.channel}, which arrive")

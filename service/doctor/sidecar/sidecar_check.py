@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+from lookup_core.backoff import LONGEST_S
 from lookup_core.errors import ErrorCode, SidecarUnreachable
 from service.doctor.clock_skew import ClockReading, clock_findings
 from service.doctor.finding import Finding, Subject
@@ -48,6 +49,7 @@ _TIMEOUT_REMEDY = (  # for `lookups_fail` with the code `timeout`: no check of t
 _ENDS_WITH_REMEDY = frozenset(
     {"unavailable", "not_ready", "feed_error", "feed_unproved", "load_error"}
 )
+_NEXT_ATTEMPT = f"; its next attempt follows within {LONGEST_S:g} s"
 _NOT_READY = frozenset({"unavailable", "not_ready"})
 
 
@@ -204,7 +206,9 @@ def dimension_findings(
         code, text = reason["code"], reason["text"]
         found = subject.error if code in _NOT_READY else subject.warning
         what, _, remedy = text.partition("; ") if code in _ENDS_WITH_REMEDY else (text, "", "")
-        yield found(what, remedy or _remedy(code, text))
+        remedy = remedy or _remedy(code, text)
+        # The fault may be mended already.
+        yield found(what, remedy + _NEXT_ATTEMPT if code == "feed_error" else remedy)
     if not reasons:
         yield subject.ok("is available")
     shared = response.fields.get("cache", {}).get("shared")

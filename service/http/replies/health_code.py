@@ -32,7 +32,7 @@ class HealthCode(StrEnum):
         *("feed_not_started", "warning"),
         "the feed is `starting` after an error, and the cache is bypassed",
     )
-    FEED_UNPROVED = "feed_unproved", "warning", "events of the feed are not of the table's database"
+    FEED_UNPROVED = "feed_unproved", "warning", "the feed may not report the table"
     FEED_INCOMPLETE = (
         *("feed_incomplete", "warning"),
         "an audit found a change that the feed omitted, and the cache is bypassed",

@@ -14,9 +14,11 @@ from service.doctor.check_runner import run_checks
 from service.doctor.finding import Finding, Severity
 from service.doctor.plan import Configured, Deployment, plan
 from tests.integration.lookups.tables import create_reader
+from tests.integration.subscriptions import subscribed
 from tools.processes.pgbouncer import PgBouncer
 from tools.processes.postgres_server import (
     Database,
+    PostgresServer,
     running_postgres,
     running_standby,
 )
@@ -88,6 +90,18 @@ class Case:
     mended_by: str | None = None  # the remedy itself, if None
 
 
+REVOKED = [
+    *(
+        (function, "database", Severity.WARNING)
+        for function in (
+            *("pg_control_system()", "pg_is_in_recovery()", "pg_postmaster_start_time()"),
+            *("pg_current_wal_lsn()", "pg_walfile_name(pg_lsn)"),
+        )
+    ),
+    ("pg_stat_get_activity(integer)", "connections", Severity.SKIPPED),
+    ("aclexplode(aclitem[])", "privileges", Severity.SKIPPED),
+    ("has_table_privilege(oid, text)", "privileges", Severity.SKIPPED),
+]
 CASES = {
     "no index": Case(DROP_KEY, "index", Severity.WARNING, "CREATE INDEX", {"match": "first"}),
     "no unique key": Case(
@@ -127,13 +141,21 @@ CASES = {
         {},
         "ALTER ROLE {} CONNECTION LIMIT -1",
     ),
-    "no identity": Case(
-        "REVOKE EXECUTE ON FUNCTION pg_control_system() FROM public",
-        "database",
-        Severity.WARNING,
-        "grant EXECUTE",
-        {},
-        "GRANT EXECUTE ON FUNCTION pg_control_system() TO public",
+    **{
+        function: Case(
+            f"REVOKE EXECUTE ON FUNCTION {function} FROM public",
+            check,
+            severity,
+            f"EXECUTE on {function}" if check == "database" else function.partition("(")[0],
+            {},
+            f"GRANT EXECUTE ON FUNCTION {function} TO public",
+        )
+        for function, check, severity in REVOKED
+    },
+    "no sessions": Case(
+        "REVOKE SELECT ON pg_stat_activity FROM public",
+        *("connections", Severity.SKIPPED, "pg_stat_activity", {}),
+        "GRANT SELECT ON pg_stat_activity TO public",
     ),
 }
 
@@ -321,6 +343,23 @@ async def test_partition_without_triggers_is_named(shop: Database) -> None:
     assert (missing.check, mended) == ("listen", [])
     assert "--partitioned" in missing.remedy
     assert "on part" in disabled.message
+
+
+async def test_subscribed_table_needs_a_changelog(followed_server: PostgresServer) -> None:
+    """Triggers of statements on a table that a subscription fills are a warning."""
+    publisher, subscriber = followed_server.new_database(), followed_server.new_database()
+    publisher.execute(TABLE)
+    subscriber.execute(TABLE, TRIGGERS)
+    settings = settings_of(subscriber.dsn(), refresh={"listen": {}})
+    with subscribed(subscriber, publisher, "customers"):
+        found = await findings(settings)
+
+    (listen,) = [each for each in found if each.check == "listen"]
+    assert listen == Finding(
+        *("listen", "customers", Severity.WARNING),
+        "public.customers is filled by a subscription, which fires no triggers of statements",
+        "follow the publisher with refresh.changelog, or remove refresh.listen",
+    )
 
 
 async def test_locked_table_fails_its_check_only(shop: Database) -> None:

@@ -13,6 +13,7 @@ from tests.integration.feeds.followed_table import (
     SourceTable,
     following,
 )
+from tests.integration.subscriptions import subscribed
 from tools.processes.postgres_server import PostgresServer
 from tools.processes.until import until
 
@@ -109,25 +110,9 @@ def replica(followed_server: PostgresServer, kafka: KafkaBroker) -> Iterator[Fol
     publisher, subscriber = followed_server.new_database(), followed_server.new_database()
     table = SourceTable(f"replica_{subscriber.name}", subscriber, kafka.address)
     table.create()
-    slot = f"slot_{subscriber.name}"
-    publisher.execute(
-        f"CREATE TABLE {table.name} (id int PRIMARY KEY, name text, note text)",
-        f"CREATE PUBLICATION rows FOR TABLE {table.name}",
-        f"SELECT pg_create_logical_replication_slot('{slot}', 'pgoutput')",
-    )
-    source = f"host={publisher.socket_folder} user=postgres dbname={publisher.name}"
-    subscriber.execute(
-        f"CREATE SUBSCRIPTION {slot} CONNECTION '{source}' PUBLICATION rows"
-        " WITH (create_slot = false, copy_data = false, enabled = false)"
-    )
-    try:
-        with following([table]) as (planes,):
-            yield planes
-    finally:
-        subscriber.execute(
-            f"ALTER SUBSCRIPTION {slot} SET (slot_name = NONE)", f"DROP SUBSCRIPTION {slot}"
-        )
-        publisher.execute(f"SELECT pg_drop_replication_slot('{slot}')")
+    publisher.execute(f"CREATE TABLE {table.name} (id int PRIMARY KEY, name text, note text)")
+    with subscribed(subscriber, publisher, table.name), following([table]) as (planes,):
+        yield planes
 
 
 def test_subscribed_table_takes_its_publisher(replica: FollowedTable) -> None:

@@ -44,6 +44,7 @@ ENTRY: dict[str, Any] = {
     "has_unchecked_columns": False,
     "has_exact_texts": True,
     "database": "shop",
+    "is_subscribed": False,
     "inexact_settings": [],
     "is_populated": True,
     "foreign_part": None,
