@@ -13,7 +13,9 @@ from urllib.parse import SplitResult, parse_qs, unquote, urlsplit
 from pydantic import AfterValidator, SecretStr
 from pydantic_core import PydanticCustomError
 
-from service.file_identity import read_secret
+from lookup_core.bearer_token import FORM as TOKEN_FORM
+from lookup_core.bearer_token import parse_token
+from service.file_identity import read_regular_file, read_secret
 
 MISSING = "missing_file"  # error type of a missing file
 
@@ -42,8 +44,10 @@ def check_secret_file(path: Path) -> Path:
 
 def check_token_file(path: Path) -> Path:
     """Return the path; raises ValueError unless the file is a token that a header can carry."""
-    if not read_secret(path).isprintable():
-        raise ValueError(f"{path} has several lines or control characters; write one line of text")
+    try:
+        parse_token(read_regular_file(path))
+    except ValueError as error:
+        raise ValueError(f"{path} {error}; {TOKEN_FORM}") from error
     return path
 
 
