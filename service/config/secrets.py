@@ -155,6 +155,8 @@ def _hosts_fault(hosts: str) -> str | None:
     read = [host for host in found if host is not None]
     if len(read) < len(found) or not all(_is_name(unquote(host[1])) for host in read):
         return HOST
+    if len(read) > 1 and any(host[1].isdecimal() for host in read):  # ports, as in a,b:1,2
+        return HOST
     return None if all(_is_port(host[2]) for host in read if host[2]) else PORT
 
 
@@ -261,7 +263,8 @@ def _service_fault(name: str) -> str | None:
         return f"has a service, but {file} is malformed ({type(error).__name__}); write %% for %"
     if is_known:
         return None
-    return f"has a service that {file} does not have; correct its name, or set PGSERVICEFILE"
+    gap = "" if found else " (no such file, or it may not be read)"
+    return f"has a service that {file} does not have{gap}; correct its name, or set PGSERVICEFILE"
 
 
 def connect_timeout_s(dsn: str) -> float | None:
