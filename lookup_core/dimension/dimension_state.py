@@ -35,6 +35,7 @@ from lookup_core.dimension.watermark_wait import WatermarkWait
 from lookup_core.dimension_schema import DimensionSchema
 from lookup_core.errors import ErrorCode
 from lookup_core.freshness.change_fence import RecentChanges
+from lookup_core.freshness.feed_health import FeedState
 from lookup_core.freshness.feed_trust import FeedTrust
 from lookup_core.freshness.table_snapshot import IdRelation
 from lookup_core.keys.canonical_keys import KeyId
@@ -91,7 +92,6 @@ class DimensionState:
         self.audit = CacheAudit.of(settings, self._resolver, self.fence, trust=feed_trust)
         self._epoch = schema.server.number
         self._refresh_ids = map(LookupId, count(-1, -1))  # callers have positive ids
-        self._held_until: float | None = None  # the first load, at the latest; None: no wait
         self.wait = WatermarkWait(self._resolver, settings.wait_for_dimension_s)
         self._outcomes = np.zeros(len(Outcome), np.int64)
         self._single_hits = 0  # separate: numpy takes ten times as long to add one
@@ -131,15 +131,10 @@ class DimensionState:
 
     def next_query_at(self) -> float | None:
         """The due time of the next query, given a connection; None: another event comes first."""
-        if self._held_until is not None:
-            return self._held_until
         return self._queries.next_due(is_local=self.is_whole)
 
     def next_order(self, now: float) -> QueryOrder | None:
         """A query to send, if a slot is free and one is due."""
-        if self._held_until is not None and now < self._held_until:
-            return None
-        self._held_until = None
         query = self._queries.next_query(now, is_local=self.is_whole)
         # The whole timeout, also for waiters with less time: others may join. Without waiters the
         # query is cancelled.
@@ -288,13 +283,13 @@ class DimensionState:
         self.fence.relate(IdRelation.UNKNOWN)
         return self.invalidate(None, InvalidationOrigin.FAILOVER)
 
-    def trust(self, *, until: float) -> None:
-        """Set until when all changes are reported; for ever until the first call.
+    def trust(self, *, until: float, feed: FeedState = FeedState.LIVE) -> None:
+        """Set until when all changes are reported, by the feed's state; for ever at first.
 
         Without trust no row is cached, and cached rows are served on errors only. With trust
         restored, they are served again.
         """
-        self._resolver.trust(until=until)
+        self._resolver.trust(until=until, feed=feed)
 
     def invalidate(self, keys: TypedKeys | None, origin: InvalidationOrigin) -> int:
         """Remove keys, or all for None; rows of them that are being read are not cached.
@@ -315,7 +310,7 @@ class DimensionState:
 
     def hold_until(self, at: float) -> None:
         """Send no query until the first load ends, at the latest until `at`."""
-        self._held_until = at
+        self._queries.hold_until(at)
 
     def begin_load(self, now: float) -> TableLoad:
         """Begin a load of full mode, before its snapshot is taken; drops a load under way."""
@@ -327,7 +322,7 @@ class DimensionState:
         assert self.table is not None
         self.table.abort_reload()
         if self.table.is_whole:
-            self._held_until = None
+            self._queries.release()
 
     def known_rows(self, keys: pa.RecordBatch, now: float) -> FetchedRows | None:
         """The rows of distinct keys from a loaded table; None unless all keys are known."""

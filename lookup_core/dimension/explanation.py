@@ -12,6 +12,7 @@ from lookup_core.dimension.flight_table import Flight, FlightTable
 from lookup_core.dimension.local_resolver import LocalResolver
 from lookup_core.dimension.query_table import QueryTable
 from lookup_core.errors import ErrorCode
+from lookup_core.freshness.feed_health import FeedState
 from lookup_core.keys.canonical_keys import KeyId
 from lookup_core.keys.typed_keys import TypedKeys
 from lookup_core.protection.backend_guard import BackendGuard
@@ -55,7 +56,8 @@ class _KeyFacts:
     is_missing: bool  # a negative entry
     is_stale: bool
     is_revalidated: bool  # stale, and answered at once
-    is_trusted: bool  # whether cached rows may be served
+    distrusted_feed: FeedState | None  # None: cached rows may be served
+    is_held: bool  # queries wait for the first load
     is_backend_down: bool
     age_s: float
     ttl_s: float
@@ -100,7 +102,8 @@ class Explainer:
             is_missing=bool(probe.is_missing[index]),
             is_stale=bool(probe.is_stale[index]),
             is_revalidated=bool(self._resolver.is_revalidated(probe, now)[index]),
-            is_trusted=self._resolver.is_trusted(now),
+            distrusted_feed=self._resolver.distrusted_feed(now),
+            is_held=self._queries.is_held(now),
             is_backend_down=self._guard.is_open,
             age_s=float(probe.ages_s[index]),
             ttl_s=float(probe.ttl_s[index]),
@@ -126,10 +129,19 @@ def _explain_key(facts: _KeyFacts) -> Explanation:
         return Explanation(KeyState.REFUSED, why)
     if facts.flight is not None:
         return _in_flight(facts, facts.flight)
+    if facts.is_held:
+        return Explanation(KeyState.NOT_CACHED, f"not cached: {_first_load(facts)}")
     why = f"not cached: a lookup queries the backend{_unless_down(facts)}"
-    if not facts.is_trusted:
-        why += "; its row is not cached, as changes are not followed: see freshness.feed"
+    if facts.distrusted_feed is not None:
+        feed = facts.distrusted_feed.value
+        why += f"; its row is not cached, as the feed is {feed}: see freshness.feed"
     return Explanation(KeyState.NOT_CACHED, why)
+
+
+def _first_load(facts: _KeyFacts) -> str:
+    if facts.distrusted_feed is None:
+        return "lookups wait for the first load: see freshness.load"
+    return "lookups wait for the first load, which waits for its feed: see freshness.feed"
 
 
 def _cached(facts: _KeyFacts) -> Explanation:
@@ -156,8 +168,8 @@ def _stale_reason(facts: _KeyFacts) -> str:
         then = "still the answer, as the backend does not respond"
     else:
         then = "read again, and the answer only if that fails"
-    if not facts.is_trusted:
-        return f"its changes are not reported at present: {then}"
+    if facts.distrusted_feed is not None:
+        return f"the feed is {facts.distrusted_feed.value}: {then}"
     if facts.is_revalidated:
         refresh = "under way" if facts.flight is not None else "started by a lookup"
         return f"beyond its time to live: answered at once; its refresh is {refresh}"
@@ -165,6 +177,8 @@ def _stale_reason(facts: _KeyFacts) -> str:
 
 
 def _in_flight(facts: _KeyFacts, flight: Flight) -> Explanation:
+    if facts.is_held:
+        return Explanation(KeyState.IN_FLIGHT, _first_load(facts), waiters=flight.waiters)
     if facts.retry_in_s is not None:
         why = "no row was found" if flight.is_postponed else "the query failed"
         where = f"parked until the next attempt, because {why}"

@@ -29,6 +29,7 @@ from lookup_core.dimension.query_table import Query
 from lookup_core.dimension.waiting_lookups import WaitingLookup
 from lookup_core.dimension_schema import DimensionSchema
 from lookup_core.errors import ErrorCode
+from lookup_core.freshness.feed_health import FeedState
 from lookup_core.keys.canonical_keys import (
     CanonicalKeys,
     Hashes,
@@ -91,6 +92,7 @@ class LocalResolver:
         self.cache = RowCache(schema, settings.cache, memory) if self.table is None else self.table
         self._memory = memory or OwnMemory()
         self._trusted_until = math.inf  # later, cached rows may have changed unnoticed
+        self._feed = FeedState.LIVE
         self._single_keys = SingleKeys(schema, seed=seed)
         self.quarantine = Quarantine()
         # Of the last lookup that found some in a whole table; at most _ABSENT_KEYS.
@@ -99,14 +101,20 @@ class LocalResolver:
         if settings.default is not None:
             self._default = default_row(settings.default, schema.columns)
 
-    def trust(self, *, until: float) -> None:
-        """Set until when all changes are reported."""
-        self._trusted_until = until
+    def trust(self, *, until: float, feed: FeedState) -> None:
+        """Set until when all changes are reported, by the feed's state."""
+        self._trusted_until, self._feed = until, feed
         self._memory.allow_reads(until=until)
 
     def is_trusted(self, now: float) -> bool:
         """Whether cached rows may be served as current."""
         return now < self._trusted_until
+
+    def distrusted_feed(self, now: float) -> FeedState | None:
+        """The feed's state, if it is why cached rows may not be served as current."""
+        if self.is_trusted(now):
+            return None
+        return FeedState.SILENT if self._feed is FeedState.LIVE else self._feed
 
     def canonical(
         self, columns: pa.RecordBatch, positions: Positions | None = None

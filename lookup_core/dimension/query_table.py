@@ -68,6 +68,7 @@ class QueryTable:
             multiplier=retry.multiplier,
         )
         self._ids = count(1)
+        self._held_until: float | None = None  # the first load, at the latest; None: no wait
         self._is_new_first = False  # new and parked queries take turns
         self._at_backend: dict[BatchId, Query] = {}
         self._parked: dict[BatchId, Query] = {}
@@ -78,11 +79,26 @@ class QueryTable:
         """The number of queries at the backend."""
         return len(self._at_backend)
 
+    def hold_until(self, at: float) -> None:
+        """Start no query until `release`, at the latest until `at`."""
+        self._held_until = at
+
+    def release(self) -> None:
+        """Start queries again; a no-op if none are held."""
+        self._held_until = None
+
+    def is_held(self, now: float) -> bool:
+        """Whether queries wait for the first load."""
+        return self._held_until is not None and now < self._held_until
+
     def next_query(self, now: float, *, is_local: bool = False) -> Query | None:
         """A query that is at the backend from now on; None without a slot, or if none is due.
 
         The rate does not limit queries that a loaded table answers (`is_local`).
         """
+        if self.is_held(now):
+            return None
+        self.release()
         if not self._guard.has_slot(self.in_flight):
             return None
         if not is_local and self._guard.next_query_at(now) > now:
@@ -94,6 +110,8 @@ class QueryTable:
 
     def next_due(self, *, is_local: bool = False) -> float | None:
         """The time of the next query; None without a slot: then another event comes first."""
+        if self._held_until is not None:
+            return self._held_until
         if not self._guard.has_slot(self.in_flight):
             return None
         times = (self._batcher.next_deadline(), self._retries.earliest())

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 from yarl import URL
 
+from lookup_core.bearer_token import FORM, parse_token
 from lookup_core.protocol.endpoint import EndpointUrl
 from lookup_core.protocol.tls_hints import TlsHint, words
 
@@ -56,14 +57,11 @@ def _unusable(options: str, files: str | None, error: OSError) -> typer.BadParam
 def read_token(text: str) -> str:
     """Read the token of a file; raises typer.BadParameter if there is none."""
     try:
-        token = Path(text).read_text(encoding="ascii").strip()
+        return parse_token(Path(text).read_bytes())
     except OSError as error:
         raise typer.BadParameter(f"cannot read {text}: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise typer.BadParameter(f"{text} is not ASCII text") from error
-    if not token or not token.isprintable():
-        raise typer.BadParameter(f"{text} does not hold a token on one line")
-    return token
+    except ValueError as error:
+        raise typer.BadParameter(f"{text} {error}; {FORM}") from error
 
 
 UNIX = "unix://"

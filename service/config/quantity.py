@@ -29,7 +29,7 @@ class Quantity(GroupedMetadata):
         amount = self._amount(value) if isinstance(value, str) else math.nan
         if not self._amount(self.minimum) <= amount <= self._amount(self.maximum):
             raise ValueError(
-                f"{repr(value)[:SHOWN_CHARACTERS]} is not a {self.noun} from {self.minimum} to "
+                f"{_shown(value)} is not a {self.noun} from {self.minimum} to "
                 f"{self.maximum}, written as a number and a unit ({', '.join(self.units)})"
             )
         return int(amount) if self.is_whole else amount
@@ -49,6 +49,11 @@ class Quantity(GroupedMetadata):
         form = {"type": "string", "pattern": f"^{self._pattern}$", "x-quantity": self.noun}
         yield PlainValidator(self.parse)
         yield WithJsonSchema({**form, **bounds})
+
+
+def _shown(value: object) -> str:
+    """A wrong value as the file has it; an empty variable is null, too."""
+    return "null" if value is None else repr(value)[:SHOWN_CHARACTERS]
 
 
 def size_text(count_bytes: int) -> str:
@@ -94,8 +99,7 @@ class Number(GroupedMetadata):
         number = self._number(value)
         if not self.minimum <= number <= self.maximum:
             form = "a whole number" if self.kind == "integer" else "a number"
-            shown = repr(value)[:SHOWN_CHARACTERS]
-            raise ValueError(f"{shown} is not {form} from {self.minimum} to {self.maximum}")
+            raise ValueError(f"{_shown(value)} is not {form} from {self.minimum} to {self.maximum}")
         return number
 
     def _number(self, value: object) -> float:

@@ -273,6 +273,16 @@ class Refresh(Section):
         " used unproved.",
     )
 
+    @field_validator("audit", mode="before")
+    @classmethod
+    def _is_not_off(cls, audit: object) -> object:
+        is_never = isinstance(audit, dict) and audit.get("every", "") is None
+        if is_never or audit in (False, "off", "false"):
+            raise ValueError(
+                "has no time between queries; to turn the audit off, write `audit: null`"
+            )
+        return audit
+
     @property
     def feed(self) -> str | None:
         """Name of the change feed; None without one."""

@@ -13,7 +13,9 @@ from urllib.parse import SplitResult, parse_qs, unquote, urlsplit
 from pydantic import AfterValidator, SecretStr
 from pydantic_core import PydanticCustomError
 
-from service.file_identity import read_secret
+from lookup_core.bearer_token import FORM as TOKEN_FORM
+from lookup_core.bearer_token import parse_token
+from service.file_identity import read_regular_file, read_secret
 
 MISSING = "missing_file"  # error type of a missing file
 
@@ -42,8 +44,10 @@ def check_secret_file(path: Path) -> Path:
 
 def check_token_file(path: Path) -> Path:
     """Return the path; raises ValueError unless the file is a token that a header can carry."""
-    if not read_secret(path).isprintable():
-        raise ValueError(f"{path} has several lines or control characters; write one line of text")
+    try:
+        parse_token(read_regular_file(path))
+    except ValueError as error:
+        raise ValueError(f"{path} {error}; {TOKEN_FORM}") from error
     return path
 
 
@@ -151,6 +155,8 @@ def _hosts_fault(hosts: str) -> str | None:
     read = [host for host in found if host is not None]
     if len(read) < len(found) or not all(_is_name(unquote(host[1])) for host in read):
         return HOST
+    if len(read) > 1 and any(host[1].isdecimal() for host in read):  # ports, as in a,b:1,2
+        return HOST
     return None if all(_is_port(host[2]) for host in read if host[2]) else PORT
 
 
@@ -257,7 +263,8 @@ def _service_fault(name: str) -> str | None:
         return f"has a service, but {file} is malformed ({type(error).__name__}); write %% for %"
     if is_known:
         return None
-    return f"has a service that {file} does not have; correct its name, or set PGSERVICEFILE"
+    gap = "" if found else " (no such file, or it may not be read)"
+    return f"has a service that {file} does not have{gap}; correct its name, or set PGSERVICEFILE"
 
 
 def connect_timeout_s(dsn: str) -> float | None:

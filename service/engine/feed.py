@@ -71,7 +71,7 @@ class Feed:
         audited = dict.fromkeys(AuditResult, 0) if self._audit is None else self._audit.counts
         former_audited = (former or FeedStatistics(self._state)).audited_keys
         self._audited_before = {each: former_audited[each] - audited[each] for each in audited}
-        runner.state.trust(until=-math.inf)
+        runner.state.trust(until=-math.inf, feed=self._state)
 
     @property
     def watermark_ms(self) -> int:
@@ -236,7 +236,7 @@ class Feed:
         if is_live:
             self._is_live.set()
         else:
-            self._runner.state.trust(until=-math.inf)
+            self._runner.state.trust(until=-math.inf, feed=state)
             self._is_live.clear()
         level = log.info if is_live else log.warning
         level(f"feed.{state.value}", dimension=self._runner.name)

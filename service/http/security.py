@@ -17,8 +17,9 @@ import structlog
 from aiohttp import hdrs, web
 from multidict import istr
 
+from lookup_core.bearer_token import FORM, parse_token
 from lookup_core.errors import ErrorCode
-from service.file_identity import FileIdentity, read_secret
+from service.file_identity import FileIdentity, read_regular_file
 
 _GRACE_S = 10.0  # a file that is replaced may be absent or empty for a moment
 
@@ -55,12 +56,11 @@ class TokenFile:
         try:
             identity = FileIdentity.of(self.path)
             if identity != self._identity:
-                self._digest = hashlib.sha256(_read_token(self.path)).digest()
+                token = parse_token(read_regular_file(self.path))
+                self._digest = hashlib.sha256(token.encode()).digest()
                 self._identity = identity
             self._usable_s = self.clock()
             self._set_fault(None)
-        except UnicodeDecodeError:
-            self._on_unusable("is not UTF-8 text")
         except ValueError as error:
             self._on_unusable(str(error))
         except OSError as error:
@@ -72,9 +72,7 @@ class TokenFile:
         else:
             self._identity, self._digest = None, b""
             effect = "no token is valid"
-        self._set_fault(
-            f"{self.setting}: {self.path} {reason}; {effect}: write one line of text into it"
-        )
+        self._set_fault(f"{self.setting}: {self.path} {reason}; {effect}: {FORM}")
 
     def _set_fault(self, fault: str | None) -> None:
         if fault == self._fault:
@@ -86,16 +84,6 @@ class TokenFile:
             structlog.get_logger().warning(
                 "http.token_file_unusable", code="unusable_token", detail=fault
             )
-
-
-def _read_token(path: Path) -> bytes:
-    """The token; raises OSError, or ValueError for text that no header can carry."""
-    token = read_secret(path)
-    if not token:
-        raise ValueError("is empty")
-    if not token.isprintable():
-        raise ValueError("has several lines or control characters")
-    return token.encode()
 
 
 class Audience(Enum):

@@ -11,6 +11,7 @@ from functools import partial
 from itertools import chain
 from pathlib import Path
 
+from lookup_core.bearer_token import FORM, parse_token
 from lookup_core.errors import ErrorCode, InvalidRequest
 from spark_client.transport.connection import Connection, Timing
 from spark_client.transport.endpoint import SYSTEMS_TLS, ClientTls, endpoint_of
@@ -37,21 +38,18 @@ class Address:
     def token(self) -> str | None:
         """The token, if any; read from the file each time, because tokens are rotated.
 
-        Raises InvalidRequest if the file cannot be read, or has no single token.
+        Raises InvalidRequest if the file cannot be read, or holds no token.
         """
         if self.token_file is None:
             return None
         try:
-            token = Path(self.token_file).read_text(errors="replace").strip()
+            return parse_token(Path(self.token_file).read_bytes())
         except OSError as error:
             detail = f"the token file {self.token_file} cannot be read: {error.strerror}"
             raise InvalidRequest(ErrorCode.UNAUTHORIZED, detail) from error
-        if not token.isprintable():  # it would end the header
-            detail = (
-                f"the token file {self.token_file} must have one line, without control characters"
-            )
-            raise InvalidRequest(ErrorCode.UNAUTHORIZED, detail)
-        return token
+        except ValueError as error:
+            detail = f"the token file {self.token_file} {error}; {FORM}"
+            raise InvalidRequest(ErrorCode.UNAUTHORIZED, detail) from error
 
 
 class Connections:

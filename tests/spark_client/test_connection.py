@@ -502,14 +502,17 @@ def test_left_connection_opens_no_channel(sidecar: MemorySidecar) -> None:
 
 
 def test_token_is_read_from_its_file(sidecar: MemorySidecar, tmp_path: Path) -> None:
-    """The request has the token of the file; an unreadable file is an error at once."""
+    """The request has the token, as the sidecar reads it; an unfit file is an error at once."""
     server, token = MemoryServer(sidecar), tmp_path / "token"
-    token.write_text("secret\n")
+    token.write_text("\ufeffsecret\r\n")
 
     with server.at(tmp_path / "s.sock") as url:
         Connections().to(Address(url, str(token), 5.0)).open(REQUEST).close()
         with pytest.raises(InvalidRequest, match="none cannot be read: No such file"):
             Connections().to(Address(url, str(tmp_path / "none"))).open(REQUEST)
+        token.write_text("sécret")
+        with pytest.raises(InvalidRequest, match="is not ASCII text; write one line of printable"):
+            Connections().to(Address(url, str(token))).open(REQUEST)
 
     assert server.requests[0].headers["Authorization"] == "Bearer secret"
 

@@ -8,11 +8,12 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
+from lookup_core.bearer_token import parse_token
 from service.config.listen import ListenTls
 from service.config.settings import Settings
 from service.config.source import PostgresSource
 from service.doctor.finding import Finding, Subject
-from service.file_identity import read_secret
+from service.file_identity import read_regular_file
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,13 +95,22 @@ def read_secret_facts(path: Path, root: Path = Path("/")) -> SecretFacts:
     """Read the properties of a file; an unreadable file is no error."""
     try:
         mode = path.stat().st_mode & 0o777
-        text = read_secret(path)
+        content = read_regular_file(path)
+        content.decode()
     except OSError as error:
         return SecretFacts(refusal=os.strerror(error.errno) if error.errno else "unknown")
     except UnicodeDecodeError:
         return SecretFacts(refusal="not UTF-8 text")
-    is_plain = bool(text) and text.isascii() and text.isprintable()
+    is_plain = _is_token(content)
     return SecretFacts(mode, is_plain_line=is_plain, is_mount=_is_mount(path, root))
+
+
+def _is_token(content: bytes) -> bool:
+    try:
+        parse_token(content)
+    except ValueError:
+        return False
+    return True
 
 
 def _is_mount(path: Path, root: Path) -> bool:

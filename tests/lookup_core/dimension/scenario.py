@@ -25,6 +25,7 @@ from lookup_core.dimension.explanation import Explanation
 from lookup_core.dimension.flight_table import BatchId, LookupId
 from lookup_core.dimension_schema import DimensionSchema
 from lookup_core.errors import ErrorCode
+from lookup_core.freshness.feed_health import FeedState
 from lookup_core.freshness.server_identity import UNKNOWN_SERVER
 from lookup_core.freshness.table_snapshot import IdRelation, TableSnapshot
 from lookup_core.keys.typed_keys import TypedKeys
@@ -333,9 +334,9 @@ class Scenario:
         self.state.check_invariants()
         return count
 
-    def trust(self, *, is_trusted: bool) -> None:
-        """The feed is live, or it is stalled."""
-        self.state.trust(until=math.inf if is_trusted else -math.inf)
+    def trust(self, *, is_trusted: bool, feed: FeedState = FeedState.LIVE) -> None:
+        """The feed is live, or it is stalled, or in another state without trust."""
+        self.state.trust(until=math.inf if is_trusted else -math.inf, feed=feed)
 
     def explain(self, *keys: Key) -> list[Explanation]:
         """The source of the answer to each key."""

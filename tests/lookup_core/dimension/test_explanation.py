@@ -4,6 +4,7 @@ import pytest
 
 from lookup_core.dimension.explanation import Explanation, KeyState
 from lookup_core.errors import ErrorCode
+from lookup_core.freshness.feed_health import FeedState
 from lookup_core.settings import CacheMode
 from tests.lookup_core.dimension.scenario import FAULTY, Key, Scenario, settings
 
@@ -13,14 +14,16 @@ REFRESHED = "beyond its time to live: answered at once; its refresh is started b
 REFRESHING = "beyond its time to live: answered at once; its refresh is under way"
 IF_ERROR = "beyond its time to live: read again, and the answer only if that fails"
 IN_OUTAGE = "beyond its time to live: still the answer, as the backend does not respond"
-STALLED = "its changes are not reported at present: read again, and the answer only if that fails"
+STALLED = "the feed is {}: read again, and the answer only if that fails"
+FIRST_LOAD = "lookups wait for the first load: see freshness.load"
+AFTER_FEED = "lookups wait for the first load, which waits for its feed: see freshness.feed"
 WITH_OTHERS = "; a lookup would wait with the others"
 QUEUED = f"queued for the next query{WITH_OTHERS}"
 SENT = f"at the backend{WITH_OTHERS}"
 RETRIED = f"parked until the next attempt, because the query failed{WITH_OTHERS}"
 MISSED = f"parked until the next attempt, because no row was found{WITH_OTHERS}"
 UNKNOWN = "not cached: a lookup queries the backend"
-NOT_KEPT = f"{UNKNOWN}; its row is not cached, as changes are not followed: see freshness.feed"
+NOT_KEPT = f"{UNKNOWN}; its row is not cached, as the feed is {{}}: see freshness.feed"
 AFTER_OUTAGE = ", once it responds again"
 REJECTED = "the backend refused its value, or its row; queried again in 28 s"
 NULL = "a NULL part matches nothing"
@@ -128,12 +131,47 @@ def test_outage_is_shown(scenario: Scenario) -> None:
     assert explain(scenario, 102).reason == RETRIED + AFTER_OUTAGE
 
 
-def test_stalled_feed_is_shown(scenario: Scenario) -> None:
-    """While the feed is stalled the reason says why a row is not served or cached."""
+@pytest.mark.parametrize(
+    ("feed", "shown"),
+    [
+        (FeedState.LIVE, "silent"),  # its trust has ended by time
+        (FeedState.SILENT, "silent"),
+        (FeedState.STARTING, "starting"),
+        (FeedState.INCOMPLETE, "incomplete"),
+    ],
+)
+def test_feed_without_trust_is_shown(scenario: Scenario, feed: FeedState, shown: str) -> None:
+    """Without trust in the feed, its state is the reason why a row is not served or cached."""
     scenario.cache({7: "Ada"})
-    scenario.trust(is_trusted=False)
+    scenario.trust(is_trusted=False, feed=feed)
 
     cached, unknown = scenario.explain(7, 8)
 
-    assert cached == explained(KeyState.STALE, STALLED, age_ms=0, expires_in_ms=10_000)
-    assert unknown == explained(KeyState.NOT_CACHED, NOT_KEPT)
+    stalled, not_kept = STALLED.format(shown), NOT_KEPT.format(shown)
+    assert cached == explained(KeyState.STALE, stalled, age_ms=0, expires_in_ms=10_000)
+    assert unknown == explained(KeyState.NOT_CACHED, not_kept)
+
+
+@pytest.mark.parametrize(
+    ("is_trusted", "reason"), [(True, FIRST_LOAD), (False, AFTER_FEED)], ids=["no feed", "feed"]
+)
+def test_wait_for_the_load_is_shown(is_trusted: bool, reason: str) -> None:  # noqa: FBT001
+    """While lookups wait for the first load, no key is said to be queried."""
+    scenario = Scenario(settings(mode=CacheMode.FULL))
+    scenario.state.hold_until(10.0)
+    scenario.trust(is_trusted=is_trusted, feed=FeedState.STARTING)
+    scenario.look_up(1, 7)
+
+    held = scenario.explain(7, 8)
+    scenario.now = 10.0
+    free = scenario.explain(7, 8)
+
+    assert held == [
+        explained(KeyState.IN_FLIGHT, reason, waiters=1),
+        explained(KeyState.NOT_CACHED, f"not cached: {reason}"),
+    ]
+    not_kept = UNKNOWN if is_trusted else NOT_KEPT.format("starting")
+    assert free == [
+        explained(KeyState.IN_FLIGHT, QUEUED, waiters=1),
+        explained(KeyState.NOT_CACHED, not_kept),
+    ]

@@ -34,8 +34,23 @@ from tests.service.tls.certificates import authority
 TEXT, WHOLE = KeyField("t", "string"), KeyField("w", "int64")
 
 
-@pytest.mark.parametrize("content", [b"", b"\n", b"two\nlines", b"\xff", b"a\x00b"])
-def test_unfit_token_is_not_shown(tmp_path: Path, content: bytes) -> None:
+def test_mark_of_a_token_file_is_skipped(tmp_path: Path) -> None:
+    """The commands read a token without its byte order mark, as the sidecar does."""
+    path = tmp_path / "token"
+    path.write_text("\ufeffs3cret\r\n")
+
+    assert read_token(str(path)) == "s3cret"
+
+
+@pytest.mark.parametrize(
+    ("content", "fault"),
+    [
+        (b"\n", "is empty"),
+        (b"two\nlines", "has several lines or control characters"),
+        (b"\xff", "is not ASCII text"),
+    ],
+)
+def test_unfit_token_is_not_shown(tmp_path: Path, content: bytes, fault: str) -> None:
     """A text that no header can carry is not a token."""
     path = tmp_path / "token"
     path.write_bytes(content)
@@ -43,9 +58,8 @@ def test_unfit_token_is_not_shown(tmp_path: Path, content: bytes) -> None:
     with pytest.raises(typer.BadParameter) as caught:
         read_token(str(path))
 
-    reason = "is not ASCII text" if b"\xff" in content else ""
-    expected = reason or "does not hold a token on one line"
-    assert caught.value.message == f"{path} {expected}"
+    remedy = "write one line of printable ASCII into it"
+    assert caught.value.message == f"{path} {fault}; {remedy}"
 
 
 @pytest.mark.parametrize(

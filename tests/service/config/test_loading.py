@@ -272,6 +272,10 @@ def test_variable_of_no_dimension_is_named(config: Path) -> None:
         (["reader", "\ufeffadmin\r\n"], None),
         (["same", "\ufeffsame\n"], "auth.admin_token_file: {1} has the same token as token_file"),
         (["one\ntwo", "admin"], "auth.token_file: {0} has several lines or control characters"),
+        (
+            ["sécret", "admin"],
+            "auth.token_file: {0} is not ASCII text; write one line of printable",
+        ),
         (["reader", "a\r\nb"], "auth.admin_token_file: {1} has several lines or control"),
     ],
 )

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
 from lookup_core.settings import (
     AuditSettings,
@@ -23,7 +24,7 @@ from lookup_core.settings import (
 )
 from service.config.dimension import Versions
 from service.config.loading import PATH_KEYS, anchored_paths
-from service.config.refresh import Notifications, Security
+from service.config.refresh import Notifications, Refresh, Security
 from service.config.settings import Settings
 from service.config.source import PostgresSource
 from tests.service.config.configuration import (
@@ -169,6 +170,17 @@ def test_feed_has_bounds(refresh: str, feed: str | None, expected: FeedSettings)
 
     assert customers.refresh.feed == feed
     assert customers.engine_settings("customers").feed == expected
+
+
+@pytest.mark.parametrize("written", [False, "off", "false", {"every": None}], ids=str)
+def test_audit_is_turned_off_by_null(written: object) -> None:
+    """An audit without a time between queries is a fault, with null as the remedy."""
+    remedy = "has no time between queries; to turn the audit off, write `audit: null`"
+
+    with pytest.raises(ValidationError, match=remedy):
+        Refresh.model_validate({"listen": {}, "audit": written})
+
+    assert Refresh.model_validate({"listen": {}, "audit": None}).audit is None
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
+from lookup_core.bearer_token import FORM
 from service.http.routes.openapi import openapi_document
 from service.http.security import Access, TokenFile
 from tests.service.http.serving import JSON_TYPE, ONE, Served, Setting, exchanged, served
@@ -261,7 +262,8 @@ def folder(path: Path) -> None:
 SPOILED: list[tuple[Callable[[Path], object], str]] = [
     (Path.unlink, "cannot be read (No such file or directory)"),
     (lambda path: path.write_text(" \n"), "is empty"),
-    (lambda path: path.write_bytes(b"\xff"), "is not UTF-8 text"),
+    (lambda path: path.write_bytes(b"\xff"), "is not ASCII text"),
+    (lambda path: path.write_text("sécret"), "is not ASCII text"),
     (lambda path: path.write_text("secret\nnext"), "has several lines or control characters"),
     (fifo, "cannot be read (not a regular file)"),
     (link_to_fifo, "cannot be read (not a regular file)"),
@@ -296,7 +298,7 @@ def test_unusable_token_stops_being_valid(
 
     is_in_use = silent_s == 5.0
     assert (matches, is_back) == ([(is_in_use, False), (False, False)], (True, None))
-    fault = f"auth.token_file: {token_path} {reason}; {{}}: write one line of text into it"
+    fault = f"auth.token_file: {token_path} {reason}; {{}}: {FORM}"
     effects = ["its last token is valid for 10 s"] * is_in_use + ["no token is valid"]
     assert [line.get("detail") for line in logs] == [*map(fault.format, effects), None]
     assert [line["log_level"] for line in logs] == [*["warning"] * len(effects), "info"]
