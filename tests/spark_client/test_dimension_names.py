@@ -146,4 +146,7 @@ def test_unusable_tokens_are_not_sent(tmp_path: Path) -> None:
 
     assert [missing.code, double.code] == [ErrorCode.UNAUTHORIZED] * 2
     assert missing.detail == f"the token file {token} cannot be read: No such file or directory"
-    assert double.detail == f"the token file {token} must have one line, without control characters"
+    remedy = "write one line of printable ASCII into it"
+    assert double.detail == (
+        f"the token file {token} has several lines or control characters; {remedy}"
+    )
