@@ -46,9 +46,7 @@ class EventSenders:
         self.of_table = set[str]()  # with events of the table
         self._senders: dict[str | None, _Sender] = {}  # that have reported the followed database
         self._foreign_hint: str | None = None  # of the latest foreign event
-        self._since_ms: int | None = (
-            None  # of the latest event of the followed database, or the first
-        )
+        self._first_ms = 0  # the time of the first foreign event
 
     @property
     def doubt(self) -> str | None:
@@ -58,8 +56,8 @@ class EventSenders:
         """
         if self._foreign_hint is None or any(each.is_ours for each in self._senders.values()):
             return None
-        assert self._since_ms is not None  # an event sets both
-        since_ms = min(max(self._since_ms, 0), _LATEST_MS)
+        own_ms = (each.own_ms for each in self._senders.values())
+        since_ms = min(max(max(own_ms, default=self._first_ms), 0), _LATEST_MS)
         since = datetime.fromtimestamp(since_ms / 1000, timezone.utc)
         return f"{self._foreign_hint}; none of its own came since {since:%Y-%m-%d %H:%M} UTC"
 
@@ -70,7 +68,6 @@ class EventSenders:
             known = None  # the others count as one
         sender = self._senders.setdefault(known, _Sender(at_ms))
         sender.own_ms = max(at_ms, sender.own_ms)
-        self._since_ms = max(each.own_ms for each in self._senders.values())
 
     def note_table(self, name: object) -> None:
         """Note an event of the table."""
@@ -83,8 +80,8 @@ class EventSenders:
         if sender is not None:
             foreign_ms = sender.foreign_ms
             sender.foreign_ms = at_ms if foreign_ms is None else max(at_ms, foreign_ms)
-        if self._since_ms is None:
-            self._since_ms = at_ms
+        if self._foreign_hint is None:
+            self._first_ms = at_ms
         self._foreign_hint = hint
 
 

@@ -220,11 +220,7 @@ class RecentChanges:
 
 
 class DroppedIds:
-    """The latest transaction that is not kept any more; `now` is monotonic seconds.
-
-    A standby does not list the transactions in progress: while an older one runs, its snapshot does
-    not show that it saw the latest. It did if another one has ended there that ended later.
-    """
+    """The latest transaction that is not kept any more; `now` is monotonic seconds."""
 
     def __init__(self) -> None:
         self.forget()
@@ -255,10 +251,7 @@ class DroppedIds:
         latest_id = self._known(now)
         if snapshot is None or latest_id is None or relation is not IdRelation.COMPARABLE:
             return True
-        if snapshot.sees(np.array([latest_id], np.uint32))[0]:
-            return True
-        is_of_standby, later_id = snapshot.is_of_standby, self._later_id
-        return is_of_standby and later_id is not None and snapshot.has_ended_from(later_id)
+        return snapshot.is_past(latest_id, self._later_id)
 
     def _known(self, now: float) -> int | None:
         return self._latest_id if now < self._noted_at + _ID_S else None
@@ -271,9 +264,6 @@ class TableFence:
     snapshot must show. Changes without a transaction count as visible to reads sent `hold_off_s`
     after their report; so do all, or in addition, by the relation of ids, as in `RecentChanges`.
     List and range are dropped `age_s` after the end of a read that saw them all.
-
-    A standby is past the latest gap if a transaction has ended there that had not ended then: an
-    older one that runs may hide the gap's own.
     """
 
     def __init__(self, dropped: DroppedIds, *, age_s: float, hold_off_s: float) -> None:
@@ -362,9 +352,7 @@ class TableFence:
     def _is_past_gap(self, snapshot: TableSnapshot, sent_at: float) -> bool:
         if self._gap_id is None or self._gap_at + _ID_S <= sent_at:
             return True
-        if snapshot.is_of_standby and snapshot.has_ended_from(self._gap_id + 1):
-            return True
-        return bool(snapshot.sees(np.array([self._gap_id], np.uint32))[0])
+        return snapshot.is_past(self._gap_id, self._gap_id + 1)
 
     def _begin(self, noted_at: float) -> None:
         self._latest_at = max(self._latest_at, noted_at)

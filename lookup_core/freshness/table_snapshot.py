@@ -45,18 +45,24 @@ class TableSnapshot:
         is_before = _distance(transaction_ids, end) < 0
         return is_before & ~np.isin(transaction_ids, self.in_progress)
 
-    def has_ended_from(self, transaction_id: int) -> bool:
-        """Whether this transaction, or one of the following ids, had ended before the read."""
-        return bool(_distance(_short(transaction_id), self.xmax)[0] < 0)
+    def is_past(self, transaction_id: int, later_id: int | None) -> bool:
+        """Whether the read saw this transaction; the ids from `later_id` on ended after it.
+
+        A standby does not list those in progress: while an older one runs, its snapshot does not
+        show this one. It saw it if one of the later ids had ended there.
+        """
+        if self.sees(_short(transaction_id))[0]:
+            return True
+        if later_id is None or not self.is_of_standby:
+            return False
+        return bool(_distance(_short(later_id), self.xmax)[0] < 0)
 
     def sees_all(self, first: int, last: int) -> bool:
         """Whether the read saw all committed transactions from the first to the last id."""
-        if self.is_of_standby:
-            return bool(_distance(_short(last), self.xmin)[0] < 0)
         is_within = (_distance(self.in_progress, first) >= 0) & (
             _distance(self.in_progress, last) <= 0
         )
-        return bool(_distance(_short(last), self.xmax)[0] < 0) and not is_within.any()
+        return bool(self.sees(_short(last))[0]) and not is_within.any()
 
 
 def _short(transaction_id: int) -> TransactionIds:

@@ -81,7 +81,7 @@ def _tmpfs(folder: Path) -> Path | None:
         lines = Path("/proc/self/mounts").read_bytes().splitlines()
     except OSError:  # a chroot without /proc
         return None
-    mounts = [(_mount_point(path), kind) for _, path, kind, *_ in map(bytes.split, lines)]
+    mounts = [(mount_point(path), kind) for _, path, kind, *_ in map(bytes.split, lines)]
     # The deepest one; a later one at the same place hides the earlier.
     within = [
         (len(path.parts), number, path, kind)
@@ -104,7 +104,7 @@ def _fullness(folder: Path) -> str:
     return f"{what}; raise its size (in a pod, sizeLimit of its volume)"
 
 
-def _mount_point(written: bytes) -> Path:
+def mount_point(written: bytes) -> Path:
     """The path of a mount, of any bytes; the kernel writes white space in it as octal numbers."""
     return Path(os.fsdecode(_OCTAL.sub(lambda found: bytes([int(found[1], 8)]), written)))
 

@@ -17,8 +17,7 @@ from service.connectors.postgres.rows import (
     as_described,
     checked_rows,
     no_rows,
-    server_of,
-    snapshot_of,
+    parsed_snapshot,
 )
 from service.connectors.postgres.table import ColumnReading, PostgresTable
 
@@ -107,7 +106,7 @@ def rows_of_blocks(
     snapshot, server = None, UNKNOWN_SERVER
     if has_snapshot:
         *blocks, text = blocks
-        snapshot, server = snapshot_of(text), server_of(text)
+        snapshot, server = parsed_snapshot(text)
     first, *others = blocks
     if first is None:  # aggregates of no rows
         return replace(no_rows(table), snapshot=snapshot, server=server)

@@ -24,7 +24,7 @@ from service.connectors.postgres.session_settings import fixed_settings
 from service.connectors.postgres.settings import PostgresSettings
 
 _CHECK_TIMEOUT_S = 1.0
-_CLOSE_TIMEOUT_S = 0.9
+CLOSE_TIMEOUT_S = 0.9
 IDENTITY_S = 1.0  # a session may outlive the promotion of its server
 RENEWAL_S = 60.0  # the address may have moved from a server that lives on
 IDLE_S = 30.0  # then a connection is closed: a fleet would hold all that the server has
@@ -136,7 +136,7 @@ class PostgresPool:
             self._check.cancel()
             await asyncio.wait({self._check})
         try:
-            async with asyncio.timeout(_CLOSE_TIMEOUT_S):
+            async with asyncio.timeout(CLOSE_TIMEOUT_S):
                 await self._pool.close()
         except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError):
             self._pool.terminate()  # nothing is lost: sessions only read

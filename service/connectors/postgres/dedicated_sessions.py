@@ -7,13 +7,11 @@ from contextlib import ExitStack, asynccontextmanager
 import asyncpg
 
 from lookup_core.errors import BackendError, ErrorCode
-from service.connectors.postgres.connections import Connection
+from service.connectors.postgres.connections import CLOSE_TIMEOUT_S, Connection
 from service.connectors.postgres.errors import mapped_errors, mapped_parameters
 from service.connectors.postgres.host_names import HOST_NAMES
 from service.connectors.postgres.session_settings import READ_COMMITTED
 from service.connectors.postgres.settings import PostgresSettings
-
-_CLOSE_TIMEOUT_S = 0.9
 
 
 class DedicatedSession:
@@ -61,7 +59,7 @@ async def dedicated_connection(settings: PostgresSettings, purpose: str) -> Conn
 async def close_session(connection: Connection) -> None:
     """Close the connection; terminate it after a second, or on cancellation. Never raises."""
     try:
-        async with asyncio.timeout(_CLOSE_TIMEOUT_S):
+        async with asyncio.timeout(CLOSE_TIMEOUT_S):
             await connection.close()
     except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError):
         pass  # it is closed, and nothing was written

@@ -133,7 +133,7 @@ def blocks_query_with_snapshot(
 def _snapshot(unknown: Collection[str]) -> str:
     """`t` on a standby or unknown, else `f`, the start of the server, the statement's snapshot.
 
-    `unknown` are parts of the identity that the server refuses; see `snapshot_of`.
+    `unknown` are parts of the identity that the server refuses; see `parsed_snapshot`.
     """
     state = "'t'" if "is_standby" in unknown else PARTS["is_standby"].sql
     start = "''" if "started_at" in unknown else PARTS["started_at"].sql

@@ -51,7 +51,7 @@ def rows_of_records(
         *columns, texts = columns
         at = next(position for position, text in enumerate(texts) if text is not None)
         columns = [column[:at] + column[at + 1 :] for column in columns]
-        snapshot, server = snapshot_of(texts[at]), server_of(texts[at])
+        snapshot, server = parsed_snapshot(texts[at])
     if not any(columns):
         return replace(no_rows(table), snapshot=snapshot, server=server)
     ordinals, *values = columns
@@ -179,14 +179,9 @@ def as_described(name: str, reading: ColumnReading) -> Iterator[None]:
         raise BackendError(ErrorCode.SCHEMA_CHANGED, detail) from error
 
 
-def server_of(text: str) -> ServerEpoch:
-    """What a statement found of its server, from the text that its query selects."""
-    is_standby, started_at, _ = text.split(" ")
-    start = int(started_at) if started_at else None
-    return ServerEpoch(0, ServerIdentity(is_standby=is_standby == "t", started_at=start))
-
-
-def snapshot_of(text: str) -> TableSnapshot:
-    """The snapshot of a statement, from the text that its query selects."""
-    is_standby, _, snapshot = text.split(" ")
-    return TableSnapshot.parse(snapshot, is_of_standby=is_standby == "t")
+def parsed_snapshot(text: str) -> tuple[TableSnapshot, ServerEpoch]:
+    """The snapshot of a statement and its server, from the text that its query selects."""
+    state, started_at, snapshot = text.split(" ")
+    is_standby, start = state == "t", int(started_at) if started_at else None
+    server = ServerIdentity(is_standby=is_standby, started_at=start)
+    return TableSnapshot.parse(snapshot, is_of_standby=is_standby), ServerEpoch(0, server)

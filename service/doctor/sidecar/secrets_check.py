@@ -14,6 +14,7 @@ from service.config.settings import Settings
 from service.config.source import PostgresSource
 from service.doctor.finding import Finding, Subject
 from service.file_identity import read_regular_file
+from service.resources.shared_place import mount_point
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,10 +116,8 @@ def _is_token(content: bytes) -> bool:
 
 def _is_mount(path: Path, root: Path) -> bool:
     mounts = root / "proc/self/mountinfo"
-    lines = os.fsdecode(mounts.read_bytes()).splitlines() if mounts.is_file() else []
-    # The fifth field is the mount point; spaces in it are written as \040.
-    points = {line.split()[4].replace("\\040", " ") for line in lines if line.strip()}
-    return str(path) in points
+    lines = mounts.read_bytes().splitlines() if mounts.is_file() else []
+    return path in {mount_point(line.split()[4]) for line in lines if line.strip()}
 
 
 _DAY_S = 86_400.0

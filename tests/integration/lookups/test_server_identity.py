@@ -89,6 +89,14 @@ def table_of(server: PostgresServer) -> tuple[Database, PostgresSettings]:
     return database, put_table(database, ROWS, key=["id"])
 
 
+def promoted_database(standby: ServerCopy, database: Database) -> Database:
+    """The database of a standby that is promoted now, and whose row is "new" afterwards."""
+    standby.promote()
+    promoted = standby.database(database.name)
+    promoted.execute(UPDATE.format("new"))
+    return promoted
+
+
 def several(*folders: str, attributes: str, database: Database) -> str:
     """The DSN of several servers."""
     hosts = f"host={','.join(folders)}&port={','.join(['5432'] * len(folders))}"
@@ -224,9 +232,7 @@ async def test_moved_address_leaves_a_living_server(
     with copied_server(primary) as standby:
         standby.start()
         async with cached(moving) as dimension:
-            standby.promote()
-            promoted = standby.database(database.name)
-            promoted.execute(UPDATE.format("new"))
+            promoted = promoted_database(standby, database)
             addresses.append(promoted.dsn())
             async with asyncio.timeout(PATIENCE_S):
                 for unknown in count(3):  # each of its lookups is a query
@@ -252,9 +258,7 @@ async def test_load_of_a_former_server_is_refused(
     addresses = [reader]
     with copied_server(primary) as standby:
         standby.start()
-        standby.promote()
-        promoted = standby.database(database.name)
-        promoted.execute(UPDATE.format("new"))
+        promoted = promoted_database(standby, database)
         address = promoted.dsn(user=f"reader_of_{database.name}")
         backend = PostgresBackend(replace(settings, dsn=address))
         load = PostgresSnapshot(replace(settings, dsn_now=lambda: addresses[-1]))
@@ -414,8 +418,7 @@ async def test_mixed_pooler_keeps_no_former_row(primary: PostgresServer, folder:
     try:
         with copied_server(primary) as standby:
             standby.start()
-            standby.promote()
-            standby.database(database.name).execute(UPDATE.format("new"))
+            promoted_database(standby, database)
             with mixed_pooler(folder, database, standby) as bouncer:
                 pooled = replace(settings, dsn=bouncer.dsn, pgbouncer=True, max_connections=1)
                 async with serving(PostgresBackend(pooled)) as dimension:

@@ -226,7 +226,7 @@ class World:
         return state
 
     def _some(self, count: int, share: float | None = None) -> Numbers:
-        """Some of so many things, in their order."""
+        """Random places below `count`, in ascending order."""
         share = self.chance.choice((0.05, 0.2, 0.7)) if share is None else share
         return np.flatnonzero(self.chance.random(count) < share)
 
