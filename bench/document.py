@@ -85,10 +85,14 @@ def publication(sections: Sequence[Section], run: Run, root: Path) -> Path:
     folder = root / (PUBLISHED if is_published else UNPUBLISHED)
     page = folder / "benchmarks.md"
     drawn = plots(sections, folder / PLOTS)
-    for old in set((folder / PLOTS).glob("*.png")) - set(drawn):
-        old.unlink()
+    _remove_others(folder / PLOTS, drawn)
     page.write_text(document(sections, run, plots_folder=PLOTS))
     return page
+
+
+def _remove_others(folder: Path, drawn: Iterable[Path]) -> None:
+    for old in set(folder.glob("*.png")) - set(drawn):
+        old.unlink()
 
 
 def document(sections: Sequence[Section], run: Run, *, plots_folder: str) -> str:

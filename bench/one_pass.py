@@ -30,9 +30,8 @@ from spark_client.lookup_join import LookupJoin
 
 ROWS = (10, 1_000, 100_000, 1_000_000)  # of dimension d0, d1, …
 _CREATE = sql.SQL(
-    """CREATE TABLE {table} AS SELECT id::bigint AS id, 'customer ' || id AS {name},
-        'segment ' || id % 4 AS {segment}, (id % 10)::int AS {tier}
-        FROM generate_series(0, {last}) AS id"""
+    """CREATE TABLE {table} AS SELECT id::bigint AS id, 'customer ' || id AS {name}, 'segment '
+        || id % 4 AS {segment}, (id % 10)::int AS {tier} FROM generate_series(0, {last}) AS id"""
 )
 _CACHE = {"max_bytes": "256MiB", "ttl": "1h"}
 _REMARKS = """

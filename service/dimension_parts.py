@@ -3,7 +3,7 @@
 Opens nothing.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -64,20 +64,25 @@ def database_shares(settings: Settings) -> dict[str, DatabaseShare]:
     A session ends a query at the longest timeout of its dimensions; the sidecar does it at that of
     the query's own dimension.
     """
-    members: dict[DatabaseAddress, dict[str, PostgresSettings]] = {}
-    for name, config in settings.dimensions.items():
-        if isinstance(config.source, PostgresSource):
-            of_one = members.setdefault(config.source.address, {})
-            of_one[name] = postgres_settings(config, config.source)
     shares: dict[str, DatabaseShare] = {}
     size = settings.limits.database_connections
-    for each in members.values():
+    for each in _members(settings):
         timeout_s = max(of_table.statement_timeout_s for of_table in each.values())
         first = next(iter(each.values()))
         pool = PostgresPool(replace(first, max_connections=size, statement_timeout_s=timeout_s))
         shared = SharedConnections(size, list(each))
         shares |= {name: DatabaseShare(pool, shared.share(name)) for name in each}
     return shares
+
+
+def _members(settings: Settings) -> Collection[Mapping[str, PostgresSettings]]:
+    """The settings of the tables of each database, by dimension."""
+    members: dict[DatabaseAddress, dict[str, PostgresSettings]] = {}
+    for name, config in settings.dimensions.items():
+        if isinstance(config.source, PostgresSource):
+            of_one = members.setdefault(config.source.address, {})
+            of_one[name] = postgres_settings(config, config.source)
+    return members.values()
 
 
 def dimension_backend(

@@ -54,7 +54,7 @@ def version_pick(lists: pa.Schema, columns: pa.Schema, versions: VersionColumns)
     for name in versions.names:
         if name not in lists.names or not is_moment(_list_type(lists.field(name)).value_type):
             raise bad_frame(f"versions without times in {name!r}")
-    positions = [lists.get_field_index(name) for name in versions.names]
+    positions = list(map(lists.get_field_index, versions.names))
     return VersionPick(columns, positions[0], positions[1] if len(positions) > 1 else None)
 
 

@@ -149,9 +149,7 @@ class FakeDimension:
             return None
         key = pa.schema([self.table.schema.field(name) for name in self.key])
         if set(given.names) != set(self.key):
-            given = pa.schema(
-                [each.with_name(name) for each, name in zip(given, self.key, strict=True)]
-            )
+            given = pa.schema(list(map(pa.Field.with_name, given, self.key)))
         return KeyCasts(given, DimensionSchema(key, pa.schema([])))
 
     def answers(self, keys: TypedKeys, columns: tuple[str, ...]) -> list[Answer]:

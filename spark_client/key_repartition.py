@@ -16,7 +16,8 @@ from pyspark.sql.types import DoubleType, FloatType, IntegerType, StructField, S
 from lookup_core.errors import ErrorCode, InvalidRequest
 from lookup_core.keys.canonical_keys import KEY_GROUPS, key_groups, shards_of_groups
 from spark_client.input_columns import InputColumn, InputColumns, ParsedOn, addressable
-from spark_client.schemas import described_key, key_field
+from spark_client.schemas import described_key
+from spark_client.spark_types import key_field
 from spark_client.transport.connections import Address
 
 

@@ -5,7 +5,6 @@ package, possibly in another environment, so nothing of it is imported.
 """
 
 import atexit
-import fcntl
 import http.client
 import json
 import logging
@@ -15,14 +14,13 @@ import shutil
 import socket
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 import weakref
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, closing, suppress
+from contextlib import ExitStack, closing
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import pyspark
 
@@ -33,15 +31,12 @@ from lookup_core.errors import (
     SidecarUnreachable,
     of_dimension,
 )
+from spark_client.local_folder import LOG, SOCKET, locked_log, private_folder
 
 log = logging.getLogger(__name__)
 
-PREFIX = "sidelook-local-"  # of its folder, which may be removed when no process uses it
-SOCKET = "sidelook.sock"
-LOG = "sidecar.log"
 OLDEST_PYTHON = (3, 11)  # of the service
 _EXIT_CONFIG = 78  # sysexits.h: the configuration is invalid
-_MAX_PATH_BYTES = 103  # of a Unix socket, on macOS; Linux allows 107
 _POLL_S = 0.05  # while it starts
 _WATCH_S = 1.0  # between two looks at the process and the Spark session
 _REPLY_S = 5.0
@@ -80,12 +75,12 @@ class LocalProcess:
         check_executors_are_here()
         self._owner = os.getpid()
         self._python = interpreter(python)
-        self._folder = _private_folder()
+        self._folder = private_folder()
         self._is_closed = threading.Event()
         self._closing = threading.Lock()
         with ExitStack() as stack:
             stack.callback(shutil.rmtree, self._folder, ignore_errors=True)
-            self._output = stack.enter_context(_locked_log(self._folder))
+            self._output = stack.enter_context(locked_log(self._folder))
             self._read_bytes = 0  # of the log, for events
             self._process = subprocess.Popen(  # noqa: S603 -- a fixed list of arguments
                 # -P: a package `service` in the working directory is another one.
@@ -276,31 +271,3 @@ def interpreter(python: str | None, version: Sequence[int | str] = sys.version_i
             " python='/path/of/its/bin/python'"
         )
     return sys.executable
-
-
-def _private_folder() -> Path:
-    """A new folder that only this user can open, with a path that is short enough for a socket."""
-    folder = Path(tempfile.gettempdir())
-    longest = folder / f"{PREFIX}12345678" / SOCKET
-    base = folder if len(os.fsencode(longest)) <= _MAX_PATH_BYTES else Path("/tmp")  # noqa: S108 -- mkdtemp is safe there
-    _remove_abandoned(base)
-    return Path(tempfile.mkdtemp(prefix=PREFIX, dir=base))
-
-
-def _locked_log(folder: Path) -> IO[bytes]:
-    """A new log; it is locked until this process, and the one that writes it, have closed it."""
-    new = folder / f"{LOG}.new"
-    output = new.open("wb")
-    fcntl.flock(output, fcntl.LOCK_EX)
-    new.rename(folder / LOG)  # never seen without its lock
-    return output
-
-
-def _remove_abandoned(base: Path) -> None:
-    """Remove this user's folders that no process uses, as after SIGKILL of a driver."""
-    for path in base.glob(f"{PREFIX}*/{LOG}"):
-        # Another user's folder, or one in use, or just removed.
-        with suppress(OSError), path.open("r+b") as log_file:
-            fcntl.flock(log_file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if path.parent.lstat().st_uid == os.getuid():
-                shutil.rmtree(path.parent, ignore_errors=True)

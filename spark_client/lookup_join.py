@@ -46,12 +46,11 @@ from spark_client.schemas import (
     ANY_KEY,
     added_fields,
     arrow_columns,
-    arrow_type,
     chosen_columns,
     described_columns,
     dimension_columns,
-    key_field,
 )
+from spark_client.spark_types import arrow_type, key_field
 from spark_client.transport.connections import Address
 
 

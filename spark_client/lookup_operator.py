@@ -119,7 +119,7 @@ class LookupPlan:
         if not self.settings.show_keys:
             return ""
         columns = [column.to_pylist() for column in self.keys_of(run)]
-        keys = [_shown(key) for key in zip(*columns, strict=True)]
+        keys = list(map(_shown, zip(*columns, strict=True)))
         more = ", …" if len(keys) > _KEYS_SHOWN else ""
         return f": {'keys' if keys[1:] else 'key'} {', '.join(keys[:_KEYS_SHOWN])}{more}"
 

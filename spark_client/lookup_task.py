@@ -9,11 +9,9 @@ from itertools import chain
 import numpy as np
 import pyarrow as pa
 from pyarrow import types
-from pyspark import TaskContext
 
 from lookup_core.errors import ErrorCode, InvalidRequest, of_dimension
 from lookup_core.protocol.client_channel import ChannelRequest
-from lookup_core.protocol.frames import TraceParent
 from lookup_core.type_texts import type_text
 from spark_client.as_of import (
     AsOfPlan,
@@ -39,7 +37,9 @@ from spark_client.output_columns import (
     column_casts,
     joined_output,
 )
-from spark_client.schemas import ANY_KEY, check_types, described_channel
+from spark_client.schemas import ANY_KEY, described_channel
+from spark_client.spark_types import check_types
+from spark_client.task_context import origin, task_trace
 from spark_client.transport.connections import Address, connections
 from spark_client.transport.interface import LookupChannel
 
@@ -260,28 +260,6 @@ class LookupPassTask:
         output = AddedOutput([target.part for target in self.lookups.targets])
         with closing(self.lookups.enriched(batches, lambda _: output)) as structs:
             yield from in_sizes(structs, sizes)
-
-
-def origin() -> str:
-    """The task, for people; distinct for retried and speculative attempts."""
-    context = TaskContext.get()
-    if context is None:
-        return "driver"
-    return (
-        f"stage {context.stageId()} partition {context.partitionId()}"
-        f" attempt {context.attemptNumber()} task {context.taskAttemptId()}"
-    )
-
-
-def task_trace(given: TraceParent | None) -> TraceParent | None:
-    """The given trace, or that of the job's local properties, where the task runs."""
-    context = TaskContext.get()
-    if given is not None or context is None:
-        return given
-    traceparent = context.getLocalProperty("traceparent")
-    if traceparent is None:
-        return None
-    return TraceParent(traceparent, context.getLocalProperty("tracestate") or "")
 
 
 def _fault(arguments: pa.Schema) -> str | None:

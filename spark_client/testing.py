@@ -8,6 +8,7 @@ import shutil
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
+from itertools import chain
 from pathlib import Path
 
 import pyarrow as pa
@@ -113,7 +114,7 @@ class FakeSidecar:
 def _table(rows: Sequence[Row]) -> pa.Table:
     if not rows:
         raise ValueError("no rows: give an Arrow table, which has the types of the columns")
-    names = dict.fromkeys(name for row in rows for name in row)
+    names = dict.fromkeys(chain.from_iterable(rows))
     return pa.table({name: [row.get(name) for row in rows] for name in names})
 
 
@@ -137,7 +138,8 @@ def _errors(errors: Mapping[object, str], *, parts: int) -> dict[tuple[object, .
         code = ErrorCode(text)
         if code.scope not in {ErrorScope.KEY, ErrorScope.BACKEND}:
             raise ValueError(f"{text!r} is not the error of a key")
-        found[key if isinstance(key, tuple) else (key,)] = code
-        if any(len(each) != parts for each in found):
+        values = key if isinstance(key, tuple) else (key,)
+        if len(values) != parts:
             raise ValueError(f"errors has the key {key!r}; a key has {parts} values")
+        found[values] = code
     return found

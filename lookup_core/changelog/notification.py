@@ -72,12 +72,12 @@ class NotificationDecoder:
             gathered.add(key, ChangeKind.UNKNOWN, transaction_id=transaction_id)
 
     def _keys(self, keys: object) -> list[Values]:
-        names = self._schema.key.names
-        if not isinstance(keys, list) or any(
-            not isinstance(key, list) or len(key) != len(names) for key in keys
-        ):
+        if not isinstance(keys, list) or not all(map(self._is_key, keys)):
             raise ValueError("a key does not have the dimension's key columns")
-        return [dict(zip(names, key, strict=True)) for key in keys]
+        return [dict(zip(self._schema.key.names, key, strict=True)) for key in keys]
+
+    def _is_key(self, values: object) -> bool:
+        return isinstance(values, list) and len(values) == len(self._schema.key)
 
 
 def _transaction_id(text: object) -> int:

@@ -133,8 +133,8 @@ class RecentChanges:
     ) -> Mask:
         """Of which keys a read, as above, is a proof against other rows.
 
-        A hold-off is none: without comparable ids, no change of the key, or of any row, is younger
-        than `age_s`.
+        A hold-off is none: without comparable ids, no change of the key is younger than `age_s`;
+        nor is one of any row, unless the snapshot is of a primary.
         """
         is_proof = self.admits(hashes, snapshot, sent_at=sent_at, now=now)
         if not self._table.is_proof(snapshot, sent_at=sent_at):
@@ -327,6 +327,8 @@ class TableFence:
 
     def is_proof(self, snapshot: TableSnapshot | None, *, sent_at: float) -> bool:
         """Whether such a read, which is admitted, proves rows, as in `RecentChanges`."""
+        if snapshot is not None and not snapshot.is_of_standby:
+            return True
         has_ids = snapshot is not None and self.relation is IdRelation.COMPARABLE
         latest_at = self._latest_unknown_at if has_ids else self._latest_at
         return latest_at + self._age_s <= sent_at

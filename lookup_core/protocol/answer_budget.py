@@ -78,10 +78,9 @@ class AnswerBudget(Generic[Owner]):
 
     def check_invariants(self) -> None:
         """For tests: the sum matches, and no channel has negative bytes."""
-        assert self.used_bytes == sum(sum(held.values()) for held in self._held.values())
-        assert all(
-            count_bytes >= 0 for held in self._held.values() for count_bytes in held.values()
-        )
+        counts = [count for held in self._held.values() for count in held.values()]
+        assert self.used_bytes == sum(counts)
+        assert min(counts, default=0) >= 0
 
 
 FIRST_GUESS_BYTES = 1024 * 1024  # before the first row; few rows are larger

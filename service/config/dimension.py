@@ -20,9 +20,9 @@ from lookup_core.settings import (
 )
 from lookup_core.type_texts import parsed_type
 from service.config.cache import Cache
+from service.config.postgres_address import SqlText
 from service.config.quantity import count, duration, duration_text, factor
 from service.config.refresh import FittingRefresh, Refresh
-from service.config.secrets import SqlText
 from service.config.section import Section, copied, written
 from service.config.source import ParquetSource, Source
 

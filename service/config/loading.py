@@ -9,7 +9,7 @@ from pydantic import ValidationError
 from lookup_core.errors import ConfigurationError
 from service.config.environment import read_environment
 from service.config.fault_lines import fault_lines, known_variables, stray_variables
-from service.config.secrets import holds_password
+from service.config.postgres_address import holds_password
 from service.config.settings import Settings
 from service.config.yaml_document import manifest_fault, read_yaml_document
 

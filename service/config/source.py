@@ -10,14 +10,14 @@ from typing import Annotated, Literal
 
 from pydantic import Field, SecretStr, ValidationInfo, field_validator
 
-from service.config.secrets import (
+from service.config.postgres_address import (
     Dsn,
-    SecretFile,
     SqlText,
     check_dsn,
     connect_timeout_s,
     without_connect_timeout,
 )
+from service.config.secrets import SecretFile
 from service.config.section import Section
 from service.file_identity import read_secret
 

@@ -226,7 +226,7 @@ def sent_media_type(request: web.Request) -> MediaType:
 
 def wanted_media_type(request: web.Request, *, default: MediaType) -> MediaType:
     """The media type that the client accepts, `default` if it accepts it; else raises 406."""
-    ranges = {_essence(each) for each in request.headers.get("Accept", "*/*").split(",")}
+    ranges = set(map(_essence, request.headers.get("Accept", "*/*").split(",")))
     if "*/*" in ranges or default.value in ranges:
         return default
     if MediaType.ARROW in ranges:

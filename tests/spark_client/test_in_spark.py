@@ -17,7 +17,7 @@ from spark_client.fake_server import MemoryServer
 from spark_client.fake_sidecar import FakeDimension, MemorySidecar
 from spark_client.input_columns import InputColumns
 from spark_client.key_repartition import divided_by_salt, in_sequence
-from spark_client.lookup_task import task_trace
+from spark_client.task_context import task_trace
 from tests.spark_client.builders import ALL_DIMENSIONS
 
 pytestmark = pytest.mark.full

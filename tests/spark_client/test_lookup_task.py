@@ -14,10 +14,9 @@ from spark_client.lookup_task import (
     LookupPass,
     LookupPassTask,
     LookupTarget,
-    origin,
-    task_trace,
 )
 from spark_client.output_columns import AddedPart
+from spark_client.task_context import origin, task_trace
 from spark_client.transport.connections import Address
 from tests.spark_client.builders import batch
 

@@ -15,15 +15,11 @@ from spark_client.schemas import (
     STATUS,
     Needs,
     added_fields,
-    arrow_type,
-    check_types,
     chosen_columns,
-    column_field,
     described_columns,
     described_key,
-    key_field,
-    spark_type,
 )
+from spark_client.spark_types import arrow_type, check_types, column_field, key_field, spark_type
 from spark_client.transport.connections import Address
 from tests.spark_client.builders import KEY, received
 

@@ -31,6 +31,17 @@ class Poll:
     high_watermark: int | None = None  # the offset of the next message to be written
     stable_end: int | None = None  # less than that while a transaction is open
 
+    @property
+    def readable_end(self) -> int | None:
+        """The offset at which reading ends for now."""
+        return self.high_watermark if self.stable_end is None else self.stable_end
+
+    @property
+    def is_blocked(self) -> bool:
+        """Whether an open transaction blocks reading."""
+        end = self.high_watermark
+        return self.stable_end is not None and end is not None and self.stable_end < end
+
 
 class KafkaProgress:
     """The progress of one partition since its assignment."""
@@ -103,17 +114,11 @@ class KafkaProgress:
             self._requested_s = self._heard_s
             ago_s = (at.wall_ms - poll.answered_at_ms) / 1000
             self._heard_s = min(max(self._looked_s, at.monotonic_s - ago_s), at.monotonic_s)
-        readable_end = poll.high_watermark if poll.stable_end is None else poll.stable_end
-        if readable_end is not None and poll.position >= readable_end:
+        if poll.readable_end is not None and poll.position >= poll.readable_end:
             self._complete_s, self._proved_s = self._heard_s, self._requested_s
 
     def _note_stall(self, poll: Poll, *, at: Clocks) -> None:
-        is_open = (
-            poll.high_watermark is not None
-            and poll.stable_end is not None
-            and poll.stable_end < poll.high_watermark
-        )
-        if not is_open:
+        if not poll.is_blocked:
             self._stalled_s = None
         elif self._stalled_s is None or poll.stable_end != self.poll.stable_end:
             self._stalled_s = at.monotonic_s

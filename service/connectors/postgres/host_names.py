@@ -34,9 +34,14 @@ def host_names(dsn: str) -> Iterator[str]:
     hosts = parts.netloc.rpartition("@")[2] or parse_qs(parts.query).get("host", [""])[-1]
     for each in map(unquote, hosts.split(",")):
         name = each.partition(":")[0]
-        if not name or name.startswith(("/", "[")) or _is_ip_address(name):
+        if _is_place(name):
             return
         yield name
+
+
+def _is_place(host: str) -> bool:
+    """Whether a host needs no name server."""
+    return not host or host.startswith(("/", "[")) or _is_ip_address(host)
 
 
 def _is_ip_address(text: str) -> bool:

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 from lookup_core.settings import CacheMode
 from service.config.dimension import DimensionConfig
+from service.config.postgres_address import holds_password
 from service.config.quantity import duration_text, size_text
-from service.config.secrets import holds_password
 from service.config.settings import Settings
 from service.config.source import PostgresSource
 from service.doctor.finding import Finding, Subject

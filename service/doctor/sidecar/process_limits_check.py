@@ -92,10 +92,16 @@ def read_process_limits(root: Path = Path("/")) -> ProcessLimits:
 
 
 def _processors(group: ControlGroup) -> float | None:
-    if group.is_version_1:
-        # Without a limit the quota is -1.
-        quota, period = group.number("cpu.cfs_quota_us"), group.number("cpu.cfs_period_us")
-        return quota / period if quota and period else None
+    return _processors_1(group) if group.is_version_1 else _processors_2(group)
+
+
+def _processors_1(group: ControlGroup) -> float | None:
+    # Without a limit the quota is -1.
+    quota, period = group.number("cpu.cfs_quota_us"), group.number("cpu.cfs_period_us")
+    return quota / period if quota and period else None
+
+
+def _processors_2(group: ControlGroup) -> float | None:
     parts = group.text("cpu.max").split()  # "max 100000", or "50000 100000"
     is_limited = len(parts) == 2 and parts[0].isdigit()
     return int(parts[0]) / int(parts[1]) if is_limited else None

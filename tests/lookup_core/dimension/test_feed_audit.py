@@ -153,17 +153,18 @@ def test_older_read_is_no_witness(
 def test_change_of_any_row_precedes_proofs(
     audited: AuditScenario, relation: IdRelation, by: int
 ) -> None:
-    """For a minute after a change of any row without a comparable id, no read is a proof."""
+    """For a minute after a change of any row, a standby proves nothing without comparable ids."""
+    of_standby = TableSnapshot.parse("600:700:", is_of_standby=True)
     audited.state.fence.relate(relation)
     audited.now += 2.0
     audited.change(by=by)
     audited.now += 6.0  # beyond the hold-off
     audited.land(audited.query(2, 7), {7: "new"}, snapshot=AFTER)
     audited.now += 53.0
-    audited.read({7: "Ada"}, 7, snapshot=BEFORE_700)  # of a standby
+    audited.read({7: "Ada"}, 7, snapshot=of_standby)
 
     assert audited.judge() is None
-    audited.read({7: "Ada"}, 7, snapshot=AFTER)
+    audited.read({7: "Ada"}, 7, snapshot=AFTER)  # of the primary
     assert audited.judge() is Verdict.INCOMPLETE
 
 

@@ -10,8 +10,7 @@ from psycopg.pq import Conninfo
 from pydantic import SecretStr
 
 from service.config.host_port import HostPort, parse_host_port
-from service.config.quantity import count, duration, duration_text, factor, size, size_text
-from service.config.secrets import (
+from service.config.postgres_address import (
     ESCAPED,
     HOST,
     HOST_TWICE,
@@ -24,6 +23,7 @@ from service.config.secrets import (
     check_dsn,
     holds_password,
 )
+from service.config.quantity import count, duration, duration_text, factor, size, size_text
 from service.config.settings import check_dimension_name
 from service.config.tracing import check_endpoint, parse_headers
 
