@@ -130,6 +130,7 @@ class FeedStatistics:
     unused_messages: dict[UnusedMessage, int] = field(
         default_factory=lambda: dict.fromkeys(UnusedMessage, 0)
     )
+    is_audited: bool = False
     audited_keys: dict[AuditResult, int] = field(
         default_factory=lambda: dict.fromkeys(AuditResult, 0)
     )

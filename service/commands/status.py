@@ -206,7 +206,9 @@ def _refreshes(freshness: _Object) -> Iterator[str]:
     feed, load = freshness["feed"], freshness["load"]
     if feed is not None:
         yield f"feed {feed['state']}"
-        yield from _audited(feed.get("audited_keys", {}))  # an older sidecar has none
+        if not feed.get("is_audited", True):  # an older sidecar does not say
+            yield "not audited"
+        yield from _audited(feed.get("audited_keys", {}))
     if load is not None:
         yield "table loaded" if load["is_whole"] else "table not loaded"
         if load["is_loading"]:

@@ -112,6 +112,7 @@ class Feed:
             before, own = self._audited_before, self._audit.counts
             statistics = replace(
                 statistics,
+                is_audited=True,
                 audited_keys={each: before[each] + own[each] for each in own},
                 distrust=self._audit.distrust(self._runner.clock()),
                 are_values_refused=self._audit.values.is_refused,

@@ -36,10 +36,7 @@ _KEY_FAULTS = frozenset(
     }
 )
 _BREAKER_TEXTS = {
-    BreakerState.OPEN: (
-        HealthCode.BREAKER_OPEN,
-        "the backend does not respond; queries are paused",
-    ),
+    BreakerState.OPEN: (HealthCode.BREAKER_OPEN, "queries fail{codes}, and are paused"),
     BreakerState.HALF_OPEN: (HealthCode.BREAKER_HALF_OPEN, "the backend is being probed"),
 }
 _NO_INDEX = "no index leads from the key to its rows: each query reads the whole table"
@@ -130,16 +127,14 @@ def sidecar_health(
 def _backend_warnings(
     breaker: BreakerState, recent_errors: Sequence[RecentError]
 ) -> Iterator[HealthReason]:
+    recent = [error.code for error in recent_errors if error.last_ago_s < RECENT_S]
+    failures = [code for code in recent if code not in _KEY_FAULTS]
+    codes = f" ({', '.join(failures)})" if failures else ""
     if breaker is not BreakerState.CLOSED:
-        yield _reason(*_BREAKER_TEXTS[breaker])
-        return
-    codes = [
-        error.code
-        for error in recent_errors
-        if error.last_ago_s < RECENT_S and error.code not in _KEY_FAULTS
-    ]
-    if codes:
-        yield _reason(HealthCode.LOOKUPS_FAIL, f"lookups fail ({', '.join(codes)})")
+        code, text = _BREAKER_TEXTS[breaker]
+        yield _reason(code, text.format(codes=codes))
+    elif codes:
+        yield _reason(HealthCode.LOOKUPS_FAIL, f"lookups fail{codes}")
 
 
 def _freshness_warnings(freshness: Freshness, *, is_ready: bool) -> Iterator[HealthReason]:

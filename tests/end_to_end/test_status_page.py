@@ -481,6 +481,12 @@ def with_private_cache(status: Any) -> None:  # noqa: ANN401  # any JSON
     status["dimensions"][0]["cache"]["shared"]["why_private"] = "/s is full; raise it"
 
 
+def with_unaudited_feed(status: Any) -> None:  # noqa: ANN401  # any JSON
+    """The audit of the feed is off."""
+    with_incomplete_feed(status)
+    status["dimensions"][0]["freshness"]["feed"] |= {"state": "live", "is_audited": False}
+
+
 def with_incomplete_feed(status: Any) -> None:  # noqa: ANN401  # any JSON
     """An audit found a change that the feed omitted."""
     feed: dict[str, object] = {
@@ -488,6 +494,7 @@ def with_incomplete_feed(status: Any) -> None:  # noqa: ANN401  # any JSON
         "watermark_ms": None,
         "splits": [],
         "last_error": None,
+        "is_audited": True,
         "audited_keys": {"agreed": 1_200, "suspect": 34, "contradicted": 2},
     }
     status["dimensions"][0]["freshness"]["feed"] = feed
@@ -518,6 +525,10 @@ FACTS, STATE, REASONS = ".card .facts", "#state-word", "#state-reasons"
                 ".card .refresh .mark.bad": "incomplete",
                 ".card .refresh .title small": "no event time yet, 1,234 keys audited (2 wrong)",
             },
+        ),
+        (
+            with_unaudited_feed,
+            {".card .refresh .title small": "no event time yet, not audited"},
         ),
         (without_cache, {f"{SHARED}[hidden]": re.compile("^shared memory")}),
         (with_isolated_breaker, {".card .mark >> nth=0": "breaker isolated"}),

@@ -61,7 +61,7 @@ GLANCE = Row(
         ),
         Panel(
             "Breakers open",
-            "Circuit breakers that stop queries, because the backend does not respond.",
+            "Circuit breakers that stop queries, because they fail.",
             "none",
             (Query(total(f"{of_dimensions('sidelook_breaker_state')} > bool 0"), "open"),),
             Look.FIGURE,

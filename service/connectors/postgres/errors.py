@@ -59,7 +59,7 @@ _STATES: dict[str, tuple[ErrorCode, str]] = {
     "25P04": (ErrorCode.CONNECTION_LOST, _ended_by("transaction_timeout")),
     "26": (ErrorCode.BACKEND_REJECTED, f"a prepared statement is missing; {_POOLER}"),
     "28": (ErrorCode.BACKEND_AUTH, "the server refused the role of the DSN"),
-    "28P01": (ErrorCode.BACKEND_AUTH, "the server refused the password"),
+    "28P01": (ErrorCode.BACKEND_AUTH, "the server refused the password of the DSN, or it has none"),
     "3F": (ErrorCode.SCHEMA_CHANGED, "the schema of the table does not exist; correct its name"),
     "40": (ErrorCode.BACKEND_UNAVAILABLE, "the server aborted the query in favor of others"),
     "42": (ErrorCode.SCHEMA_CHANGED, "the table or a column changed since its schema was read"),
@@ -143,7 +143,7 @@ _FOREIGN = {
 
 # {class: reason}; the nearest base class applies, and the code is `backend_unavailable`
 _CONNECT_REASONS: dict[type[BaseException], str] = {
-    socket.gaierror: "the host name of the DSN does not resolve",
+    socket.gaierror: "the host name of the DSN does not resolve; correct it, or the name server",
     ConnectionRefusedError: "nothing listens at the address of the DSN",
     FileNotFoundError: "the Unix socket of the DSN does not exist",
     PermissionError: "the Unix socket of the DSN may not be opened; allow it to the sidecar's user",

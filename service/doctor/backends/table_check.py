@@ -206,18 +206,24 @@ async def _read_table(
     # Without an index, the rows of foreign partitions, or those of a filter, may be unique.
     may_be_unique = table.has_foreign_parts or settings.where is not None
     known = rights or ()
-    is_unique = any(each["has_unique_key"] for each in known)
-    is_known = any(each["has_unique_key"] is not None for each in known)
     facts = TableFacts(
         plan.uses_index(),
         rights=None if rights is None else tuple(r for each in rights for r in each["rights"]),
         holders=tuple(holder for each in known for holder in each["holders"]),
         is_owner=any(each["is_owner"] for each in known),
         size_bytes=sum(each["table_bytes"] or 0 for each in sizes),
-        has_unique_key=is_unique if is_unique or (is_known and not may_be_unique) else None,
+        has_unique_key=_is_unique(known, may_be_unique=may_be_unique),
         publications=publications,
     )
     return table, facts
+
+
+def _is_unique(rights: Sequence[CatalogRow], *, may_be_unique: bool) -> bool | None:
+    """Whether an index shows that keys are unique; None if that is not known."""
+    shown = [each["has_unique_key"] for each in rights]
+    if any(shown):
+        return True
+    return None if may_be_unique or set(shown) <= {None} else False
 
 
 async def _rights(run: RunQuery, table: PostgresTable) -> Sequence[CatalogRow] | None:

@@ -57,20 +57,22 @@ function updateRefreshPart(part, { kind, state, detail, progress, splits, fault 
   setText(faultLine, fault ?? "");
 }
 
-function auditWords({ agreed, suspect, contradicted }) {
+function auditWords({ is_audited: isAudited, audited_keys: { agreed, suspect, contradicted } }) {
+  if (!isAudited) return ["not audited"];
   const compared = agreed + suspect;
   if (compared === 0) return [];
   const wrong = contradicted === 0 ? "" : ` (${count(contradicted)} wrong)`;
   return [`${plural(compared, "key", "keys")} audited${wrong}`];
 }
 
-function feedView({ state, watermark_ms: watermark, audited_keys: audited, splits, last_error: error }) {
+function feedView(feed) {
+  const { state, watermark_ms: watermark, splits, last_error: error } = feed;
   const failing = splits.find((split) => split.last_error !== null);
   const reached = watermark === null ? "no event time yet" : `${behind(watermark)}, up to ${eventTime(watermark)}`;
   return {
     kind: { live: "good", silent: "bad", incomplete: "bad" }[state] ?? "waiting",
     state,
-    detail: [reached, ...auditWords(audited)].join(", "),
+    detail: [reached, ...auditWords(feed)].join(", "),
     progress: null,
     splits,
     fault: error ?? (failing ? `${failing.id}: ${failing.last_error}` : null),

@@ -24,7 +24,7 @@ class HealthCode(StrEnum):
     TOKEN_UNUSABLE = "token_unusable", "warning", "a token file cannot be used"
     UNAVAILABLE = "unavailable", "warning", "the dimension refuses lookups, with an error code"
     NOT_READY = "not_ready", "warning", "the first load or the start of the feed is not complete"
-    BREAKER_OPEN = "breaker_open", "warning", "the backend does not respond, and gets no queries"
+    BREAKER_OPEN = "breaker_open", "warning", "queries fail, and are paused"
     BREAKER_HALF_OPEN = "breaker_half_open", "warning", "a query probes the backend"
     LOOKUPS_FAIL = "lookups_fail", "warning", "lookups failed in the last 15 seconds"
     FEED_STALLED = "feed_stalled", "warning", "the feed is `silent`, and the cache is bypassed"

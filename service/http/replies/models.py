@@ -173,6 +173,7 @@ class Feed(Reply):
     unused_messages: dict[UnusedMessage, Count] = Field(
         description="Messages without a usable change, by reason."
     )
+    is_audited: bool = Field(description="Whether `refresh.audit` is on.")
     audited_keys: dict[AuditResult, Count] = Field(
         description="Rows compared with reads of the table, by result."
     )

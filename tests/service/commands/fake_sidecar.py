@@ -64,9 +64,10 @@ DEGRADED:
   {severity: warning, code: not_ready, dimensions: [airports, idle], text: "a\\n\\e[2Jb"}]}
 IDLE:
   {name: idle, lookups: {hit: 0, missing: 0},
-  freshness: {feed: null, load: {is_whole: false, is_loading: true, rows: 1234, last_error: null}}}
+  freshness: {feed: {state: live, last_error: null, is_audited: false},
+  load: {is_whole: false, is_loading: true, rows: 1234, last_error: null}}}
 WHOLE:
-  {feed: {state: live, last_error: null,
+  {feed: {state: live, last_error: null, is_audited: true,
   audited_keys: {agreed: 1200, suspect: 34, contradicted: 2}},
   load: {is_whole: true, is_loading: false, rows: 1234, last_error: null}}
 """)

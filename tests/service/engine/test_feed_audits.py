@@ -58,6 +58,7 @@ async def test_cached_rows_are_read_again() -> None:
         await until_feed_is(dimension, FeedState.LIVE)
         await lookup(dimension, 7)
         await audited_keys(dimension, AuditResult.AGREED, 3)
+        assert feed_of(dimension).is_audited
 
         assert await lookup(dimension, 7) == HIT
 

@@ -112,7 +112,8 @@ SHOWN_PARTITION = {
 FEED = FeedStatistics(
     *(FeedState.LIVE, 5_000, (PARTITION,), "there is no such topic"),
     {UnusedMessage.IGNORED: 4, UnusedMessage.UNDECODABLE: 1},
-    dict(zip(AuditResult, (9, 1, 0, 2), strict=True)),
+    is_audited=True,
+    audited_keys=dict(zip(AuditResult, (9, 1, 0, 2), strict=True)),
     distrust=DistrustStatistics(found_ago_s=90.5, least_s=209.5, agreed=7, needed=20),
     are_values_refused=True,
     doubt="events of others are ignored",
@@ -122,6 +123,7 @@ SHOWN_FEED = {
     "watermark_ms": 5_000,
     "last_error": "there is no such topic",
     "unused_messages": {"ignored": 4, "undecodable": 1},
+    "is_audited": True,
     "audited_keys": {"agreed": 9, "suspect": 1, "contradicted": 0, "failed": 2},
     "distrust": {"found_ago_s": 90.5, "least_s": 209.5, "agreed": 7, "needed": 20},
     "are_values_refused": True,

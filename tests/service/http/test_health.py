@@ -55,7 +55,7 @@ def test_dimension_has_these_reasons(facts: str, expected: list[str]) -> None:
 
 OPEN = {"breaker": "open"}
 FAILED_FEED = {"feed": {"state": "live", "last_error": "cut"}}
-PAUSED = "the backend does not respond; queries are paused"
+PAUSED = "queries fail, and are paused"
 CUT = "the change feed failed: cut"
 
 

@@ -301,7 +301,7 @@ MALFORMED = (
         ),
         (
             "postgresql://postgres@nowhere.invalid/shop",
-            "the host name of the DSN does not resolve (nowhere.invalid)",
+            "the host name of the DSN does not resolve (nowhere.invalid); correct it",
         ),
         (
             "postgresql://postgres@127.0.0.1:{port}/shop?sslmode=require&sslcert=/nowhere/a.crt",
