@@ -85,7 +85,7 @@ def test_failed_task_names_the_column(folder: Path, database: Database) -> None:
             *((KeyColumn(0),), LookupSettings(), AddedPart(columns)),
         )
         with pytest.raises(LookupFailed) as caught:
-            next(iter(LookupJoinTask(LookupPass([target], PassSettings()))(iter([records]))))
+            list(LookupJoinTask(LookupPass([target], PassSettings()))(iter([records])))
         reply = sidecar.post("/v1/dimensions/invoices/lookup", {"keys": [7]}).json()
 
     reason = reply["errors"]["0"]["detail"]
