@@ -28,7 +28,8 @@ def test_early_signal_ends_the_start(tmp_path: Path) -> None:
 
 def test_lost_terminal_drains(tmp_path: Path) -> None:
     """SIGHUP, which a terminal sends when it closes, ends the sidecar as SIGTERM does."""
-    sidecar = SidecarProcess(tmp_path)
+    # The tests themselves may run under `nohup`.
+    sidecar = SidecarProcess(tmp_path, command=("/usr/bin/env", "--default-signal=HUP", *SERVE))
 
     with sidecar.running(ends_by=signal.SIGHUP):
         pass
