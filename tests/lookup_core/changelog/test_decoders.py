@@ -27,6 +27,10 @@ ANN, NULLS = {"name": "Ann", "tier": 1}, {"name": None, "tier": None}
 NO_KEY = f"a key does not have the dimension's type (type); {KEY_REMEDY}"
 NO_PLAIN_KEY = f"the key is not valid JSON; {CONVERTER}"
 NO_JSON = "not valid JSON"
+OF_REGISTRY = (
+    "not valid JSON, but of a schema registry; set value.converter="
+    "org.apache.kafka.connect.json.JsonConverter in the connector"
+)
 NO_EVENT = "not a Debezium message"
 NO_NOTIFICATION = "not a notification of version 1"
 Decode = Callable[[Sequence[Message], DimensionSchema], Decoded]
@@ -103,7 +107,7 @@ WRONG: dict[Decode, list[tuple[Message, str]]] = {
     events: [
         (Message(b"{}", b"{"), NO_JSON),
         (Message(b"{}", b""), NO_JSON),
-        (Message(b"{}", b"\0\0\0\0\1avro"), NO_JSON),
+        (Message(b"{}", b"\0\0\0\0\1avro"), OF_REGISTRY),
         (Message(b"Struct{id=1}", None), NO_PLAIN_KEY),
         (Message(b"{}", b"[]"), "not a JSON object"),
         (message({}, {"id": 1, "status": "flat", "ts_ms": 1}), NO_EVENT),
@@ -129,7 +133,7 @@ WRONG: dict[Decode, list[tuple[Message, str]]] = {
             for x in (None, 7, "-7")
         ),
         (notification(k=[["x"]]), NO_KEY),
-        (notification(k=[["x" * 8_000]]), "8026 bytes exceed the limit of 8000"),
+        (notification(k=[["x" * 24_000]]), "24026 bytes exceed the limit of 24000"),
     ],
 }  # fmt: skip
 FORMATS = pytest.mark.parametrize("decode", GOOD)
@@ -226,6 +230,41 @@ def test_changes_are_runs_of_columns() -> None:
 def test_upsert_has_key_and_row(messages: list[Message], changes: list[Any]) -> None:
     """The value of an upsert is the row of its key; an incomplete row reports its key only."""
     assert listed(upserts(messages).changes) == changes
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        {**ANN, "__deleted": "true"},  # a deletion that ExtractNewRecordState rewrote
+        {**NULLS, "__op": "d"},
+        {**ANN, "_ab_cdc_deleted_at": None},
+        {"name": "__debezium_unavailable_value", "tier": 1},
+    ],
+)
+def test_deleted_or_incomplete_rows_are_unused(row: dict[str, Any]) -> None:
+    """A row that may be deleted or incomplete by its marks is reported as changed only."""
+    assert listed(upserts([message(1, row)]).changes) == [((1,), "changed", 0)]
+
+
+def test_own_columns_are_no_marks() -> None:
+    """A column whose name looks like a mark is one of the row."""
+    schema = schema_of({"id": pa.int64()}, {"_deleted": pa.bool_()})
+    row = {"_deleted": False}
+
+    assert listed(upserts([message(1, row)], schema).changes) == [((1,), row, 0)]
+
+
+@pytest.mark.parametrize(
+    ("decode", "changed"),
+    [(upserts, message({"id": 1}, ANN)), (events, event("d", key={"id": 1}))],
+)
+def test_documents_may_have_schema_numbers(decode: Decode, changed: Message) -> None:
+    """Documents behind the number of a schema in a registry are the same without it."""
+    number = b"\0\0\0\1\7"
+    framed = Message(number + (changed.key or b""), number + (changed.value or b""))
+
+    assert listed(decode([framed]).changes) == listed(decode([changed]).changes)
+    assert decode([framed]).faults == {}
 
 
 @pytest.mark.parametrize(
