@@ -25,6 +25,7 @@ from lookup_core.changelog.change_decoder import (
 )
 from lookup_core.changelog.debezium_values import UNAVAILABLE
 from lookup_core.changelog.gathered_changes import (
+    OTHER_KEY,
     ChangeKind,
     GatheredChanges,
     Values,
@@ -73,8 +74,12 @@ class UpsertDecoder:
         if row is None:
             gathered.add(key, ChangeKind.DELETE)
         elif isinstance(row, dict):
-            kind = ChangeKind.UNKNOWN if self._is_marked(row) else ChangeKind.UPSERT
-            gathered.add({**row, **key}, kind)
+            has_other_key = gathered.has_key(row) and not gathered.is_same_key(row, key)
+            if has_other_key:
+                gathered.add(row, ChangeKind.UNKNOWN)
+                gathered.add_hint(OTHER_KEY)
+            is_used = not has_other_key and not self._is_marked(row)
+            gathered.add({**row, **key}, ChangeKind.UPSERT if is_used else ChangeKind.UNKNOWN)
         else:
             raise ValueError("the value is not a JSON object")
 

@@ -78,6 +78,28 @@ def test_events_of_a_registry_drop_one_row(
         assert followed.look_up(1, 2) == [("fetched", "uno"), ("hit", "two")]
 
 
+def test_deletion_by_another_key_is_seen(
+    postgres_server: PostgresServer, kafka: KafkaBroker
+) -> None:
+    """A deletion whose message has the key of a partition, as by a transform, drops its row."""
+    table = SourceTable("rekeyed", postgres_server.new_database(), kafka.address)
+    table.create()
+    with following([table]) as (followed,):
+        followed.wait_until_live()
+        followed.keep(1, 2, 3)
+        transaction_id = table.commit(f"DELETE FROM {table.name} WHERE id = 2")
+        event = table.messages.deletion(2, transaction_id=transaction_id)
+        change = json.loads(event.value or b"") | {"before": {"id": 2, "name": None, "note": None}}
+        followed.publish(Message(b"1", json.dumps(change).encode()))
+
+        assert [outcome for outcome, _ in followed.look_up(1, 2, 3)] == [
+            "fetched",
+            "missing",
+            "hit",
+        ]
+        assert "the key of a message is not the key of its row" in followed.log
+
+
 def flattened(key: int, name: str, **marks: object) -> Message:
     """A message of ExtractNewRecordState."""
     row: dict[str, Any] = {"id": key, "name": name, "note": None, **marks}

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from lookup_core.changelog.change_decoder import Decoded, DecoderSettings, RowChanges, TableChange
 from lookup_core.changelog.event_origin import EventOrigins
 from lookup_core.changelog.format import DECODERS, ChangelogFormat
-from lookup_core.changelog.gathered_changes import KEY_REMEDY
+from lookup_core.changelog.gathered_changes import KEY_REMEDY, OTHER_KEY
 from lookup_core.changelog.key_readings import CONVERTER
 from lookup_core.changelog.notification import NotificationDecoder
 from lookup_core.dimension_schema import DimensionSchema
@@ -58,10 +58,12 @@ def notifications(messages: Sequence[Message], schema: DimensionSchema = SCHEMA)
     return NotificationDecoder(schema, loads=orjson.loads).decode(payloads)
 
 
-def event(operation: object, after: object = None, key: object = None) -> Message:
+def event(
+    operation: object, after: object = None, key: object = None, before: object = None
+) -> Message:
     """An event of Debezium."""
     source = {"schema": "public", "table": "t", "txId": 7}
-    return message(key, {"op": operation, "after": after, "source": source})
+    return message(key, {"op": operation, "before": before, "after": after, "source": source})
 
 
 def notification(**words: object) -> Message:
@@ -218,7 +220,7 @@ def test_changes_are_runs_of_columns() -> None:
     [
         ([message(1, ANN), message(1)], [((1,), ANN, 0), ((1,), "gone", 0)]),
         ([message(1, {**ANN, "more": 1})], [((1,), ANN, 0)]),
-        ([message(1, {"id": 2, **ANN})], [((1,), ANN, 0)]),  # the message's key counts
+        ([message(1, {"id": 1, **ANN})], [((1,), ANN, 0)]),
         ([Message(b"1", b"null")], [((1,), "gone", 0)]),
         ([message(1, NULLS)], [((1,), NULLS, 0)]),
         ([message(1, {"name": "Ann"})], [((1,), "changed", 0)]),
@@ -244,6 +246,25 @@ def test_upsert_has_key_and_row(messages: list[Message], changes: list[Any]) -> 
 def test_deleted_or_incomplete_rows_are_unused(row: dict[str, Any]) -> None:
     """A row that may be deleted or incomplete by its marks is reported as changed only."""
     assert listed(upserts([message(1, row)]).changes) == [((1,), "changed", 0)]
+
+
+@pytest.mark.parametrize(
+    ("decode", "changed"),
+    [
+        (upserts, message(1, {"id": 2, **ANN})),
+        (events, event("u", {"id": 2}, 1)),
+        (events, event("d", key=1, before={"id": 2})),
+    ],
+)
+def test_contradicting_keys_drop_both(decode: Decode, changed: Message) -> None:
+    """If the key of a message is not that of its row, both are dropped, and the log says so."""
+    decoded = decode([changed])
+
+    assert {(key, change) for key, change, _ in listed(decoded.changes)} == {
+        ((1,), "changed"),
+        ((2,), "changed"),
+    }
+    assert (decoded.faults, decoded.hints) == ({}, {0: OTHER_KEY})
 
 
 def test_own_columns_are_no_marks() -> None:
