@@ -38,6 +38,7 @@ from lookup_core.dimension_schema import DimensionSchema
 # Begins names that producers add to rows: `__deleted`, `_ab_cdc_deleted_at`, `_meta`. Such a row
 # may be gone.
 _MARK = "_"
+_SCHEMAS_OFF = "; set key.converter.schemas.enable=false and value.converter.schemas.enable=false"
 
 
 class UpsertDecoder:
@@ -94,7 +95,8 @@ class UpsertDecoder:
         else:
             parts = key if isinstance(key, list) else [key]
         if key is None or len(parts) != len(names):
-            raise ValueError("the key does not have the dimension's key columns")
+            remedy = _SCHEMAS_OFF if isinstance(key, dict) and "payload" in key else ""
+            raise ValueError(f"the key does not have the dimension's key columns{remedy}")
         return dict(zip(names, parts, strict=True))
 
 

@@ -102,6 +102,11 @@ WRONG: dict[Decode, list[tuple[Message, str]]] = {
             (Message(key, b"{}"), "the key does not have the dimension's key columns")
             for key in (None, b"null", b"[1, 2]", b'{"number": 1}')
         ),
+        (
+            message({"schema": None, "payload": {"id": 1}}, ANN),
+            ("the key does not have the dimension's key columns; set"
+            " key.converter.schemas.enable=false and value.converter.schemas.enable=false"),
+        ),
         *((Message(key, b"{}"), NO_KEY) for key in (b"1.5", b"true", b'"1.5"', b'"x"')),
         (Message(b"9223372036854775808", b"{}"), NO_KEY),
         (Message(b"1", b'{"name": "%s"}' % (b"x" * 79)), "91 bytes exceed the limit of 90"),
