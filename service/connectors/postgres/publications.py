@@ -144,5 +144,6 @@ def _omission(record: CatalogRow, name: str) -> str | None:
         return f"publication {name} has a row filter, which omits changes; {again}"
     if record["lost_keys"]:
         keys = ", ".join(record["lost_keys"])
-        return f"the column list of publication {name} omits the key column {keys}; {again}"
+        reason = f"the column list of publication {name} omits the key column {keys}; {again}"
+        return f"{reason}; a generated column needs publish_generated_columns, or refresh.listen"
     return None

@@ -87,6 +87,15 @@ async def refusal_of(settings: PostgresSettings) -> BackendError | None:
             "omits the key column id",
             AGAIN,
         ),
+        (
+            (
+                "DROP TABLE t",
+                "CREATE TABLE t (name text, n int, id int GENERATED ALWAYS AS (n) STORED)",
+                WHOLE,
+            ),
+            "omits the key column id",
+            "a generated column needs publish_generated_columns, or refresh.listen",
+        ),
     ],
 )
 async def test_incomplete_publications_are_refused(
