@@ -263,7 +263,7 @@ def test_deleted_or_incomplete_rows_are_unused(row: dict[str, Any]) -> None:
 )
 def test_contradicting_keys_drop_both(decode: Decode, changed: Message) -> None:
     """If the key of a message is not that of its row, both are dropped, and the log says so."""
-    decoded = decode([changed])
+    decoded = decode([changed], SCHEMA)
 
     assert {(key, change) for key, change, _ in listed(decoded.changes)} == {
         ((1,), "changed"),
@@ -289,8 +289,10 @@ def test_documents_may_have_schema_numbers(decode: Decode, changed: Message) -> 
     number = b"\0\0\0\1\7"
     framed = Message(number + (changed.key or b""), number + (changed.value or b""))
 
-    assert listed(decode([framed]).changes) == listed(decode([changed]).changes)
-    assert decode([framed]).faults == {}
+    decoded = decode([framed], SCHEMA)
+
+    assert listed(decoded.changes) == listed(decode([changed], SCHEMA).changes)
+    assert decoded.faults == {}
 
 
 @pytest.mark.parametrize(
