@@ -17,6 +17,7 @@ from lookup_core.changelog.change_decoder import (
 from lookup_core.changelog.debezium_values import key_readings, plain_json
 from lookup_core.changelog.event_origin import Belonging
 from lookup_core.changelog.gathered_changes import (
+    OTHER_KEY,
     ChangeKind,
     GatheredChanges,
     refuse_unnameable,
@@ -236,10 +237,27 @@ class _EventReader:
             if old is None:
                 self.gathered.add_table(_UNKNOWN_KEY, transaction_id)
                 return
+            self._compare(old, row or event.within("before"), transaction_id)
             if row is None or not self.gathered.is_same_key(old.payload, row.payload):
                 self._add(old, ChangeKind.DELETE, transaction_id)
         if row is not None:
             self._add(row, ChangeKind.UPSERT, transaction_id)
+
+    def _compare(
+        self, old: DebeziumDocument, stated: DebeziumDocument | None, transaction_id: int
+    ) -> None:
+        """Drop both keys if the message's is not that of the row: a transform may have changed it.
+
+        Debezium reports another primary key as a deletion and a new row.
+        """
+        gathered = self.gathered
+        if self.settings.has_full_identity or stated is None:
+            return
+        is_whole = gathered.has_whole_key(stated.payload)
+        if is_whole and not gathered.is_same_key(old.payload, stated.payload):
+            gathered.is_new = False
+            gathered.add_hint(OTHER_KEY)
+            self._add(stated, ChangeKind.UNKNOWN, transaction_id)
 
     def _add(self, document: DebeziumDocument, kind: ChangeKind, transaction_id: int) -> None:
         forms = document.forms()

@@ -21,7 +21,7 @@ from lookup_core.keys.json_keys import exact_decimal
 
 # The default placeholder for large values (TOAST) that have not changed: PostgreSQL does not send
 # them. Another `unavailable.value.placeholder` is not recognised.
-_UNAVAILABLE = "__debezium_unavailable_value"
+UNAVAILABLE = "__debezium_unavailable_value"
 _DECIMAL = re.compile(r"-?[0-9]+(\.[0-9]+)?([eE][+-]?[0-9]+)?")
 _SCALE = re.compile(r"[0-9]{1,2}")
 _HEXADECIMAL = re.compile(r"([0-9a-f]{2})+")
@@ -71,13 +71,13 @@ def key_readings(value: object, forms: Forms, field: pa.Field) -> Sequence[objec
     if isinstance(value, PlainText):
         value = value.text
     rewrite = next((rewrite for fits, rewrite in _REWRITES if fits(field.type)), None)
-    if rewrite is None or (rewrite is _texts and value != _UNAVAILABLE):
+    if rewrite is None or (rewrite is _texts and value != UNAVAILABLE):
         return loose_readings(value, forms, field)
     return rewrite(value, forms.get(field.name, _NO_FORM), field)
 
 
 def _texts(value: object, _form: _Form, _field: pa.Field) -> Sequence[object]:
-    return [] if value == _UNAVAILABLE else [value]
+    return [] if value == UNAVAILABLE else [value]
 
 
 def _dates(value: object, _form: _Form, field: pa.Field) -> Sequence[object]:
@@ -170,7 +170,7 @@ def _contents(value: object, form: _Form, _field: pa.Field) -> Sequence[object]:
     readings = [_base64(value.translate(_OF_URLS))]
     if form.get("type") != "bytes" and _HEXADECIMAL.fullmatch(value):
         readings.append(bytes.fromhex(value))
-    if _UNAVAILABLE.encode() in readings:
+    if UNAVAILABLE.encode() in readings:
         return []
     return [base64.b64encode(each).decode() for each in readings if each is not None]
 

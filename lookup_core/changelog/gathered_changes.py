@@ -46,6 +46,10 @@ KEY_REMEDY = (
     "set key.converter.schemas.enable=true in the connector, or see its key.converter and modes of "
     "decimals, times and bytes"
 )
+OTHER_KEY = (
+    "the key of a message is not the key of its row, and both are dropped; leave the keys of the "
+    "connector as they are"
+)
 _NO_FORMS: Forms = {}
 _LOW_HALF = 0xFFFFFFFF
 _END_OF_TIME_MS = 2**63  # watermarks have 63 bits
@@ -98,8 +102,8 @@ class GatheredChanges:
         return self.has_key(values) and None not in [values[name] for name in self._key_names]
 
     def is_same_key(self, values: Values, others: Values) -> bool:
-        """Whether two sets of values, both with the key, have the same key."""
-        return all(values[name] == others[name] for name in self._key_names)
+        """Whether two sets of values, both with the key, have the same key as a text."""
+        return all(_text(values[name]) == _text(others[name]) for name in self._key_names)
 
     def note_time(self, time_ms: object) -> None:
         """Note a time of the source, in ms since the epoch; other values are ignored."""
@@ -261,6 +265,10 @@ class GatheredChanges:
         if most_row_bytes(rows) > self._max_row_bytes:
             has_row[row_bytes(rows) > self._max_row_bytes] = False
         return rows
+
+
+def _text(value: object) -> str:
+    return value.text if isinstance(value, PlainText) else str(value)
 
 
 def _hint(key: Values) -> str:

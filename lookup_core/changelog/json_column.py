@@ -27,6 +27,14 @@ _NO_POSITIONS = np.zeros(0, np.intp)
 _NO_COLUMNS = pa.schema([])
 _NOT_FINITE = {text: float(text) for text in ("NaN", "Infinity", "-Infinity")}
 _INTEGER_DIGITS = 19  # of 64 bits
+# Converters with a schema registry write this byte and the schema's number before a document, or
+# before another format.
+_REGISTRY, _FRAME_BYTES = b"\0", 5
+NO_JSON = "not valid JSON"
+_OF_REGISTRY = (
+    f"{NO_JSON}, but of a schema registry; set value.converter="
+    "org.apache.kafka.connect.json.JsonConverter in the connector"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,6 +204,8 @@ class JsonDocuments:
         if content is None:
             return None
         self.check_size(content)
+        if content.startswith(_REGISTRY) and content.startswith(b"{", _FRAME_BYTES):
+            content = content[_FRAME_BYTES:]
         try:
             return self.loads(content)
         except ValueError:
@@ -212,4 +222,5 @@ class JsonDocuments:
         try:
             return exact_json(content.decode())
         except ValueError as error:
-            raise ValueError("not valid JSON") from error
+            is_of_registry = content.startswith(_REGISTRY)
+            raise ValueError(_OF_REGISTRY if is_of_registry else NO_JSON) from error

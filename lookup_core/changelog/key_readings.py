@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 import pyarrow as pa
 from pyarrow import types
 
-from lookup_core.changelog.json_column import JsonDocuments
+from lookup_core.changelog.json_column import NO_JSON, JsonDocuments
 from lookup_core.dimension_schema import DimensionSchema
 
 # {column: the encoding of its values}, in terms of the format
@@ -58,8 +58,8 @@ class KeyDocuments:
         self.documents.check_size(content)
         try:
             document = self.documents.read(content)
-        except ValueError as error:
-            return self._plain(content, str(error))
+        except ValueError:
+            return self._plain(content, NO_JSON)
         return self._plain(content, "not a text") if self._is_plain(document) else document
 
     def _is_plain(self, document: object) -> bool:

@@ -32,7 +32,8 @@ from lookup_core.dimension_schema import DimensionSchema
 
 _VERSION = 1
 _DIGITS = re.compile(r"[0-9]{1,20}")
-_MAX_BYTES = 8_000  # of a payload, as in PostgreSQL
+# Of a payload. PostgreSQL's limit is 8,000 in the encoding of the database, which may be shorter.
+_MAX_BYTES = 24_000
 
 
 class NotificationDecoder:

@@ -1,6 +1,7 @@
 """Upsert JSON decoder: the message's key is the row's key, its value the row.
 
-Not for Debezium's flattened events, which encode dates, bytes and decimals differently.
+Not for Debezium's flattened events, which encode dates, bytes and decimals differently. Some look
+like upserts nevertheless: their rows are not used where they are deleted or incomplete.
 
 The key is a value, a list of values, or an object by column name. A key of one column may also be a
 plain text. The value is an object by column name, or null for a deletion. Values have the forms of
@@ -12,6 +13,9 @@ Upserts have no transaction ids and no log positions: rows that are written agai
 from collections.abc import Sequence
 from functools import partial
 
+import pyarrow as pa
+from pyarrow import types
+
 from lookup_core.changelog.change_decoder import (
     ChangeMessage,
     Decoded,
@@ -19,15 +23,22 @@ from lookup_core.changelog.change_decoder import (
     JsonLoads,
     ReplayFilter,
 )
+from lookup_core.changelog.debezium_values import UNAVAILABLE
 from lookup_core.changelog.gathered_changes import (
+    OTHER_KEY,
     ChangeKind,
     GatheredChanges,
     Values,
     refuse_unnameable,
 )
-from lookup_core.changelog.json_column import JsonDocuments
-from lookup_core.changelog.key_readings import KeyDocuments
+from lookup_core.changelog.json_column import UNUSABLE, JsonDocuments
+from lookup_core.changelog.key_readings import Forms, KeyDocuments
 from lookup_core.dimension_schema import DimensionSchema
+
+# Begins names that producers add to rows: `__deleted`, `_ab_cdc_deleted_at`, `_meta`. Such a row
+# may be gone.
+_MARK = "_"
+_SCHEMAS_OFF = "; set key.converter.schemas.enable=false and value.converter.schemas.enable=false"
 
 
 class UpsertDecoder:
@@ -49,7 +60,10 @@ class UpsertDecoder:
         del log
         settings = self._settings
         gathered = GatheredChanges(
-            self._schema, with_rows=settings.with_rows, max_row_bytes=settings.row_bytes
+            self._schema,
+            with_rows=settings.with_rows,
+            rewrite=_known,
+            max_row_bytes=settings.row_bytes,
         )
         return gathered.decode(messages, partial(self._read, gathered))
 
@@ -61,9 +75,18 @@ class UpsertDecoder:
         if row is None:
             gathered.add(key, ChangeKind.DELETE)
         elif isinstance(row, dict):
-            gathered.add({**row, **key}, ChangeKind.UPSERT)
+            has_other_key = gathered.has_key(row) and not gathered.is_same_key(row, key)
+            if has_other_key:
+                gathered.add(row, ChangeKind.UNKNOWN)
+                gathered.add_hint(OTHER_KEY)
+            is_used = not has_other_key and not self._is_marked(row)
+            gathered.add({**row, **key}, ChangeKind.UPSERT if is_used else ChangeKind.UNKNOWN)
         else:
             raise ValueError("the value is not a JSON object")
+
+    def _is_marked(self, row: Values) -> bool:
+        others = row.keys() - {*self._schema.columns.names, *self._schema.key.names}
+        return any(name.startswith(_MARK) for name in others)
 
     def _named(self, key: object) -> Values:
         names = self._schema.key.names
@@ -72,5 +95,12 @@ class UpsertDecoder:
         else:
             parts = key if isinstance(key, list) else [key]
         if key is None or len(parts) != len(names):
-            raise ValueError("the key does not have the dimension's key columns")
+            remedy = _SCHEMAS_OFF if isinstance(key, dict) and "payload" in key else ""
+            raise ValueError(f"the key does not have the dimension's key columns{remedy}")
         return dict(zip(names, parts, strict=True))
+
+
+def _known(values: Sequence[object], _forms: Sequence[Forms], field: pa.Field) -> Sequence[object]:
+    if not types.is_string(field.type):
+        return values
+    return [UNUSABLE if value == UNAVAILABLE else value for value in values]

@@ -13,6 +13,7 @@ from lookup_core.errors import BackendError, ErrorCode, nearest_name
 from lookup_core.type_texts import type_text
 from service.connectors.postgres.column_values import Attributes
 from service.connectors.postgres.configured_sql import (
+    WITHOUT_FEED,
     CatalogRow,
     RunQuery,
     described_query,
@@ -48,6 +49,8 @@ SELECT DISTINCT ON (l.attnum) l.attnum AS number, l.attname AS name, l.modifier,
        t.typname AS type_name, n.nspname AS type_schema, n.nspname = 'pg_catalog' AS is_builtin,
        coalesce(o.collisdeterministic, true) AS has_exact_equality,
        l.is_domain, l.is_array, t.typtype = 'e' AS is_enum,
+       EXISTS (SELECT FROM pg_catalog.pg_cast k WHERE k.castsource = t.oid
+               AND k.casttarget = 'pg_catalog.json'::regtype) AS has_json_cast,
        -- of a composite type, and of those within: paths, each with a mark of JSON documents
        (WITH RECURSIVE attribute AS (
             SELECT ARRAY[]::name[] AS path, t.oid AS type_id
@@ -68,7 +71,7 @@ SELECT DISTINCT ON (l.attnum) l.attnum AS number, l.attname AS name, l.modifier,
         FROM attribute a JOIN pg_catalog.pg_type y ON y.oid = a.type_id
         WHERE a.path <> '{}' AND y.typtype <> 'd' AND y.typcategory <> 'A') AS attributes,
        NOT a.attnotnull AS may_be_null, a.atthasdef AS has_default,
-       a.attgenerated <> '' AS is_generated,
+       a.attgenerated <> '' AS is_generated, a.attgenerated = 'v' AS is_virtual,
        -- not known for a query, which was refused if it may not be read
        coalesce(pg_catalog.has_column_privilege($1::oid, l.attnum, 'SELECT'), true) AS may_be_read
 FROM layer l JOIN pg_catalog.pg_type t ON t.oid = l.type_id
@@ -158,6 +161,8 @@ def sending_of(settings: PostgresSettings, column: CatalogRow) -> KeySending:
     sending = key_sending(column["name"], _type(column))
     if isinstance(sending, str):
         raise unavailable(settings, f"key column {column['name']}: {sending}")
+    if (fault := _feed_fault(settings, column)) is not None:
+        raise unavailable(settings, f"key column {column['name']} {fault}; or {WITHOUT_FEED}")
     if not sending.has_exact_equality and (settings.is_followed or settings.is_whole):
         reason = (
             f"key column {column['name']}: its type or collation treats different texts as equal, "
@@ -166,6 +171,16 @@ def sending_of(settings: PostgresSettings, column: CatalogRow) -> KeySending:
         )
         raise unavailable(settings, reason)
     return sending
+
+
+def _feed_fault(settings: PostgresSettings, column: CatalogRow) -> str | None:
+    """Why the feed does not report the keys of the column, with the remedy; None if it does."""
+    if settings.is_followed and column["is_virtual"]:
+        # Triggers cannot read it, and publications leave it out.
+        return "is a virtual generated column, which feeds do not report; make it STORED"
+    if settings.has_triggers and column["has_json_cast"]:
+        return "has a type whose cast to json changes the keys in notifications; drop the cast"
+    return None
 
 
 def _type(column: CatalogRow) -> PostgresType:

@@ -43,7 +43,7 @@ WITH RECURSIVE relative AS (
     UNION
     SELECT i.inhparent FROM relative r JOIN pg_catalog.pg_inherits i ON i.inhrelid = r.id
 ), membership AS (
-    SELECT b.oid, pg_catalog.to_jsonb(b) - 'pubowner' AS publication,
+    SELECT b.oid, b.puballtables AS has_all, b.xmin,  -- also if it was another one for a moment
            ARRAY(SELECT r::text FROM pg_catalog.pg_publication_rel r
                  WHERE r.prpubid = b.oid AND r.prrelid IN (SELECT m.id FROM relative m)
                  ORDER BY 1) AS entries,
@@ -56,7 +56,7 @@ WITH RECURSIVE relative AS (
 SELECT pg_catalog.concat_ws(' ', pg_catalog.count(*) > 0, pg_catalog.md5(pg_catalog.string_agg(
            m::text, ',' ORDER BY m.oid)
            FILTER (WHERE m.entries <> '{}' OR m.schemas <> '{}'
-                   OR (m.publication ->> 'puballtables')::bool))) AS version
+                   OR m.has_all))) AS version
 FROM membership m
 """
 
@@ -144,5 +144,6 @@ def _omission(record: CatalogRow, name: str) -> str | None:
         return f"publication {name} has a row filter, which omits changes; {again}"
     if record["lost_keys"]:
         keys = ", ".join(record["lost_keys"])
-        return f"the column list of publication {name} omits the key column {keys}; {again}"
+        reason = f"the column list of publication {name} omits the key column {keys}; {again}"
+        return f"{reason}; a generated column needs publish_generated_columns, or refresh.listen"
     return None

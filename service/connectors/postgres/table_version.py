@@ -18,6 +18,9 @@ from service.connectors.postgres.triggers import (
 # Attached and detached partitions change rows, too; so does TRUNCATE of one, which gets another
 # file. VACUUM FULL and CLUSTER also write another file: rows are read again once.
 #
+# Under another name for a moment, changes of the table were not in its changelog. The row type has
+# the same name, and another xmin after each change of name or owner, unlike the table only then.
+#
 # `fault` is why a trigger does not report each change of a table or a partition, as the script's
 # would. 'A' is ENABLE ALWAYS: after a plain ENABLE, sessions with `session_replication_role =
 # replica` skip the trigger. White space of the function has no effect. DISABLE, ENABLE and another
@@ -27,11 +30,12 @@ from service.connectors.postgres.triggers import (
 _WITHOUT_SPACE = "pg_catalog.regexp_replace({}, '[[:space:]]+', ' ', 'g')"
 TABLE_VERSION = f"""
 WITH RECURSIVE {MEANING.format(root="$1")}, part AS (
-    SELECT c.oid, c.relkind, c.relfilenode, c.relreplident, '0' AS attached, true AS is_root
+    SELECT c.oid, c.relkind, c.relfilenode, c.relreplident, '0' AS attached, true AS is_root,
+           (SELECT y.xmin FROM pg_catalog.pg_type y WHERE y.oid = c.reltype) AS named
     FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
     WHERE c.oid = $1::oid AND n.nspname = $2 AND c.relname = $3
     UNION ALL
-    SELECT c.oid, c.relkind, c.relfilenode, c.relreplident, i.xmin::text, false
+    SELECT c.oid, c.relkind, c.relfilenode, c.relreplident, i.xmin::text, false, NULL
     FROM part
     JOIN pg_catalog.pg_inherits i ON part.relkind = 'p' AND i.inhparent = part.oid
     JOIN pg_catalog.pg_class c ON c.oid = i.inhrelid
@@ -41,8 +45,8 @@ SELECT w.name,
                              ORDER BY part.is_root DESC, part.oid)
         FILTER (WHERE f.fault IS NOT NULL))[1] AS fault,
        pg_catalog.md5(pg_catalog.string_agg(pg_catalog.concat_ws(
-           ' ', part.oid, part.relfilenode, part.relreplident, part.attached, g.oid, g.xmin, p.xmin,
-           CASE WHEN part.is_root THEN meaning.digest END
+           ' ', part.oid, part.relfilenode, part.relreplident, part.attached, part.named,
+           g.oid, g.xmin, p.xmin, CASE WHEN part.is_root THEN meaning.digest END
        ), ',' ORDER BY part.oid)) AS version,
        pg_catalog.pg_snapshot_xmax(pg_catalog.pg_current_snapshot())::text::bigint - 1
        AS last_transaction_id

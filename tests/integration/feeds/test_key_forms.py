@@ -1,12 +1,18 @@
-"""A sidecar whose topic has keys as plain texts: which cached rows each message drops."""
+"""A sidecar whose topic has other messages than those of the JSON converter."""
 
 import asyncio
 import json
+from typing import Any
 
 from demo.embedded_kafka.kafka_broker import KafkaBroker
 from demo.embedded_kafka.kafka_topics import create_topic
 from tests.integration.feeds.debezium_messages import Message
-from tests.integration.feeds.followed_table import FollowedTable, SourceTable, following
+from tests.integration.feeds.followed_table import (
+    UNPROVED,
+    FollowedTable,
+    SourceTable,
+    following,
+)
 from tools.processes.postgres_server import PostgresServer
 from tools.processes.until import until
 
@@ -31,6 +37,73 @@ def test_plain_text_keys_drop_one_row(postgres_server: PostgresServer, kafka: Ka
 
         assert outcomes(airports) == [*["fetched"] * (len(CODES) - 1), "hit"]
         assert (airports.log.count("changelog.not_used"), CONVERTER in airports.log) == (1, True)
+
+
+def test_flattened_events_restore_no_row(
+    postgres_server: PostgresServer, kafka: KafkaBroker
+) -> None:
+    """Rewritten deletions and placeholders of flattened events are queried, not served."""
+    table = SourceTable("flattened", postgres_server.new_database(), kafka.address)
+    table.create()
+    config = table.dimension(format="upsert_json", cache=UNPROVED)
+    with following([table], {table.name: config}) as (followed,):
+        followed.wait_until_live()
+        followed.keep(1, 2, 3)
+        table.commit(f"DELETE FROM {table.name} WHERE id = 1")
+        table.commit(f"UPDATE {table.name} SET name = 'tres' WHERE id = 3")
+        followed.publish(
+            flattened(1, "one", __deleted="true"),
+            flattened(2, "__debezium_unavailable_value"),
+            flattened(3, "tres"),
+        )
+
+        answers = followed.look_up(1, 2, 3)
+
+    assert answers == [("missing", None), ("fetched", "two"), ("hit", "tres")]
+
+
+def test_events_of_a_registry_drop_one_row(
+    postgres_server: PostgresServer, kafka: KafkaBroker
+) -> None:
+    """Events behind the number of a JSON schema in a registry drop their rows only."""
+    table = SourceTable("registered", postgres_server.new_database(), kafka.address)
+    table.create()
+    with following([table]) as (followed,):
+        followed.wait_until_live()
+        followed.keep(1, 2)
+        event = table.rename(1, "uno")
+        number = b"\0\0\0\1\7"
+        followed.publish(Message(number + (event.key or b""), number + (event.value or b"")))
+
+        assert followed.look_up(1, 2) == [("fetched", "uno"), ("hit", "two")]
+
+
+def test_deletion_by_another_key_is_seen(
+    postgres_server: PostgresServer, kafka: KafkaBroker
+) -> None:
+    """A deletion whose message has the key of a partition, as by a transform, drops its row."""
+    table = SourceTable("rekeyed", postgres_server.new_database(), kafka.address)
+    table.create()
+    with following([table]) as (followed,):
+        followed.wait_until_live()
+        followed.keep(1, 2, 3)
+        transaction_id = table.commit(f"DELETE FROM {table.name} WHERE id = 2")
+        event = table.messages.deletion(2, transaction_id=transaction_id)
+        change = json.loads(event.value or b"") | {"before": {"id": 2, "name": None, "note": None}}
+        followed.publish(Message(b"1", json.dumps(change).encode()))
+
+        assert [outcome for outcome, _ in followed.look_up(1, 2, 3)] == [
+            "fetched",
+            "missing",
+            "hit",
+        ]
+        assert "the key of a message is not the key of its row" in followed.log
+
+
+def flattened(key: int, name: str, **marks: object) -> Message:
+    """A message of ExtractNewRecordState."""
+    row: dict[str, Any] = {"id": key, "name": name, "note": None, **marks}
+    return Message(json.dumps({"id": key}).encode(), json.dumps(row).encode())
 
 
 def outcomes(airports: FollowedTable) -> list[str]:

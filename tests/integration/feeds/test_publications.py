@@ -87,6 +87,15 @@ async def refusal_of(settings: PostgresSettings) -> BackendError | None:
             "omits the key column id",
             AGAIN,
         ),
+        (
+            (
+                "DROP TABLE t",
+                "CREATE TABLE t (name text, n int, id int GENERATED ALWAYS AS (n) STORED)",
+                WHOLE,
+            ),
+            "omits the key column id",
+            "a generated column needs publish_generated_columns, or refresh.listen",
+        ),
     ],
 )
 async def test_incomplete_publications_are_refused(
@@ -148,6 +157,7 @@ async def test_named_publication_alone_counts(database: Database) -> None:
     [
         "ALTER PUBLICATION p DROP TABLE t",
         "ALTER PUBLICATION p SET (publish = 'insert')",
+        f"ALTER PUBLICATION p SET (publish = 'insert'); {EACH}",  # deletions between are lost
         "ALTER PUBLICATION p SET TABLE t WHERE (active)",
         "DROP PUBLICATION p",
         "CREATE PUBLICATION q FOR TABLES IN SCHEMA public",

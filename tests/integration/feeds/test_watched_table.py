@@ -69,6 +69,8 @@ async def change_in(reader: SplitReader) -> TableChange:
         (PLAIN, "ALTER TABLE t ADD COLUMN more text DEFAULT 'x'"),
         (PLAIN, f"ALTER TABLE t {SWAP}"),
         (VIRTUAL, "ALTER TABLE t ALTER note SET EXPRESSION AS ('b')"),
+        (PLAIN, "ALTER TABLE t RENAME TO u; ALTER TABLE u RENAME TO t"),
+        (PLAIN, "CREATE SCHEMA s; ALTER TABLE t SET SCHEMA s; ALTER TABLE s.t SET SCHEMA public"),
         (PLAIN, "VACUUM FULL t"),
         (PLAIN, "DROP TABLE t"),
         *(((*PARTED, *NEW[:2]), statement) for statement in CHANGES_OF_PARTITIONS),

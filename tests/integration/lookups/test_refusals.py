@@ -250,6 +250,41 @@ async def test_heir_with_triggers_is_refused(
     assert (refusal.code, "public.every" in refusal.detail) == (ErrorCode.TABLE_UNAVAILABLE, True)
 
 
+VIRTUAL = "id text GENERATED ALWAYS AS (attrs ->> 'id')"  # in PostgreSQL 18
+
+
+@pytest.mark.parametrize(
+    ("column", "has_triggers", "reason"),
+    [
+        (VIRTUAL, True, "is a virtual generated column"),
+        (VIRTUAL, False, "is a virtual generated column"),
+        (f"{VIRTUAL} STORED", True, None),
+        ("id mood", True, "whose cast to json changes the keys"),
+        ("id mood", False, None),
+    ],
+)
+async def test_unreported_keys_are_refused(
+    database: Database, column: str, *, has_triggers: bool, reason: str | None
+) -> None:
+    """A key whose values the feed leaves out or changes is refused with the remedy."""
+    database.execute(
+        "CREATE TYPE mood AS ENUM ('glad')",
+        "CREATE FUNCTION loud(mood) RETURNS json IMMUTABLE RETURN to_json(upper(concat($1)))",
+        "CREATE CAST (mood AS json) WITH FUNCTION loud(mood)",
+        f"CREATE TABLE things ({column}, attrs jsonb, name text)",
+    )
+    plain = things(database.dsn())
+    followed = things(database.dsn(), is_followed=True, has_triggers=has_triggers)
+    async with described(plain):
+        pass
+    if reason is None:
+        async with described(followed):
+            return
+    refusal = await refusal_of(followed)
+
+    assert (refusal.code, reason in refusal.detail) == (ErrorCode.TABLE_UNAVAILABLE, True)
+
+
 @pytest.mark.parametrize(
     ("encoding", "unreadable", "key_fault"),
     [("SQL_ASCII", 255, None), ("WIN1252", 129, ErrorCode.KEY_REJECTED)],

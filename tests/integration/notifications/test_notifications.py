@@ -24,6 +24,7 @@ from tests.integration.notifications.notified_changes import (
     gap_in,
     ids,
     listened,
+    notifications_of,
     read_until,
     reading,
     refusal_of,
@@ -189,6 +190,22 @@ async def test_keys_of_all_types_are_found(database: Database) -> None:
         fetched = await backend.fetch(change.keys, timeout_s=PATIENCE_S)
 
     assert fetched.rows["note"].to_pylist() == ["found"]
+
+
+async def test_long_keys_have_any_encoding(postgres_server: PostgresServer) -> None:
+    """Keys that are longer in UTF-8 than in their database drop their rows only."""
+    database = postgres_server.new_database("ENCODING 'LATIN1' LOCALE 'C' TEMPLATE template0")
+    database.execute("CREATE TABLE t (id text PRIMARY KEY, note text)")
+    make_triggers(database, "t", ["id"])
+    async with described(PostgresSettings(database.dsn(), "t", ("id",))) as backend:
+        schema = await backend.describe(timeout_s=PATIENCE_S)
+        async with reading(notifications_of(database), schema) as reader:
+            database.execute(
+                "INSERT INTO t SELECT repeat(chr(233), 2400) || k FROM generate_series(1, 2) AS k"
+            )
+            pieces = await read_until(reader, lambda piece: bool(piece.changes))
+
+    assert sorted(map(str, changed_ids(pieces))) == [f"{'é' * 2400}{number}" for number in (1, 2)]
 
 
 async def test_cancelled_reads_lose_nothing(

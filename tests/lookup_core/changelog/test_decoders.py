@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from lookup_core.changelog.change_decoder import Decoded, DecoderSettings, RowChanges, TableChange
 from lookup_core.changelog.event_origin import EventOrigins
 from lookup_core.changelog.format import DECODERS, ChangelogFormat
-from lookup_core.changelog.gathered_changes import KEY_REMEDY
+from lookup_core.changelog.gathered_changes import KEY_REMEDY, OTHER_KEY
 from lookup_core.changelog.key_readings import CONVERTER
 from lookup_core.changelog.notification import NotificationDecoder
 from lookup_core.dimension_schema import DimensionSchema
@@ -27,6 +27,10 @@ ANN, NULLS = {"name": "Ann", "tier": 1}, {"name": None, "tier": None}
 NO_KEY = f"a key does not have the dimension's type (type); {KEY_REMEDY}"
 NO_PLAIN_KEY = f"the key is not valid JSON; {CONVERTER}"
 NO_JSON = "not valid JSON"
+OF_REGISTRY = (
+    "not valid JSON, but of a schema registry; set value.converter="
+    "org.apache.kafka.connect.json.JsonConverter in the connector"
+)
 NO_EVENT = "not a Debezium message"
 NO_NOTIFICATION = "not a notification of version 1"
 Decode = Callable[[Sequence[Message], DimensionSchema], Decoded]
@@ -54,10 +58,12 @@ def notifications(messages: Sequence[Message], schema: DimensionSchema = SCHEMA)
     return NotificationDecoder(schema, loads=orjson.loads).decode(payloads)
 
 
-def event(operation: object, after: object = None, key: object = None) -> Message:
+def event(
+    operation: object, after: object = None, key: object = None, before: object = None
+) -> Message:
     """An event of Debezium."""
     source = {"schema": "public", "table": "t", "txId": 7}
-    return message(key, {"op": operation, "after": after, "source": source})
+    return message(key, {"op": operation, "before": before, "after": after, "source": source})
 
 
 def notification(**words: object) -> Message:
@@ -96,6 +102,11 @@ WRONG: dict[Decode, list[tuple[Message, str]]] = {
             (Message(key, b"{}"), "the key does not have the dimension's key columns")
             for key in (None, b"null", b"[1, 2]", b'{"number": 1}')
         ),
+        (
+            message({"schema": None, "payload": {"id": 1}}, ANN),
+            ("the key does not have the dimension's key columns; set"
+            " key.converter.schemas.enable=false and value.converter.schemas.enable=false"),
+        ),
         *((Message(key, b"{}"), NO_KEY) for key in (b"1.5", b"true", b'"1.5"', b'"x"')),
         (Message(b"9223372036854775808", b"{}"), NO_KEY),
         (Message(b"1", b'{"name": "%s"}' % (b"x" * 79)), "91 bytes exceed the limit of 90"),
@@ -103,7 +114,7 @@ WRONG: dict[Decode, list[tuple[Message, str]]] = {
     events: [
         (Message(b"{}", b"{"), NO_JSON),
         (Message(b"{}", b""), NO_JSON),
-        (Message(b"{}", b"\0\0\0\0\1avro"), NO_JSON),
+        (Message(b"{}", b"\0\0\0\0\1avro"), OF_REGISTRY),
         (Message(b"Struct{id=1}", None), NO_PLAIN_KEY),
         (Message(b"{}", b"[]"), "not a JSON object"),
         (message({}, {"id": 1, "status": "flat", "ts_ms": 1}), NO_EVENT),
@@ -129,7 +140,7 @@ WRONG: dict[Decode, list[tuple[Message, str]]] = {
             for x in (None, 7, "-7")
         ),
         (notification(k=[["x"]]), NO_KEY),
-        (notification(k=[["x" * 8_000]]), "8026 bytes exceed the limit of 8000"),
+        (notification(k=[["x" * 24_000]]), "24026 bytes exceed the limit of 24000"),
     ],
 }  # fmt: skip
 FORMATS = pytest.mark.parametrize("decode", GOOD)
@@ -214,7 +225,7 @@ def test_changes_are_runs_of_columns() -> None:
     [
         ([message(1, ANN), message(1)], [((1,), ANN, 0), ((1,), "gone", 0)]),
         ([message(1, {**ANN, "more": 1})], [((1,), ANN, 0)]),
-        ([message(1, {"id": 2, **ANN})], [((1,), ANN, 0)]),  # the message's key counts
+        ([message(1, {"id": 1, **ANN})], [((1,), ANN, 0)]),
         ([Message(b"1", b"null")], [((1,), "gone", 0)]),
         ([message(1, NULLS)], [((1,), NULLS, 0)]),
         ([message(1, {"name": "Ann"})], [((1,), "changed", 0)]),
@@ -226,6 +237,62 @@ def test_changes_are_runs_of_columns() -> None:
 def test_upsert_has_key_and_row(messages: list[Message], changes: list[Any]) -> None:
     """The value of an upsert is the row of its key; an incomplete row reports its key only."""
     assert listed(upserts(messages).changes) == changes
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        {**ANN, "__deleted": "true"},  # a deletion that ExtractNewRecordState rewrote
+        {**NULLS, "__op": "d"},
+        {**ANN, "_ab_cdc_deleted_at": None},
+        {"name": "__debezium_unavailable_value", "tier": 1},
+    ],
+)
+def test_deleted_or_incomplete_rows_are_unused(row: dict[str, Any]) -> None:
+    """A row that may be deleted or incomplete by its marks is reported as changed only."""
+    assert listed(upserts([message(1, row)]).changes) == [((1,), "changed", 0)]
+
+
+@pytest.mark.parametrize(
+    ("decode", "changed"),
+    [
+        (upserts, message(1, {"id": 2, **ANN})),
+        (events, event("u", {"id": 2}, 1)),
+        (events, event("d", key=1, before={"id": 2})),
+    ],
+)
+def test_contradicting_keys_drop_both(decode: Decode, changed: Message) -> None:
+    """If the key of a message is not that of its row, both are dropped, and the log says so."""
+    decoded = decode([changed], SCHEMA)
+
+    assert {(key, change) for key, change, _ in listed(decoded.changes)} == {
+        ((1,), "changed"),
+        ((2,), "changed"),
+    }
+    assert (decoded.faults, decoded.hints) == ({}, {0: OTHER_KEY})
+
+
+def test_own_columns_are_no_marks() -> None:
+    """A column whose name looks like a mark is one of the row."""
+    schema = schema_of({"id": pa.int64()}, {"_deleted": pa.bool_()})
+    row = {"_deleted": False}
+
+    assert listed(upserts([message(1, row)], schema).changes) == [((1,), row, 0)]
+
+
+@pytest.mark.parametrize(
+    ("decode", "changed"),
+    [(upserts, message({"id": 1}, ANN)), (events, event("d", key={"id": 1}))],
+)
+def test_documents_may_have_schema_numbers(decode: Decode, changed: Message) -> None:
+    """Documents behind the number of a schema in a registry are the same without it."""
+    number = b"\0\0\0\1\7"
+    framed = Message(number + (changed.key or b""), number + (changed.value or b""))
+
+    decoded = decode([framed], SCHEMA)
+
+    assert listed(decoded.changes) == listed(decode([changed], SCHEMA).changes)
+    assert decoded.faults == {}
 
 
 @pytest.mark.parametrize(

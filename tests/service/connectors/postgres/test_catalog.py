@@ -63,6 +63,8 @@ COLUMN: dict[str, Any] = {
     "may_be_null": True,
     "has_default": False,
     "is_generated": False,
+    "is_virtual": False,
+    "has_json_cast": False,
 }
 ID = COLUMN | {"number": 1, "name": "id", "type_name": "int8", "may_be_null": False}
 NAME = COLUMN | {"number": 2, "name": "name"}
