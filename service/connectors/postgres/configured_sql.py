@@ -106,16 +106,22 @@ async def check_filter(run: RunQuery, settings: PostgresSettings, table: Postgre
         run, f"SELECT FROM {table.from_item()} WHERE false", settings, key="source.where: "
     )
     if settings.is_followed:
-        # Names in texts count, too: a refusal is safe.
-        calls, names = (
-            [name.replace('""', '"') or plain.lower() for name, plain in found]
-            for found in (each.findall(table.where or "") for each in (_CALL, _NAME))
-        )
+        calls, names = _found(_CALL, table.where), names_in(table.where)
         functions = await run(_CHANGING_FUNCTIONS, [calls, names, table.table_id])
         changing = ", ".join(each["name"] for each in functions)
         if changing:
             reason = f"source.where calls {changing}, whose result may change without a change of "
             raise unavailable(settings, f"{reason}the row; {WITHOUT_FEED}")
+
+
+def names_in(where: str | None) -> list[str]:
+    """The names in a filter, of functions and types among others; also those in its texts."""
+    return _found(_NAME, where)
+
+
+def _found(pattern: re.Pattern[str], where: str | None) -> list[str]:
+    found = pattern.findall(where or "")
+    return [name.replace('""', '"') or plain.lower() for name, plain in found]
 
 
 async def _checked(
