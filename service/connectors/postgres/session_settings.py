@@ -30,8 +30,15 @@ _TEXTS = {
     "xmlbinary": "base64",
     "xmloption": "content",
 }
-# What SQL of the configuration means; they take effect when the server parses a statement.
-PARSING = {"standard_conforming_strings": "on", "transform_null_equals": "off"}
+# What SQL of the configuration means, also its literals; they take effect when the server parses a
+# statement.
+PARSING = {
+    **{name: _TEXTS[name] for name in ("array_nulls", "datestyle", "intervalstyle", "timezone")},
+    "standard_conforming_strings": "on",
+    "transform_null_equals": "off",
+}
+# PgBouncer sets these for each of its clients, by their startup parameters.
+TRACKED = {name: PARSING[name] for name in ("datestyle", "standard_conforming_strings", "timezone")}
 # A scan of a GIN index would leave out rows at random.
 _FINDING = {"gin_fuzzy_search_limit": "0"}
 # The statement timeout alone ends a query; a lookup plans and runs without parallel workers' start.
@@ -96,12 +103,13 @@ def guard(*, table_id: int, sql: str | None) -> str:
     return f"(SELECT pg_catalog.concat({', '.join(calls)})) = ''"
 
 
-# Behind PgBouncer, no session of its own fixes these.
+# Behind a pooler, no session of its own fixes these.
 UNFIXED = (
-    "SELECT s.name, s.setting, w.value FROM pg_catalog.pg_settings s JOIN (VALUES "  # noqa: S608  constants only
+    "SELECT w.name, s.setting, w.value FROM pg_catalog.pg_settings s JOIN (VALUES "  # noqa: S608  constants only
     + ", ".join(f"('{name}', '{value}')" for name, value in PARSING.items())
-    + f") AS w (name, value) ON w.name {_EQUAL} s.name"
-    " WHERE s.setting OPERATOR(pg_catalog.<>) w.value ORDER BY s.name"
+    + f") AS w (name, value) ON w.name {_EQUAL} pg_catalog.lower(s.name)"
+    " WHERE pg_catalog.replace(s.setting, 'Etc/', '') OPERATOR(pg_catalog.<>) w.value"
+    " ORDER BY w.name"
 )
 # The same of `search_path`, if a schema before `pg_catalog` replaces an operator or a type of it.
 REPLACED_CATALOG = f"""

@@ -164,11 +164,47 @@ async def test_parsing_settings_are_named_behind_poolers(
         await rows_of(replace(settings, dsn=bouncer.dsn, pgbouncer=True))
 
     assert caught.value.detail == (
-        "q: behind PgBouncer, sessions have standard_conforming_strings = off, "
+        "q: behind PgBouncer, sessions have array_nulls = off, intervalstyle = sql_standard, "
         "transform_null_equals = on, which changes what SQL means; run "
-        "ALTER ROLE … SET standard_conforming_strings = on; "
+        "ALTER ROLE … SET array_nulls = on; ALTER ROLE … SET intervalstyle = postgres; "
         "ALTER ROLE … SET transform_null_equals = off"
     )
+
+
+@pytest.mark.parametrize(
+    ("where", "names"),
+    [
+        ("at >= timestamptz '2024-01-01 00:00'", ["one"]),
+        ("day = date '01/02/2024'", ["one"]),
+        (r"name <> '\one'", ["one", "two"]),
+    ],
+)
+@pytest.mark.parametrize("pgbouncer", [False, True])
+async def test_literals_mean_what_they_do_in_plain_sessions(
+    database: Database, bouncer: PgBouncer, *, pgbouncer: bool, where: str, names: list[str]
+) -> None:
+    """No setting of a role changes a literal of `source.where`, direct or behind a pooler."""
+    database.execute(
+        "CREATE TABLE named (id int PRIMARY KEY, name text, at timestamptz, day date)",
+        "INSERT INTO named VALUES (1, 'one', '2024-01-01 00:30Z', '2024-01-02'),"
+        " (2, 'two', '2023-12-31 20:00Z', '2024-02-01')",
+        *(
+            f"ALTER ROLE postgres IN DATABASE {database.name} SET {setting}"
+            for setting in (
+                "timezone = 'Asia/Tokyo'",
+                "datestyle = 'ISO, DMY'",
+                "standard_conforming_strings = off",
+            )
+        ),
+    )
+    dsn = bouncer.dsn if pgbouncer else database.dsn()
+    settings = PostgresSettings(dsn, "named", ("id",), where=where, pgbouncer=pgbouncer)
+    async with described(settings) as backend:
+        schema = await backend.describe(timeout_s=PATIENCE_S)
+        looked_up = await names_of(backend, 1, 2)
+        rows = await loaded(settings, schema)
+
+    assert looked_up == [row["name"] for row in rows] == names
 
 
 REPLACED = {
