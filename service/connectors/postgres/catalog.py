@@ -34,8 +34,17 @@ from service.connectors.postgres.table import (
 
 # Names are qualified: a schema in the search path could shadow them. $1 alone uses the path.
 _TABLE = """
-WITH RECURSIVE part AS (
-    SELECT pg_catalog.to_regclass($1)::oid AS id
+WITH RECURSIVE named AS (
+    -- Behind a pooler, temporary tables of other clients would come first.
+    SELECT CASE WHEN c.relpersistence <> 't' THEN c.oid ELSE (
+        SELECT o.oid FROM pg_catalog.unnest(pg_catalog.current_schemas(false))
+                          WITH ORDINALITY AS p (name, at)
+        JOIN pg_catalog.pg_namespace n ON n.nspname = p.name
+        JOIN pg_catalog.pg_class o ON o.relnamespace = n.oid AND o.relname = c.relname
+        ORDER BY p.at LIMIT 1) END AS id
+    FROM pg_catalog.pg_class c WHERE c.oid = pg_catalog.to_regclass($1)
+), part AS (
+    SELECT id FROM named
     UNION ALL
     SELECT i.inhrelid FROM part JOIN pg_catalog.pg_class w ON w.oid = part.id AND w.relkind = 'p'
     JOIN pg_catalog.pg_inherits i ON i.inhparent = part.id
@@ -100,7 +109,7 @@ SELECT c.oid,
                   OR e.setting ~ '^bytea_output=' AND e.setting <> 'bytea_output=hex')
        ) AS inexact_settings
 FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
-WHERE c.oid = pg_catalog.to_regclass($1)
+WHERE c.oid = (SELECT id FROM named)
 """
 
 _NAMES = """

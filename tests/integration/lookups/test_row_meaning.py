@@ -48,6 +48,9 @@ TABLE = (
     "CREATE ROLE {0}_reader",
 )
 OTHER_BODY = "CREATE OR REPLACE FUNCTION label(int) RETURNS text IMMUTABLE LANGUAGE sql RETURN 'b'"
+OTHER_OPERATOR = (
+    "CREATE OR REPLACE FUNCTION alike(int, int) RETURNS bool IMMUTABLE LANGUAGE sql RETURN $1 > $2"
+)
 CHANGES = [
     ("t", "ALTER TYPE mood RENAME VALUE 'happy' TO 'glad'"),
     ("t", "ALTER TYPE mood ADD VALUE 'calm'"),
@@ -154,8 +157,7 @@ async def test_other_meaning_is_another_version(
         ("outer_label(id) = 'a'", OTHER_BODY),
         (
             "id === 1",
-            "CREATE OR REPLACE FUNCTION alike(int, int) RETURNS bool IMMUTABLE LANGUAGE sql"
-            " RETURN $1 > $2",
+            OTHER_OPERATOR,
         ),
         ("'sad'::mood > 'happy'", "ALTER TYPE mood RENAME VALUE 'happy' TO 'glad'"),
     ],
