@@ -6,7 +6,12 @@ from typing import Any, Protocol, TypeAlias
 
 from lookup_core.errors import BackendError, ErrorCode
 from service.connectors.postgres.errors import own_statements, statement_fault
-from service.connectors.postgres.session_settings import REPLACED_CATALOG, UNFIXED
+from service.connectors.postgres.session_settings import (
+    LOST,
+    REPLACED_CATALOG,
+    UNFIXED,
+    settings_of,
+)
 from service.connectors.postgres.settings import PostgresSettings
 from service.connectors.postgres.table import PostgresTable, quoted
 
@@ -59,10 +64,16 @@ async def run_own(run: RunQuery, statement: str, *arguments: Any) -> Sequence[Ca
 
 
 async def check_meaning(run: RunQuery, settings: PostgresSettings) -> None:
-    """Check that the role's settings do not change what SQL means, also that of the sidecar.
+    """Check that sessions have the settings of the DSN, and none that change what SQL means.
 
     Raises BackendError: `table_unavailable` with the statement that mends it.
     """
+    given = settings_of(settings.dsn)
+    if given and (lost := await run_own(run, LOST, [*given], [*given.values()])):
+        names = ", ".join(each["name"] for each in lost)
+        remedy = "set it by ALTER ROLE, and remove it from the DSN"
+        reason = f"sessions lack {names} of the DSN, which a pooler ignores; {remedy}"
+        raise unavailable(settings, reason, is_permanent=False)
     if not settings.pgbouncer:
         return
     found = [*await run_own(run, REPLACED_CATALOG)]
