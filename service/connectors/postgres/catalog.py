@@ -65,7 +65,9 @@ SELECT c.oid,
              LEFT JOIN pg_catalog.pg_index i ON i.indrelid = f.oid AND CASE f.relreplident
                  WHEN 'd' THEN i.indisprimary AND i.indimmediate
                  WHEN 'i' THEN i.indisreplident END
-             WHERE f.relreplident = 'f' OR a.attnum = ANY (i.indkey[0:i.indnkeyatts - 1])
+             -- The log has NULL for a column that was added with a default after the row.
+             WHERE f.relreplident = 'f' AND NOT a.atthasmissing
+                   OR a.attnum = ANY (i.indkey[0:i.indnkeyatts - 1])
              GROUP BY a.attname HAVING pg_catalog.count(*) = (SELECT pg_catalog.count(*) FROM leaf)
        ) AS identity,
        c.relispopulated AS is_populated,
