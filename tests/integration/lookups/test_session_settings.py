@@ -183,7 +183,7 @@ async def test_parsing_settings_are_named_behind_poolers(
     ],
 )
 @pytest.mark.parametrize("pgbouncer", [False, True])
-async def test_literals_mean_what_they_do_in_plain_sessions(
+async def test_literals_are_those_of_plain_sessions(
     database: Database, bouncer: PgBouncer, *, pgbouncer: bool, where: str, names: list[str]
 ) -> None:
     """No setting of a role changes a literal of `source.where`, direct or behind a pooler."""
