@@ -39,7 +39,7 @@ ERROR_TEXTS = {  # {value of ErrorCode: texts}, in the order of its members
     "invalid_text": ErrorText(
         _KEY,
         "a key has a character that the database cannot store",
-        "remove the character U+0000 from the key",
+        "remove the character U+0000 from the key, and bytes that are not UTF-8",
     ),
     "key_too_large": ErrorText(
         _KEY,

@@ -275,7 +275,8 @@ _KINDS_ONLY_IN_JVM = tuple(
 def only_in_jvm(records: DataFrame) -> list[StructField]:
     """The columns that `mapInArrow` cannot return, such as intervals of months.
 
-    Also structs with several fields of one name, which Spark does not put into Arrow.
+    Also structs with several fields of one name, and `array()` and `map()`, whose elements are void
+    and never NULL: Spark does not put them into Arrow.
     """
     return [field for field in records.schema.fields if _has_kind_only_in_jvm(field.dataType)]
 
@@ -286,6 +287,12 @@ def _has_kind_only_in_jvm(kind: DataType) -> bool:
             if len(set(names)) < len(names):
                 return True
             inner = [field.dataType for field in fields]
+        case (
+            types.ArrayType(elementType=types.NullType(), containsNull=False)
+            | types.MapType(keyType=types.NullType())
+            | types.MapType(valueType=types.NullType(), valueContainsNull=False)
+        ):
+            return True
         case types.ArrayType(elementType=element):
             inner = [element]
         case types.MapType(keyType=key, valueType=value):

@@ -51,6 +51,7 @@ _WIDER = {
     "int": ("bigint",),
     "float": ("double",),
 }
+_TEXTS_OF_LENGTH = {"char", "varchar"}
 BINARY_COLLATION = "UTF8_BINARY"  # Spark's default: equal texts have equal bytes
 _MOST_DIGITS = 38  # of a decimal in Spark
 
@@ -121,7 +122,8 @@ def column_field(name: str, kind: spark.DataType) -> pa.Field:
 
 def key_field(name: str, kind: spark.DataType) -> pa.Field:
     """The field of a key on the wire; raises InvalidRequest for types that are no keys."""
-    found = arrow_type(kind)
+    # char(n) and varchar(n) are texts to Python functions.
+    found = pa.utf8() if kind.typeName() in _TEXTS_OF_LENGTH else arrow_type(kind)
     collation = getattr(kind, "collation", BINARY_COLLATION)  # new in PySpark 4.0
     if collation != BINARY_COLLATION:
         raise InvalidRequest(

@@ -29,7 +29,7 @@ from lookup_core.dimension_schema import DimensionSchema
 _ENVELOPE = {"schema", "payload"}
 _UNKNOWN_KEY = (
     "an event lacks the former key of its row; ALTER TABLE … REPLICA IDENTITY FULL adds it to "
-    "the events"
+    "the events, and VACUUM FULL those of columns that were added with a default"
 )
 _OTHER_LOG = "the events are from another log, as after a restore of the database"
 _NEW_SNAPSHOT = "the connector reads all rows again, and does not report deleted ones"
@@ -263,10 +263,19 @@ class _EventReader:
         forms = document.forms()
         self.gathered.add(document.payload, kind, transaction_id=transaction_id, forms=forms)
 
+    def _is_former(self, old: Mapping[str, Any], event: DebeziumDocument) -> bool:
+        """Whether these values have the former key; the log may have NULL for parts of another."""
+        if not self.settings.loses_keys:
+            return self.gathered.has_key(old)
+        row = event.within("after")
+        if row is None or not self.gathered.has_whole_key(old):
+            return False
+        return self.gathered.is_same_key(old, row.payload)
+
     def _old_key(self, message: ChangeMessage, event: DebeziumDocument) -> DebeziumDocument | None:
         if self.settings.has_full_identity:
             old = event.within("before")
-            return old if old is not None and self.gathered.has_key(old.payload) else None
+            return old if old is not None and self._is_former(old.payload, event) else None
         if self.settings.loses_keys:  # the message's key is that of the new row
             return None
         old = self._key(message)

@@ -133,7 +133,7 @@ def _narrowed(column: pa.Array, field: pa.Field) -> pa.Array:
 def _text_without_nul(column: pa.Array, field: pa.Field) -> pa.Array:
     text = column.cast(field.type)
     if field.metadata == NO_BLANKS_FIELD:
-        text = pc.utf8_rtrim(text, " ")
+        text = pc.ascii_rtrim(text, " ")  # texts of Spark may be no UTF-8
     has_nul = pc.match_substring(text, "\0")
     return pc.if_else(has_nul, None, text) if pc.any(has_nul).as_py() else text
 

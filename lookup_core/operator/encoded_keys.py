@@ -49,6 +49,7 @@ def _hashed(numbers: Numbers, factor: np.uint64) -> Rows:
 
 Codes = npt.NDArray[np.intp]  # [rows] position of the distinct key
 
+_INVALID_TEXT = "\0"  # PostgreSQL has no such texts: the error of a key is `invalid_text`
 _MANY = 4096  # rows; for fewer, the encoding of Arrow is faster
 
 
@@ -68,15 +69,36 @@ def encoded_keys(columns: Sequence[pa.Array], schema: pa.Schema) -> EncodedKeys:
     """Encode the key columns of a run of rows; `schema` names their fields."""
     codes, distinct = _factorized(columns[0])
     if len(columns) == 1:
-        return EncodedKeys(pa.record_batch([distinct], schema=schema), codes)
+        return EncodedKeys(pa.record_batch([_in_utf8(distinct)], schema=schema), codes)
     for column in columns[1:]:
         more, values = _factorized(column)
         # Both factors are at most the number of rows, so the product stays far below 2**63.
         codes, _ = _factorized(pa.array(codes * len(values) + more))
     first = pa.array(_first_rows(codes, int(codes.max(initial=-1)) + 1))
-    return EncodedKeys(
-        pa.record_batch([column.take(first) for column in columns], schema=schema), codes
-    )
+    keys = [_in_utf8(column.take(first)) for column in columns]
+    return EncodedKeys(pa.record_batch(keys, schema=schema), codes)
+
+
+def _in_utf8(keys: pa.Array) -> pa.Array:
+    """The keys; texts that are not UTF-8, as Spark may have them, become one that no row has.
+
+    A peer would refuse all keys of the batch because of them.
+    """
+    if not (types.is_string(keys.type) or types.is_large_string(keys.type)):
+        return keys
+    try:
+        keys.validate(full=True)
+    except pa.ArrowInvalid:
+        contents = keys.cast(pa.large_binary()).to_pylist()
+        return pa.array([None if each is None else _text(each) for each in contents], keys.type)
+    return keys
+
+
+def _text(content: bytes) -> str:
+    try:
+        return content.decode()
+    except UnicodeDecodeError:
+        return _INVALID_TEXT
 
 
 def _factorized(column: pa.Array) -> tuple[Codes, pa.Array]:

@@ -27,6 +27,9 @@ VALUES = {
     "fixed": "CAST('ab' AS CHAR(5))",
     "bounded": "CAST('ab ' AS VARCHAR(5))",
     "void": "NULL",
+    "empty_array": "array()",
+    "empty_map": "map()",
+    "empty_arrays": "array(array())",
     "same_names": "named_struct('a', 1, 'a', 2)",
     "in_struct": "named_struct('term', INTERVAL '1-2' YEAR TO MONTH, 'n', 1)",
     "in_array": "array(make_interval(0, 1, 0, 3), NULL)",
@@ -47,6 +50,7 @@ def sidecar(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sidecar]:
     dimensions = {
         "names": FakeDimension(NAMES, ("id",)),
         "tags": FakeDimension(TAGS, ("id",), has_all_rows=True),
+        "codes": FakeDimension(NAMES, ("name",)),
     }
     path = tmp_path_factory.mktemp("sidecar") / "s.sock"
     with MemoryServer(MemorySidecar(dimensions)).at(path) as url:
@@ -165,6 +169,17 @@ def test_older_spark_names_the_column(carried: DataFrame) -> None:
     assert caught.value.code is ErrorCode.TYPE
     assert "column 'in_struct' is struct<term:interval year to month,n:int>" in str(caught.value)
     assert "cast it, drop it before the lookup, or use PySpark 4.1" in str(caught.value)
+
+
+@pytest.mark.parametrize("kind", ["CHAR(3)", "VARCHAR(5)"])
+def test_texts_of_a_length_are_keys(sidecar: Sidecar, carried: DataFrame, kind: str) -> None:
+    """A key of char(n) or varchar(n) is a text like any other."""
+    texts = carried.select("id", F.expr(f"CAST(IF(id = 7, 'one', 'abc') AS {kind})").alias("k"))
+    join = sidecar.lookup_join("codes", on={"k": "name"}, columns=["id"], prefix="found_")
+
+    enriched = texts.transform(join)
+
+    assert enriched.select("id", "found_id").collect() == [(7, 7), (8, None), (9, None)]
 
 
 def test_collated_key_is_refused(sidecar: Sidecar, spark_session: SparkSession) -> None:

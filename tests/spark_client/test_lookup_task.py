@@ -83,6 +83,17 @@ def test_null_without_a_type_is_a_missing_key(
     assert {each.type for each in found} == {pa.struct(list(COLUMNS))}
 
 
+def test_bytes_that_are_not_utf8_find_no_row(address: Address) -> None:
+    """A text of Spark that is not UTF-8 is a key without a row, and harms no other key."""
+    texts = pa.array([b"\xff", b"x", None, b"a\xc3", b"\xff"]).view(pa.utf8())
+    function = function_task(address, "composite")
+    keys = [(pa.array([1] * len(texts)), column) for column in (texts, texts.cast(pa.large_utf8()))]
+
+    found = list(function(iter(keys[:1]))) + list(function(iter(keys[1:])))
+
+    assert [each.to_pylist() for each in found] == [[None, {"name": "one"}, None, None, None]] * 2
+
+
 def test_array_is_refused_as_a_key() -> None:
     """An argument that is an array or a struct is refused before it is sent."""
     function = function_task(NOWHERE, "d")

@@ -31,6 +31,7 @@ pool_mode = transaction
 default_pool_size = {connections}
 server_login_retry = 1
 server_round_robin = 1
+ignore_startup_parameters = {ignored}
 {user}
 """
 
@@ -66,13 +67,18 @@ class PgBouncer:
 
 
 @contextmanager
-def pgbouncer(folder: Path, database: Database, *, system_user: str | None) -> Iterator[PgBouncer]:
+def pgbouncer(
+    folder: Path, database: Database, *, system_user: str | None, ignored: str = ""
+) -> Iterator[PgBouncer]:
     """Run PgBouncer for one database; started as root, it switches to `system_user`.
 
-    Raises ToolUnavailable if the program cannot be installed.
+    `ignored` are startup parameters that it drops. Raises ToolUnavailable if the program cannot be
+    installed.
     """
     bouncer = PgBouncer(free_port(), database.name)
-    configuration = _configuration(folder, database, bouncer.port, system_user=system_user)
+    configuration = _configuration(
+        folder, database, bouncer.port, user=system_user, ignored=ignored
+    )
     process = start_pgbouncer(configuration, folder / "pgbouncer.log")
     try:
         _wait_for(bouncer.port, process, folder)
@@ -99,7 +105,9 @@ def start_pgbouncer(configuration: Path, log: Path) -> "subprocess.Popen[bytes]"
         )
 
 
-def _configuration(folder: Path, database: Database, port: int, *, system_user: str | None) -> Path:
+def _configuration(
+    folder: Path, database: Database, port: int, *, user: str | None, ignored: str
+) -> Path:
     users, path = folder / "users.txt", folder / "pgbouncer.ini"
     users.write_text('"postgres" ""\n')
     path.write_text(
@@ -109,7 +117,8 @@ def _configuration(folder: Path, database: Database, port: int, *, system_user: 
             port=port,
             users=users,
             connections=SERVER_CONNECTIONS,
-            user=f"user = {system_user}" if system_user else "",
+            user=f"user = {user}" if user else "",
+            ignored=ignored,
         )
     )
     return path

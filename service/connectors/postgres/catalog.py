@@ -18,6 +18,7 @@ from service.connectors.postgres.configured_sql import (
     RunQuery,
     check_filter,
     check_meaning,
+    names_in,
     run_own,
     unavailable,
 )
@@ -33,8 +34,17 @@ from service.connectors.postgres.table import (
 
 # Names are qualified: a schema in the search path could shadow them. $1 alone uses the path.
 _TABLE = """
-WITH RECURSIVE part AS (
-    SELECT pg_catalog.to_regclass($1)::oid AS id
+WITH RECURSIVE named AS (
+    -- Behind a pooler, temporary tables of other clients would come first.
+    SELECT CASE WHEN c.relpersistence <> 't' THEN c.oid ELSE (
+        SELECT o.oid FROM pg_catalog.unnest(pg_catalog.current_schemas(false))
+                          WITH ORDINALITY AS p (name, at)
+        JOIN pg_catalog.pg_namespace n ON n.nspname = p.name
+        JOIN pg_catalog.pg_class o ON o.relnamespace = n.oid AND o.relname = c.relname
+        ORDER BY p.at LIMIT 1) END AS id
+    FROM pg_catalog.pg_class c WHERE c.oid = pg_catalog.to_regclass($1)
+), part AS (
+    SELECT id FROM named
     UNION ALL
     SELECT i.inhrelid FROM part JOIN pg_catalog.pg_class w ON w.oid = part.id AND w.relkind = 'p'
     JOIN pg_catalog.pg_inherits i ON i.inhparent = part.id
@@ -55,7 +65,9 @@ SELECT c.oid,
              LEFT JOIN pg_catalog.pg_index i ON i.indrelid = f.oid AND CASE f.relreplident
                  WHEN 'd' THEN i.indisprimary AND i.indimmediate
                  WHEN 'i' THEN i.indisreplident END
-             WHERE f.relreplident = 'f' OR a.attnum = ANY (i.indkey[0:i.indnkeyatts - 1])
+             -- The log has NULL for a column that was added with a default after the row.
+             WHERE f.relreplident = 'f' AND NOT a.atthasmissing
+                   OR a.attnum = ANY (i.indkey[0:i.indnkeyatts - 1])
              GROUP BY a.attname HAVING pg_catalog.count(*) = (SELECT pg_catalog.count(*) FROM leaf)
        ) AS identity,
        c.relispopulated AS is_populated,
@@ -99,7 +111,7 @@ SELECT c.oid,
                   OR e.setting ~ '^bytea_output=' AND e.setting <> 'bytea_output=hex')
        ) AS inexact_settings
 FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
-WHERE c.oid = pg_catalog.to_regclass($1)
+WHERE c.oid = (SELECT id FROM named)
 """
 
 _NAMES = """
@@ -173,7 +185,8 @@ async def _version(run: RunQuery, settings: PostgresSettings, entry: CatalogRow)
     """What the look of its rows depends on; empty for a query. Refuses incomplete publications."""
     if settings.query is not None:
         return ""
-    meaning = await row_meaning(run, entry["oid"])
+    names = names_in(settings.where)
+    meaning = await row_meaning(run, entry["oid"], where=settings.where or "", names=names)
     if not (settings.is_followed and settings.needs_publication):
         return meaning
     return f"{meaning}{await read_publications(run, settings, entry['oid'])}"

@@ -6,7 +6,12 @@ from typing import Any, Protocol, TypeAlias
 
 from lookup_core.errors import BackendError, ErrorCode
 from service.connectors.postgres.errors import own_statements, statement_fault
-from service.connectors.postgres.session_settings import REPLACED_CATALOG, UNFIXED
+from service.connectors.postgres.session_settings import (
+    LOST,
+    REPLACED_CATALOG,
+    UNFIXED,
+    settings_of,
+)
 from service.connectors.postgres.settings import PostgresSettings
 from service.connectors.postgres.table import PostgresTable, quoted
 
@@ -59,10 +64,16 @@ async def run_own(run: RunQuery, statement: str, *arguments: Any) -> Sequence[Ca
 
 
 async def check_meaning(run: RunQuery, settings: PostgresSettings) -> None:
-    """Check that the role's settings do not change what SQL means, also that of the sidecar.
+    """Check that sessions have the settings of the DSN, and none that change what SQL means.
 
     Raises BackendError: `table_unavailable` with the statement that mends it.
     """
+    given = settings_of(settings.dsn)
+    if given and (lost := await run_own(run, LOST, [*given], [*given.values()])):
+        names = ", ".join(each["name"] for each in lost)
+        remedy = "set it by ALTER ROLE, and remove it from the DSN"
+        reason = f"sessions lack {names} of the DSN, which a pooler ignores; {remedy}"
+        raise unavailable(settings, reason, is_permanent=False)
     if not settings.pgbouncer:
         return
     found = [*await run_own(run, REPLACED_CATALOG)]
@@ -106,16 +117,22 @@ async def check_filter(run: RunQuery, settings: PostgresSettings, table: Postgre
         run, f"SELECT FROM {table.from_item()} WHERE false", settings, key="source.where: "
     )
     if settings.is_followed:
-        # Names in texts count, too: a refusal is safe.
-        calls, names = (
-            [name.replace('""', '"') or plain.lower() for name, plain in found]
-            for found in (each.findall(table.where or "") for each in (_CALL, _NAME))
-        )
+        calls, names = _found(_CALL, table.where), names_in(table.where)
         functions = await run(_CHANGING_FUNCTIONS, [calls, names, table.table_id])
         changing = ", ".join(each["name"] for each in functions)
         if changing:
             reason = f"source.where calls {changing}, whose result may change without a change of "
             raise unavailable(settings, f"{reason}the row; {WITHOUT_FEED}")
+
+
+def names_in(where: str | None) -> list[str]:
+    """The names in a filter, of functions and types among others; also those in its texts."""
+    return _found(_NAME, where)
+
+
+def _found(pattern: re.Pattern[str], where: str | None) -> list[str]:
+    found = pattern.findall(where or "")
+    return [name.replace('""', '"') or plain.lower() for name, plain in found]
 
 
 async def _checked(

@@ -5,9 +5,12 @@ columns of relations whose rows are values. Bodies of functions count; objects t
 a body names are not known to the catalog.
 """
 
+from collections.abc import Sequence
+
 from service.connectors.postgres.configured_sql import RunQuery, run_own
 
-# A CTE `meaning` of one row, for the relation {root}; any role may read it. It needs RECURSIVE.
+# A CTE `meaning` of one row, for the relation {root} and the objects {more}; any role may read it.
+# It needs RECURSIVE.
 #
 # Objects of the system have fixed ids below 16384, and change with the server's version only.
 # Columns are listed where a row of the catalog has more: GRANT and ANALYZE change no meaning.
@@ -16,6 +19,7 @@ from service.connectors.postgres.configured_sql import RunQuery, run_own
 MEANING = """
 object AS (
     SELECT 'pg_catalog.pg_class'::regclass::oid AS class, {root}::oid AS id
+    {more}
     UNION
     SELECT n.class, n.id FROM object o CROSS JOIN LATERAL (
         SELECT d.refclassid AS class, d.refobjid AS id FROM (
@@ -132,10 +136,28 @@ object AS (
     ) AS m
 )
 """
-_MEANING = f"WITH RECURSIVE {MEANING.format(root='$1')} SELECT digest FROM meaning"  # noqa: S608  constant
+# What a filter names. Operators have no names of their own: those of the server are none of these.
+_NAMED = """
+UNION ALL SELECT 'pg_catalog.pg_proc'::regclass, p.oid FROM pg_catalog.pg_proc p
+WHERE p.oid >= 16384 AND p.proname = ANY ($2::text[])
+UNION ALL SELECT 'pg_catalog.pg_type'::regclass, t.oid FROM pg_catalog.pg_type t
+WHERE t.oid >= 16384 AND t.typname = ANY ($2::text[])
+UNION ALL SELECT 'pg_catalog.pg_operator'::regclass, r.oid FROM pg_catalog.pg_operator r
+WHERE r.oid >= 16384 AND pg_catalog.strpos($3, r.oprname) > 0 AND NOT EXISTS (
+    SELECT FROM pg_catalog.pg_operator own WHERE own.oid < 16384 AND own.oprname = r.oprname)
+"""
+_MEANING = (
+    f"WITH RECURSIVE {MEANING.format(root='$1', more=_NAMED)}"  # noqa: S608  constants
+    " SELECT digest FROM meaning"
+)
 
 
-async def row_meaning(run: RunQuery, table_id: int) -> str:
-    """The digest of what the relation's rows look like; raises the errors of `run`."""
-    (record,) = await run_own(run, _MEANING, table_id)
+async def row_meaning(
+    run: RunQuery, table_id: int, *, where: str = "", names: Sequence[str] = ()
+) -> str:
+    """The digest of what the relation's rows look like; raises the errors of `run`.
+
+    `names` are those of functions and types that the filter `where` may use.
+    """
+    (record,) = await run_own(run, _MEANING, table_id, names, where)
     return str(record["digest"])

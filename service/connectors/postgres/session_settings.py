@@ -7,7 +7,9 @@ sessions of a role share: `role`, `lc_monetary`, `lc_numeric`, `lc_time`,
 `pg_catalog` is fixed. Settings of plans change no row.
 """
 
+import re
 from collections.abc import Mapping
+from urllib.parse import parse_qsl, urlsplit
 
 ISOLATION = "default_transaction_isolation"
 READ_COMMITTED = {ISOLATION: "read committed"}  # a standby refuses serializable transactions
@@ -30,8 +32,15 @@ _TEXTS = {
     "xmlbinary": "base64",
     "xmloption": "content",
 }
-# What SQL of the configuration means; they take effect when the server parses a statement.
-PARSING = {"standard_conforming_strings": "on", "transform_null_equals": "off"}
+# What SQL of the configuration means, also its literals; they take effect when the server parses a
+# statement.
+PARSING = {
+    **{name: _TEXTS[name] for name in ("array_nulls", "datestyle", "intervalstyle", "timezone")},
+    "standard_conforming_strings": "on",
+    "transform_null_equals": "off",
+}
+# PgBouncer sets these for each of its clients, by their startup parameters.
+TRACKED = {name: PARSING[name] for name in ("datestyle", "standard_conforming_strings", "timezone")}
 # A scan of a GIN index would leave out rows at random.
 _FINDING = {"gin_fuzzy_search_limit": "0"}
 # The statement timeout alone ends a query; a lookup plans and runs without parallel workers' start.
@@ -52,6 +61,18 @@ _CATALOG_FIRST = (
 )
 _EQUAL = "OPERATOR(pg_catalog.=)"  # until `pg_catalog` comes first
 
+# Settings that SQL of the user reads, besides custom ones, and whose values are not rewritten.
+_READ_BY_SQL = {"lc_monetary", "lc_numeric", "lc_time", "role", "search_path"}
+_OPTION = re.compile(r"(?:-c\s*|--)([\w.-]+)=((?:\\.|[^\s\\])*)")
+# Which of the settings $1 do not have the values $2; a custom one may have another form of it.
+LOST = """
+SELECT w.name FROM ROWS FROM (pg_catalog.unnest($1::text[]), pg_catalog.unnest($2::text[]))
+               AS w (name, value)
+WHERE CASE WHEN w.name LIKE '%.%' THEN pg_catalog.current_setting(w.name, true) IS NULL
+      ELSE pg_catalog.current_setting(w.name) NOT IN
+           (w.value, pg_catalog.concat('pg_catalog, ', w.value)) END ORDER BY w.name
+"""
+
 # A parameter of this name does not exist: the error of the server names it.
 HIDDEN_ROWS = "sidelook.row_security_hides_rows"
 _TAG = "$sidelook$"
@@ -64,12 +85,22 @@ def fixed_settings(others: Mapping[str, str], *, is_local: bool) -> str:
     """
     values = ", ".join(f"('{name}', '{value}')" for name, value in {**_FIXED, **others}.items())
     values = f"('search_path', {_CATALOG_FIRST}), {values}"
-    # The names of pg_settings have capitals in DateStyle and others.
     return (
-        f"SELECT pg_catalog.count(pg_catalog.set_config(s.name, w.value, {str(is_local).lower()}))"  # noqa: S608  constants only
-        f" FROM pg_catalog.pg_settings s JOIN (VALUES {values}) AS w (name, value)"
-        f" ON w.name {_EQUAL} pg_catalog.lower(s.name)"
+        f"SELECT pg_catalog.count(pg_catalog.set_config(w.name, w.value, {str(is_local).lower()}))"  # noqa: S608  constants only
+        f" FROM (VALUES {values}) AS w (name, value)"
+        " WHERE pg_catalog.current_setting(w.name, true) IS NOT NULL"
     )
+
+
+def settings_of(dsn: str) -> dict[str, str]:
+    """The settings in a valid DSN that SQL of the user may read."""
+    parameters = dict(parse_qsl(urlsplit(dsn).query))
+    options = {
+        name.replace("-", "_"): re.sub(r"\\(.)", r"\1", value)
+        for name, value in _OPTION.findall(parameters.pop("options", ""))
+    }
+    found = {name.lower(): value for name, value in {**options, **parameters}.items()}
+    return {name: value for name, value in found.items() if "." in name or name in _READ_BY_SQL}
 
 
 def guard(*, table_id: int, sql: str | None) -> str:
@@ -96,12 +127,12 @@ def guard(*, table_id: int, sql: str | None) -> str:
     return f"(SELECT pg_catalog.concat({', '.join(calls)})) = ''"
 
 
-# Behind PgBouncer, no session of its own fixes these.
+# Behind a pooler, no session of its own fixes these.
 UNFIXED = (
-    "SELECT s.name, s.setting, w.value FROM pg_catalog.pg_settings s JOIN (VALUES "  # noqa: S608  constants only
+    "SELECT w.name, s.value, w.value FROM (VALUES "  # noqa: S608  constants only
     + ", ".join(f"('{name}', '{value}')" for name, value in PARSING.items())
-    + f") AS w (name, value) ON w.name {_EQUAL} s.name"
-    " WHERE s.setting OPERATOR(pg_catalog.<>) w.value ORDER BY s.name"
+    + ") AS w (name, value), pg_catalog.current_setting(w.name) AS s (value)"
+    " WHERE pg_catalog.replace(s.value, 'Etc/', '') OPERATOR(pg_catalog.<>) w.value ORDER BY w.name"
 )
 # The same of `search_path`, if a schema before `pg_catalog` replaces an operator or a type of it.
 REPLACED_CATALOG = f"""

@@ -10,7 +10,7 @@ import structlog
 
 from lookup_core.dimension_schema import VersionColumns
 from lookup_core.row_bytes import ROW_BYTES
-from service.connectors.postgres.session_settings import AT_START
+from service.connectors.postgres.session_settings import AT_START, TRACKED
 
 log = structlog.get_logger()
 
@@ -67,7 +67,7 @@ class PostgresSettings:
         (`ALTER ROLE … SET statement_timeout`).
         """
         if self.pgbouncer:
-            return {"application_name": "sidelook"}
+            return {"application_name": "sidelook", **TRACKED}
         return {
             "application_name": "sidelook",
             "statement_timeout": f"{max(1, round(self.statement_timeout_s * 1000))}ms",

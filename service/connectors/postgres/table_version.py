@@ -29,7 +29,7 @@ from service.connectors.postgres.triggers import (
 # Unreported changes are of the last transaction of the snapshot, or of earlier ones.
 _WITHOUT_SPACE = "pg_catalog.regexp_replace({}, '[[:space:]]+', ' ', 'g')"
 TABLE_VERSION = f"""
-WITH RECURSIVE {MEANING.format(root="$1")}, part AS (
+WITH RECURSIVE {MEANING.format(root="$1", more="")}, part AS (
     SELECT c.oid, c.relkind, c.relfilenode, c.relreplident, '0' AS attached, true AS is_root,
            (SELECT y.xmin FROM pg_catalog.pg_type y WHERE y.oid = c.reltype) AS named
     FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace

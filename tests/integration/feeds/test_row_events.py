@@ -119,6 +119,7 @@ async def test_full_identity_is_known(database: Database) -> None:
 
 CODES = "CREATE TABLE things (id int4 PRIMARY KEY, code text NOT NULL UNIQUE)"
 BY_CODE = "ALTER TABLE things REPLICA IDENTITY USING INDEX things_code_key"
+ADDED = "ALTER TABLE things ADD added text NOT NULL DEFAULT 'a'"
 PARTED = (
     "CREATE TABLE things (id int4 PRIMARY KEY) PARTITION BY RANGE (id)",
     "CREATE TABLE low PARTITION OF things FOR VALUES FROM (0) TO (9)",
@@ -141,6 +142,9 @@ PARTED = (
             *("id", True, False),
         ),
         ((*PARTED, "ALTER TABLE low REPLICA IDENTITY NOTHING"), "id", False, True),
+        ((CODES, FULL_IDENTITY, ADDED), "added", True, True),
+        ((CODES, FULL_IDENTITY, ADDED), "code", True, False),
+        ((CODES, FULL_IDENTITY, ADDED, "VACUUM FULL things"), "added", True, False),
     ],
 )
 async def test_former_keys_need_their_identity(

@@ -10,6 +10,7 @@ import pytest
 
 from lookup_core.errors import BackendError, ErrorCode
 from service.connectors.postgres.backend import PostgresBackend
+from service.connectors.postgres.settings import PostgresSettings
 from tests.integration.lookups.tables import PATIENCE_S, described, names_of, put_table
 from tools.processes.pgbouncer import SERVER_CONNECTIONS, PgBouncer
 from tools.processes.postgres_server import IS_BLOCKED, Database
@@ -60,6 +61,22 @@ async def test_sessions_keep_no_state(backend: PostgresBackend, bouncer: PgBounc
     states = [await asyncio.to_thread(session_state, bouncer) for _ in range(4)]
 
     assert states == [(0, "on", "off", "0")] * 4
+
+
+@pytest.mark.usefixtures("backend")
+async def test_temporary_tables_take_no_place(bouncer: PgBouncer) -> None:
+    """A temporary table that another client has left in a session is not looked up."""
+    for _ in range(SERVER_CONNECTIONS):
+        with psycopg.connect(bouncer.dsn, autocommit=True) as client:
+            client.execute("CREATE TEMP TABLE IF NOT EXISTS dimension (id int, name text)")
+    settings = PostgresSettings(bouncer.dsn, "dimension", ("id",), pgbouncer=True)
+
+    found = []
+    for _ in range(2 * SERVER_CONNECTIONS):
+        async with described(settings) as client:
+            found += await names_of(client, 7)
+
+    assert found == ["row 7"] * (2 * SERVER_CONNECTIONS)
 
 
 async def test_query_killed_behind_the_pooler_is_lost(

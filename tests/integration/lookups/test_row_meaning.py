@@ -3,6 +3,7 @@
 import asyncpg
 import pytest
 
+from service.connectors.postgres.configured_sql import names_in
 from service.connectors.postgres.row_meaning import row_meaning
 from tools.processes.postgres_server import Database
 
@@ -47,6 +48,9 @@ TABLE = (
     "CREATE ROLE {0}_reader",
 )
 OTHER_BODY = "CREATE OR REPLACE FUNCTION label(int) RETURNS text IMMUTABLE LANGUAGE sql RETURN 'b'"
+OTHER_OPERATOR = (
+    "CREATE OR REPLACE FUNCTION alike(int, int) RETURNS bool IMMUTABLE LANGUAGE sql RETURN $1 > $2"
+)
 CHANGES = [
     ("t", "ALTER TYPE mood RENAME VALUE 'happy' TO 'glad'"),
     ("t", "ALTER TYPE mood ADD VALUE 'calm'"),
@@ -116,13 +120,20 @@ def created(database: Database) -> None:
     database.execute(*(statement.format(database.name) for statement in TABLE))
 
 
-async def digest_of(database: Database, relation: str, *, role: str = "postgres") -> str:
-    """The digest of the relation for this role."""
+async def digest_of(
+    database: Database, relation: str, *, role: str = "postgres", where: str = ""
+) -> str:
+    """The digest of the relation for this role, with this filter."""
     ((table_id,),) = database.query(f"SELECT '{relation}'::regclass::oid::bigint")
     connection = await asyncpg.connect(database.dsn())
     try:
         await connection.execute(f"SET row_security = off; SET ROLE {role}")
-        return await row_meaning(lambda query, values: connection.fetch(query, *values), table_id)
+        return await row_meaning(
+            lambda query, values: connection.fetch(query, *values),
+            table_id,
+            where=where,
+            names=names_in(where),
+        )
     finally:
         await connection.close()
 
@@ -137,6 +148,39 @@ async def test_other_meaning_is_another_version(
     database.execute(*statement.split("; "))
 
     assert before != await digest_of(database, relation)
+
+
+@pytest.mark.parametrize(
+    ("where", "statement"),
+    [
+        ("Label(id) = 'a'", OTHER_BODY),
+        ("outer_label(id) = 'a'", OTHER_BODY),
+        (
+            "id === 1",
+            OTHER_OPERATOR,
+        ),
+        ("'sad'::mood > 'happy'", "ALTER TYPE mood RENAME VALUE 'happy' TO 'glad'"),
+    ],
+)
+async def test_other_filter_is_another_version(
+    database: Database, where: str, statement: str
+) -> None:
+    """The version covers the functions, operators and types that a filter names, and no others."""
+    created(database)
+    database.execute(
+        "CREATE FUNCTION alike(int, int) RETURNS bool IMMUTABLE LANGUAGE sql RETURN $1 = $2",
+        "CREATE OPERATOR === (leftarg = int, rightarg = int, function = alike)",
+    )
+    digests = []
+    for change in ("SELECT", statement):
+        database.execute(change)
+        digests.append(
+            [await digest_of(database, "other", where=each) for each in (where, "id IN (1, 2)")]
+        )
+
+    (before, other), (after, same) = digests
+    assert before != after
+    assert other == same
 
 
 @pytest.mark.parametrize("relation", ["t", "v"])

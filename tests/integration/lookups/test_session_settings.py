@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -14,10 +15,12 @@ from lookup_core.dimension_schema import DimensionSchema
 from lookup_core.errors import BackendError, ErrorCode
 from lookup_core.type_texts import parsed_type
 from service.connectors.postgres.backend import PostgresBackend
+from service.connectors.postgres.session_settings import ISOLATION
 from service.connectors.postgres.settings import PostgresSettings
 from service.connectors.postgres.snapshot_source import PostgresSnapshot
 from tests.integration.lookups.tables import PATIENCE_S, create_reader, described, names_of
 from tools.processes.pgbouncer import PgBouncer
+from tools.processes.pgbouncer import pgbouncer as running_pooler
 from tools.processes.postgres_server import Database, PostgresServer, running_standby
 
 TENANT = """CREATE VIEW own AS SELECT id, name FROM named
@@ -164,10 +167,89 @@ async def test_parsing_settings_are_named_behind_poolers(
         await rows_of(replace(settings, dsn=bouncer.dsn, pgbouncer=True))
 
     assert caught.value.detail == (
-        "q: behind PgBouncer, sessions have standard_conforming_strings = off, "
+        "q: behind PgBouncer, sessions have array_nulls = off, intervalstyle = sql_standard, "
         "transform_null_equals = on, which changes what SQL means; run "
-        "ALTER ROLE … SET standard_conforming_strings = on; "
+        "ALTER ROLE … SET array_nulls = on; ALTER ROLE … SET intervalstyle = postgres; "
         "ALTER ROLE … SET transform_null_equals = off"
+    )
+
+
+@pytest.mark.parametrize(
+    ("where", "names"),
+    [
+        ("at >= timestamptz '2024-01-01 00:00'", ["one"]),
+        ("day = date '01/02/2024'", ["one"]),
+        (r"name <> '\one'", ["one", "two"]),
+    ],
+)
+@pytest.mark.parametrize("pgbouncer", [False, True])
+async def test_literals_are_those_of_plain_sessions(
+    database: Database, bouncer: PgBouncer, *, pgbouncer: bool, where: str, names: list[str]
+) -> None:
+    """No setting of a role changes a literal of `source.where`, direct or behind a pooler."""
+    database.execute(
+        "CREATE TABLE named (id int PRIMARY KEY, name text, at timestamptz, day date)",
+        "INSERT INTO named VALUES (1, 'one', '2024-01-01 00:30Z', '2024-01-02'),"
+        " (2, 'two', '2023-12-31 20:00Z', '2024-02-01')",
+        *(
+            f"ALTER ROLE postgres IN DATABASE {database.name} SET {setting}"
+            for setting in (
+                "timezone = 'Asia/Tokyo'",
+                "datestyle = 'ISO, DMY'",
+                "standard_conforming_strings = off",
+            )
+        ),
+    )
+    dsn = bouncer.dsn if pgbouncer else database.dsn()
+    settings = PostgresSettings(dsn, "named", ("id",), where=where, pgbouncer=pgbouncer)
+    async with described(settings) as backend:
+        schema = await backend.describe(timeout_s=PATIENCE_S)
+        looked_up = await names_of(backend, 1, 2)
+        rows = await loaded(settings, schema)
+
+    assert looked_up == [row["name"] for row in rows] == names
+
+
+@pytest.mark.parametrize(
+    ("given", "name"),
+    [
+        ("search_path=tenant", "search_path"),
+        ("options=-c%20search_path%3Dtenant", "search_path"),
+        ("options=--app.tenant%3Da%5C%20b", "app.tenant"),
+    ],
+)
+@pytest.mark.parametrize("pgbouncer", [False, True])
+async def test_ignored_settings_of_the_dsn_are_named(
+    database: Database,
+    postgres_server: PostgresServer,
+    tmp_path: Path,
+    *,
+    pgbouncer: bool,
+    given: str,
+    name: str,
+) -> None:
+    """A pooler that ignores a setting of the DSN leads to no other table, and no other row."""
+    database.execute(
+        "CREATE TABLE named (id int PRIMARY KEY, name text)",
+        "CREATE SCHEMA tenant",
+        "CREATE TABLE tenant.named (id int PRIMARY KEY, name text)",
+    )
+    ignored = "search_path, options, statement_timeout, jit, row_security, app.tenant, " + ISOLATION
+    direct = PostgresSettings(f"{database.dsn()}&{given}", "named", ("id",))
+    async with described(direct) as backend:
+        has_setting = await backend.describe(timeout_s=PATIENCE_S)
+    user = postgres_server.system_user
+    with (
+        running_pooler(tmp_path, database, system_user=user, ignored=ignored) as bouncer,
+        pytest.raises(BackendError) as caught,
+    ):
+        async with described(replace(direct, dsn=f"{bouncer.dsn}&{given}", pgbouncer=pgbouncer)):
+            pass
+
+    assert has_setting.origin is not None
+    assert caught.value.detail == (
+        f"named: sessions lack {name} of the DSN, which a pooler ignores; set it by ALTER ROLE, and"
+        " remove it from the DSN"
     )
 
 

@@ -55,6 +55,7 @@ OURS = replace(
 )
 KEYS = replace(SETTINGS, with_rows=False)
 FULL = replace(SETTINGS, has_full_identity=True)
+ADDED = replace(FULL, loses_keys=True)
 ANY_JSON = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.floats() | st.text(),
     lambda children: st.lists(children) | st.dictionaries(st.text(), children),
@@ -214,6 +215,16 @@ def test_unknown_old_keys_change_the_table() -> None:
             event("u", {"code": "B"}, before=None, after={"code": "B", "n2": 1}),
             replace(SETTINGS, loses_keys=True),
             [("table", 7)],
+        ),
+        *(  # NULL, or what the connector has instead, for a column that was added with a default
+            (event("u", before={"code": old}, after={"code": "B", "n2": 1}), ADDED, [("table", 7)])
+            for old in (None, "")
+        ),
+        (event("d", before={"code": ""}), ADDED, [("table", 7)]),
+        (
+            event("u", before={"code": "B"}, after={"code": "B", "n2": 1}),
+            ADDED,
+            [(("B",), {"n2": 1}, 7)],
         ),
         *(
             (event("d", key, before={"code": ""}), SETTINGS, [("table", 7)])
