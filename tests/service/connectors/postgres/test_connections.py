@@ -24,6 +24,7 @@ from service.connectors.postgres.backend import PostgresBackend
 from service.connectors.postgres.connections import PostgresConnections
 from service.connectors.postgres.dedicated_sessions import close_session
 from service.connectors.postgres.errors import explained, mapped_errors, mapped_parameters
+from service.connectors.postgres.session_settings import TRACKED
 from service.connectors.postgres.settings import PostgresSettings, RotatedDsn
 from service.connectors.postgres.snapshot_source import (
     PostgresSnapshot,
@@ -51,11 +52,11 @@ SERVER_SETTINGS = {
         ({}, SERVER_SETTINGS),
         ({"statement_timeout_s": 0.25}, SERVER_SETTINGS | {"statement_timeout": "250ms"}),
         ({"statement_timeout_s": 0.0001}, SERVER_SETTINGS | {"statement_timeout": "1ms"}),
-        ({"pgbouncer": True}, {"application_name": "sidelook"}),
+        ({"pgbouncer": True}, {"application_name": "sidelook", **TRACKED}),
     ],
 )
 def test_sessions_have_their_settings(changed: dict[str, Any], expected: dict[str, str]) -> None:
-    """A session has a statement timeout; behind PgBouncer it has no settings of its own."""
+    """A session has a statement timeout; behind PgBouncer, only the settings that it tracks."""
     settings = replace(SETTINGS, **changed)
 
     assert settings.server_settings == expected
