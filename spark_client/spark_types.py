@@ -132,11 +132,15 @@ def key_field(name: str, kind: spark.DataType) -> pa.Field:
             " but a lookup compares their bytes; give"
             f" on=F.collate({name!r}, {BINARY_COLLATION!r})",
         )
-    if types.is_null(found) or types.is_nested(found) or types.is_time(found):
+    if not _is_of_keys(found):
         raise InvalidRequest(
             ErrorCode.KEY_TYPE, f"column {name!r} is {kind.simpleString()}, which is no key type"
         )
     return pa.field(name, found)
+
+
+def _is_of_keys(kind: pa.DataType) -> bool:
+    return not (types.is_null(kind) or types.is_nested(kind) or types.is_time(kind))
 
 
 def check_types(declared: pa.Schema, sent: pa.Schema, *, dimension: str) -> None:

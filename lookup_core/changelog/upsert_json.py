@@ -75,14 +75,17 @@ class UpsertDecoder:
         if row is None:
             gathered.add(key, ChangeKind.DELETE)
         elif isinstance(row, dict):
-            has_other_key = gathered.has_key(row) and not gathered.is_same_key(row, key)
-            if has_other_key:
-                gathered.add(row, ChangeKind.UNKNOWN)
-                gathered.add_hint(OTHER_KEY)
-            is_used = not has_other_key and not self._is_marked(row)
-            gathered.add({**row, **key}, ChangeKind.UPSERT if is_used else ChangeKind.UNKNOWN)
+            self._add_row(gathered, row, key)
         else:
             raise ValueError("the value is not a JSON object")
+
+    def _add_row(self, gathered: GatheredChanges, row: Values, key: Values) -> None:
+        has_other_key = gathered.has_key(row) and not gathered.is_same_key(row, key)
+        if has_other_key:
+            gathered.add(row, ChangeKind.UNKNOWN)
+            gathered.add_hint(OTHER_KEY)
+        is_used = not has_other_key and not self._is_marked(row)
+        gathered.add({**row, **key}, ChangeKind.UPSERT if is_used else ChangeKind.UNKNOWN)
 
     def _is_marked(self, row: Values) -> bool:
         others = row.keys() - {*self._schema.columns.names, *self._schema.key.names}

@@ -90,13 +90,13 @@ def _in_utf8(keys: pa.Array) -> pa.Array:
         keys.validate(full=True)
     except pa.ArrowInvalid:
         contents = keys.cast(pa.large_binary()).to_pylist()
-        return pa.array([None if each is None else _text(each) for each in contents], keys.type)
+        return pa.array(map(_text, contents), keys.type)
     return keys
 
 
-def _text(content: bytes) -> str:
+def _text(content: bytes | None) -> str | None:
     try:
-        return content.decode()
+        return None if content is None else content.decode()
     except UnicodeDecodeError:
         return _INVALID_TEXT
 
