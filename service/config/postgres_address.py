@@ -80,6 +80,12 @@ _REMEDIES = {name: remedy for remedy, names in _LIBPQ_ONLY.items() for name in n
 _CONNECT_TIMEOUT = "connect_timeout"
 _PASSWORDS = {"password", "sslpassword"}  # parameters
 _MAX_CONNECT_TIMEOUT_S = 600
+# They change where a session goes, or what it reads.
+_IGNORED_OF_SERVICES = frozenset({"hostaddr", "options", "require_auth"})
+_IGNORED_VARIABLES = {  # {variable: the parameter}
+    "PGHOSTADDR": "a host",
+    "PGOPTIONS": "options",
+}
 
 
 def check_dsn(dsn: SecretStr) -> SecretStr:
@@ -103,6 +109,13 @@ def check_dsn(dsn: SecretStr) -> SecretStr:
     if fault is not None:
         raise ValueError(fault)
     return dsn
+
+
+def _variables_fault() -> str | None:
+    for name, parameter in _IGNORED_VARIABLES.items():
+        if os.environ.get(name):
+            return f"would ignore {name}, which only libpq reads; unset it, and write {parameter}"
+    return None
 
 
 def _hosts_fault(hosts: str) -> str | None:
@@ -170,7 +183,8 @@ def _settings_fault(parameters: Mapping[str, str]) -> str | None:
         if parameters.get(name, values[-1]) not in values:
             choices = " or ".join(filter(None, [", ".join(values[:-1]), values[-1]]))
             return f"has an unknown {name}; set {choices}"
-    return _tls_fault(parameters) or _timeout_fault(parameters) or _files_fault(parameters)
+    faults = (_tls_fault(parameters), _timeout_fault(parameters), _files_fault(parameters))
+    return next(filter(None, faults), None) or _variables_fault()
 
 
 def _tls_fault(parameters: Mapping[str, str]) -> str | None:
@@ -217,9 +231,16 @@ def _service_fault(name: str) -> str | None:
     except (OSError, ValueError, ParsingFault) as error:
         return f"has a service, but {file} is malformed ({type(error).__name__}); write %% for %"
     if is_known:
-        return None
+        return _ignored_fault(services[name].keys())
     gap = "" if found else " (no such file, or it may not be read)"
     return f"has a service that {file} does not have{gap}; correct its name, or set PGSERVICEFILE"
+
+
+def _ignored_fault(parameters: Collection[str]) -> str | None:
+    """The fault of parameters of a service that asyncpg ignores."""
+    if ignored := ", ".join(sorted(_IGNORED_OF_SERVICES.intersection(parameters))):
+        return f"has a service with {ignored}, which only libpq reads there; write it into the DSN"
+    return None
 
 
 def connect_timeout_s(dsn: str) -> float | None:

@@ -302,6 +302,20 @@ def test_ignored_files_are_faults(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert not fault_of(of_passwords)
 
 
+def test_settings_of_libpq_only_are_faults(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the driver ignores in a service, or in the environment, is named with the remedy."""
+    services = tmp_path / "services"
+    services.write_text("[a]\nhost=h\noptions=-csearch_path=b\nhostaddr=::1\n[b]\nhost=h\n")
+    monkeypatch.setenv("PGSERVICEFILE", str(services))
+    of_a, of_b = "postgresql://?service=a", "postgresql://?service=b"
+    ignored = "has a service with hostaddr, options, which only libpq reads there; write it into"
+
+    assert [fault_of(of_a), fault_of(of_b)] == [f"{ignored} the DSN", ""]
+    monkeypatch.setenv("PGOPTIONS", "-csearch_path=b")
+    variable = "would ignore PGOPTIONS, which only libpq reads; unset it, and write options"
+    assert fault_of(of_b) == variable
+
+
 OF_ASYNCPG = (
     *("user", "password", "dbname", "host", "port", "krbsrvname"),
     *("sslcert", "sslkey", "sslpassword", "sslrootcert", "sslcrl"),
