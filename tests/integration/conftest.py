@@ -55,9 +55,13 @@ def folder() -> Iterator[Path]:
 
 @pytest.fixture(scope="module")
 def followed_server() -> Iterator[PostgresServer]:
-    """A server with `wal_level = logical`."""
+    """A server with `wal_level = logical`, and slots for the connectors of a whole module."""
     with running_postgres() as server:
-        server.new_database().execute("ALTER SYSTEM SET wal_level = logical")
+        server.new_database().execute(
+            "ALTER SYSTEM SET wal_level = logical",
+            "ALTER SYSTEM SET max_replication_slots = 40",
+            "ALTER SYSTEM SET max_wal_senders = 40",
+        )
         server.stop()
         server.start()
         yield server
