@@ -204,6 +204,7 @@ def following_new_tables(
     count: int,
     *,
     cache: Mapping[str, Any] = LONG,
+    **changelog: object,
 ) -> Iterator[list[FollowedTable]]:
     """A sidecar that follows this many new tables of one database."""
     database = server.new_database()
@@ -211,9 +212,8 @@ def following_new_tables(
     tables = [SourceTable(name, database, brokers) for name in names]
     for table in tables:
         table.create()
-    with following(
-        tables, {table.name: table.dimension(cache=cache) for table in tables}
-    ) as planes:
+    dimensions = {table.name: table.dimension(cache=cache, **changelog) for table in tables}
+    with following(tables, dimensions) as planes:
         yield planes
 
 

@@ -12,6 +12,7 @@ from tests.integration.feeds.followed_table import (
     FollowedTable,
     SourceTable,
     following,
+    following_new_tables,
 )
 from tools.processes.postgres_server import PostgresServer
 from tools.processes.until import until
@@ -43,12 +44,12 @@ def test_flattened_events_restore_no_row(
     postgres_server: PostgresServer, kafka: KafkaBroker
 ) -> None:
     """Rewritten deletions and placeholders of flattened events are queried, not served."""
-    table = SourceTable("flattened", postgres_server.new_database(), kafka.address)
-    table.create()
-    config = table.dimension(format="upsert_json", cache=UNPROVED)
-    with following([table], {table.name: config}) as (followed,):
+    with following_new_tables(
+        postgres_server, kafka.address, 1, cache=UNPROVED, format="upsert_json"
+    ) as (followed,):
         followed.wait_until_live()
         followed.keep(1, 2, 3)
+        table = followed.table
         table.commit(f"DELETE FROM {table.name} WHERE id = 1")
         table.commit(f"UPDATE {table.name} SET name = 'tres' WHERE id = 3")
         followed.publish(
@@ -66,12 +67,10 @@ def test_events_of_a_registry_drop_one_row(
     postgres_server: PostgresServer, kafka: KafkaBroker
 ) -> None:
     """Events behind the number of a JSON schema in a registry drop their rows only."""
-    table = SourceTable("registered", postgres_server.new_database(), kafka.address)
-    table.create()
-    with following([table]) as (followed,):
+    with following_new_tables(postgres_server, kafka.address, 1) as (followed,):
         followed.wait_until_live()
         followed.keep(1, 2)
-        event = table.rename(1, "uno")
+        event = followed.table.rename(1, "uno")
         number = b"\0\0\0\1\7"
         followed.publish(Message(number + (event.key or b""), number + (event.value or b"")))
 
@@ -82,13 +81,11 @@ def test_deletion_by_another_key_is_seen(
     postgres_server: PostgresServer, kafka: KafkaBroker
 ) -> None:
     """A deletion whose message has the key of a partition, as by a transform, drops its row."""
-    table = SourceTable("rekeyed", postgres_server.new_database(), kafka.address)
-    table.create()
-    with following([table]) as (followed,):
+    with following_new_tables(postgres_server, kafka.address, 1) as (followed,):
         followed.wait_until_live()
         followed.keep(1, 2, 3)
-        transaction_id = table.commit(f"DELETE FROM {table.name} WHERE id = 2")
-        event = table.messages.deletion(2, transaction_id=transaction_id)
+        transaction_id = followed.table.commit(f"DELETE FROM {followed.name} WHERE id = 2")
+        event = followed.table.messages.deletion(2, transaction_id=transaction_id)
         change = json.loads(event.value or b"") | {"before": {"id": 2, "name": None, "note": None}}
         followed.publish(Message(b"1", json.dumps(change).encode()))
 
