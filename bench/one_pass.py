@@ -30,8 +30,9 @@ from spark_client.lookup_join import LookupJoin
 
 ROWS = (10, 1_000, 100_000, 1_000_000)  # of dimension d0, d1, …
 _CREATE = sql.SQL(
-    """CREATE TABLE {table} AS SELECT id::bigint AS id, 'customer ' || id AS {name}, 'segment '
-        || id % 4 AS {segment}, (id % 10)::int AS {tier} FROM generate_series(0, {last}) AS id"""
+    """CREATE TABLE {table} AS SELECT id::bigint AS id, 'customer ' || id AS {name},
+        'segment ' || id % 4 AS {segment}, (id % 10)::int AS {tier}
+        FROM generate_series(0, {last}) AS id"""
 )
 _CACHE = {"max_bytes": "256MiB", "ttl": "1h"}
 _REMARKS = """
@@ -45,7 +46,6 @@ Micro-batches come from a stream of Parquet files into the sink `noop`: {batches
 round, {rounds} rounds. Figures are medians of Spark's `addBatch`, without the first batch of a
 stream. Long runs have {events:,} events.
 """
-
 
 # Workers need not import this module.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # type: ignore[no-untyped-call]  # no types

@@ -237,13 +237,13 @@ class _EventReader:
             if old is None:
                 self.gathered.add_table(_UNKNOWN_KEY, transaction_id)
                 return
-            self._compare(old, row or event.within("before"), transaction_id)
+            self._drop_contradicting(old, row or event.within("before"), transaction_id)
             if row is None or not self.gathered.is_same_key(old.payload, row.payload):
                 self._add(old, ChangeKind.DELETE, transaction_id)
         if row is not None:
             self._add(row, ChangeKind.UPSERT, transaction_id)
 
-    def _compare(
+    def _drop_contradicting(
         self, old: DebeziumDocument, stated: DebeziumDocument | None, transaction_id: int
     ) -> None:
         """Drop both keys if the message's is not that of the row: a transform may have changed it.

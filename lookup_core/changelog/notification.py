@@ -73,12 +73,14 @@ class NotificationDecoder:
             gathered.add(key, ChangeKind.UNKNOWN, transaction_id=transaction_id)
 
     def _keys(self, keys: object) -> list[Values]:
-        if not isinstance(keys, list) or not all(map(self._is_key, keys)):
+        names = self._schema.key.names
+        if not isinstance(keys, list) or not all(_has_size(key, len(names)) for key in keys):
             raise ValueError("a key does not have the dimension's key columns")
-        return [dict(zip(self._schema.key.names, key, strict=True)) for key in keys]
+        return [dict(zip(names, key, strict=True)) for key in keys]
 
-    def _is_key(self, values: object) -> bool:
-        return isinstance(values, list) and len(values) == len(self._schema.key)
+
+def _has_size(key: object, size: int) -> bool:
+    return isinstance(key, list) and len(key) == size
 
 
 def _transaction_id(text: object) -> int:

@@ -54,6 +54,7 @@ class UpsertDecoder:
         self._schema, self._settings = schema, settings
         self._documents = JsonDocuments(loads, settings.max_message_bytes)
         self._keys = KeyDocuments(self._documents, schema)
+        self._names = frozenset({*schema.columns.names, *schema.key.names})
 
     def decode(self, messages: Sequence[ChangeMessage], log: ReplayFilter | None = None) -> Decoded:
         """See ChangeDecoder."""
@@ -88,8 +89,7 @@ class UpsertDecoder:
         gathered.add({**row, **key}, ChangeKind.UPSERT if is_used else ChangeKind.UNKNOWN)
 
     def _is_marked(self, row: Values) -> bool:
-        others = row.keys() - {*self._schema.columns.names, *self._schema.key.names}
-        return any(name.startswith(_MARK) for name in others)
+        return any(name.startswith(_MARK) for name in row.keys() - self._names)
 
     def _named(self, key: object) -> Values:
         names = self._schema.key.names
@@ -104,6 +104,6 @@ class UpsertDecoder:
 
 
 def _known(values: Sequence[object], _forms: Sequence[Forms], field: pa.Field) -> Sequence[object]:
-    if not types.is_string(field.type):
+    if not types.is_string(field.type) or UNAVAILABLE not in values:
         return values
     return [UNUSABLE if value == UNAVAILABLE else value for value in values]

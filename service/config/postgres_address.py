@@ -183,8 +183,8 @@ def _settings_fault(parameters: Mapping[str, str]) -> str | None:
         if parameters.get(name, values[-1]) not in values:
             choices = " or ".join(filter(None, [", ".join(values[:-1]), values[-1]]))
             return f"has an unknown {name}; set {choices}"
-    faults = (_tls_fault(parameters), _timeout_fault(parameters), _files_fault(parameters))
-    return next(filter(None, faults), None) or _variables_fault()
+    fault = _tls_fault(parameters) or _timeout_fault(parameters) or _files_fault(parameters)
+    return fault or _variables_fault()
 
 
 def _tls_fault(parameters: Mapping[str, str]) -> str | None:

@@ -18,7 +18,6 @@ from service.connectors.postgres.configured_sql import (
     RunQuery,
     check_filter,
     check_meaning,
-    names_in,
     run_own,
     unavailable,
 )
@@ -185,8 +184,7 @@ async def _version(run: RunQuery, settings: PostgresSettings, entry: CatalogRow)
     """What the look of its rows depends on; empty for a query. Refuses incomplete publications."""
     if settings.query is not None:
         return ""
-    names = names_in(settings.where)
-    meaning = await row_meaning(run, entry["oid"], where=settings.where or "", names=names)
+    meaning = await row_meaning(run, entry["oid"], where=settings.where)
     if not (settings.is_followed and settings.needs_publication):
         return meaning
     return f"{meaning}{await read_publications(run, settings, entry['oid'])}"

@@ -5,9 +5,7 @@ columns of relations whose rows are values. Bodies of functions count; objects t
 a body names are not known to the catalog.
 """
 
-from collections.abc import Sequence
-
-from service.connectors.postgres.configured_sql import RunQuery, run_own
+from service.connectors.postgres.configured_sql import RunQuery, names_in, run_own
 
 # A CTE `meaning` of one row, for the relation {root} and the objects {more}; any role may read it.
 # It needs RECURSIVE.
@@ -152,12 +150,10 @@ _MEANING = (
 )
 
 
-async def row_meaning(
-    run: RunQuery, table_id: int, *, where: str = "", names: Sequence[str] = ()
-) -> str:
-    """The digest of what the relation's rows look like; raises the errors of `run`.
+async def row_meaning(run: RunQuery, table_id: int, *, where: str | None = None) -> str:
+    """The digest of what the relation's rows look like, with this filter.
 
-    `names` are those of functions and types that the filter `where` may use.
+    Raises the errors of `run`.
     """
-    (record,) = await run_own(run, _MEANING, table_id, names, where)
+    (record,) = await run_own(run, _MEANING, table_id, names_in(where), where or "")
     return str(record["digest"])

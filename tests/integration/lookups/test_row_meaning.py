@@ -3,7 +3,6 @@
 import asyncpg
 import pytest
 
-from service.connectors.postgres.configured_sql import names_in
 from service.connectors.postgres.row_meaning import row_meaning
 from tools.processes.postgres_server import Database
 
@@ -132,7 +131,6 @@ async def digest_of(
             lambda query, values: connection.fetch(query, *values),
             table_id,
             where=where,
-            names=names_in(where),
         )
     finally:
         await connection.close()
