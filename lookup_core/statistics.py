@@ -6,8 +6,8 @@ from typing import TypeVar
 
 from lookup_core.answer import Outcome
 from lookup_core.compatibility import TextEnum
+from lookup_core.event_time.watermark_valve import NO_WATERMARK_MS
 from lookup_core.freshness.feed_health import FeedState
-from lookup_core.operator.watermark_valve import NO_WATERMARK_MS
 from lookup_core.protection.circuit_breaker import BreakerState
 from lookup_core.settings import DimensionSettings
 from lookup_core.sources.splits import SplitProgress

@@ -15,8 +15,8 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql.types import DataType, StructField, StructType, _parse_datatype_string
 
 from lookup_core.errors import ErrorCode, InvalidRequest
+from lookup_core.event_time.record_watermarks import is_event_time
 from lookup_core.operator.as_of import is_moment
-from lookup_core.operator.event_time_watermarks import is_event_time
 from lookup_core.protocol.frames import MAX_CHANNELS
 from spark_client.call_options import PassOptions, lookup_settings, pass_options
 from spark_client.input_columns import InputColumn, InputColumns, addressable, only_in_jvm, quoted

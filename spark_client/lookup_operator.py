@@ -13,11 +13,7 @@ import pyarrow as pa
 from lookup_core.answer import Outcome
 from lookup_core.cache.cached_answers import CachedAnswers
 from lookup_core.errors import ErrorCode, LookupFailed
-from lookup_core.keys.canonical_keys import key_hashes, rows_with_null
-from lookup_core.operator.batch_intake import BatchIntake, BatchPool, ByteBudget, Run
-from lookup_core.operator.element_queue import OrderedQueue
-from lookup_core.operator.encoded_keys import EncodedKeys, encoded_keys
-from lookup_core.operator.event_time_watermarks import (
+from lookup_core.event_time.record_watermarks import (
     MAX_WATERMARK_MS,
     Cut,
     EventTimes,
@@ -25,6 +21,10 @@ from lookup_core.operator.event_time_watermarks import (
     event_times,
     latest_event_time,
 )
+from lookup_core.keys.canonical_keys import key_hashes, rows_with_null
+from lookup_core.operator.batch_intake import BatchIntake, BatchPool, ByteBudget, Run
+from lookup_core.operator.element_queue import OrderedQueue
+from lookup_core.operator.encoded_keys import EncodedKeys, encoded_keys
 from lookup_core.operator.question import Question
 from lookup_core.operator.records_in_flight import (
     Failed,

@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from lookup_core.changelog.event_origin import EventOrigins, EventSenders
-from lookup_core.operator.watermark_valve import NO_WATERMARK_MS
+from lookup_core.event_time.watermark_valve import NO_WATERMARK_MS
 from lookup_core.row_bytes import ROW_BYTES
 
 Mask = npt.NDArray[np.bool_]

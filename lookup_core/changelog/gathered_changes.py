@@ -29,9 +29,9 @@ from lookup_core.changelog.key_readings import (
     loose_readings,
 )
 from lookup_core.dimension_schema import DimensionSchema
+from lookup_core.event_time.watermark_valve import NO_WATERMARK_MS
 from lookup_core.keys.json_keys import typed_keys_from_json
 from lookup_core.keys.typed_keys import TypedKeys
-from lookup_core.operator.watermark_valve import NO_WATERMARK_MS
 from lookup_core.row_bytes import ROW_BYTES, most_row_bytes, row_bytes
 
 Values: TypeAlias = Mapping[str, Any]  # {column: JSON value}

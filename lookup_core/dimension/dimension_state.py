@@ -16,6 +16,7 @@ from lookup_core.answer import Answer, Outcome
 from lookup_core.cache.cache_memory import CacheMemory
 from lookup_core.cache.row_cache import Bookmark, Hit
 from lookup_core.changelog.change_decoder import Change, RowChanges, TableChange
+from lookup_core.deadlines import earliest
 from lookup_core.dimension.batcher import Batcher, ChannelId, KeyRun
 from lookup_core.dimension.cache_audit import CacheAudit, Read
 from lookup_core.dimension.dimension_events import (
@@ -251,8 +252,7 @@ class DimensionState:
 
     def next_deadline(self) -> float | None:
         """The time of the next action that needs no other event, without queries."""
-        dues = (self._waiting.next_deadline(), self.guard.next_probe_at())
-        return min((due for due in dues if due is not None), default=None)
+        return earliest(self._waiting.next_deadline(), self.guard.next_probe_at())
 
     def on_changes(self, changes: Iterable[Change], origin: InvalidationOrigin, now: float) -> int:
         """Apply changes in their order; returns the number of cached entries removed.

@@ -12,8 +12,8 @@ import pyarrow as pa
 
 from lookup_core.backoff import NEVER, Backoff, jittered
 from lookup_core.compatibility import concat_batches
+from lookup_core.deadlines import Deadlines, earliest
 from lookup_core.dimension.batcher import Batcher
-from lookup_core.dimension.deadlines import Deadlines
 from lookup_core.dimension.dimension_events import FetchedRows, QueryResult
 from lookup_core.dimension.flight_rows import Numbers
 from lookup_core.dimension.flight_table import BatchId, FlightTable, PostponedKeys, Waiters
@@ -114,8 +114,7 @@ class QueryTable:
             return self._held_until
         if not self._guard.has_slot(self.in_flight):
             return None
-        times = (self._batcher.next_deadline(), self._retries.earliest())
-        due_at = min((time for time in times if time is not None), default=None)
+        due_at = earliest(self._batcher.next_deadline(), self._retries.earliest())
         return due_at if due_at is None or is_local else self._guard.next_query_at(due_at)
 
     def at_backend(self, batch_id: BatchId) -> Query | None:

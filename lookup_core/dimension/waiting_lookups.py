@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from lookup_core.dimension.deadlines import Deadlines
+from lookup_core.deadlines import Deadlines
 from lookup_core.dimension.flight_rows import Numbers
 from lookup_core.dimension.flight_table import FlightTable, LookupId
 from lookup_core.errors import ErrorCode, Overloaded

@@ -10,12 +10,12 @@ import numpy as np
 import numpy.typing as npt
 
 from lookup_core.changelog.change_decoder import Change, RowChanges
-from lookup_core.dimension.deadlines import Deadlines
+from lookup_core.deadlines import Deadlines
 from lookup_core.dimension.dimension_events import LookupRequest
 from lookup_core.dimension.flight_table import LookupId
 from lookup_core.dimension.local_resolver import LocalResolver
+from lookup_core.event_time.watermark_valve import NO_WATERMARK_MS
 from lookup_core.keys.canonical_keys import Hashes
-from lookup_core.operator.watermark_valve import NO_WATERMARK_MS
 
 Positions = npt.NDArray[np.int32]
 

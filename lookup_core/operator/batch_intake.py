@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from lookup_core.compatibility import concat_batches
-from lookup_core.operator.event_time_watermarks import Cut
+from lookup_core.event_time.record_watermarks import Cut
 
 
 @dataclass(frozen=True, slots=True)

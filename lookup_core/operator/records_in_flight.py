@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from lookup_core.answer import Answer, Outcome
 from lookup_core.errors import ErrorCode
+from lookup_core.event_time.record_watermarks import Cut
 from lookup_core.operator.batch_intake import BatchIntake, ByteBudget, Rows, Run
 from lookup_core.operator.element_queue import (
     ElementQueue,
@@ -24,7 +25,6 @@ from lookup_core.operator.element_queue import (
     Slice,
     SlotId,
 )
-from lookup_core.operator.event_time_watermarks import Cut
 from lookup_core.operator.question import Question
 from lookup_core.protocol.sent_lookups import QuestionId
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import Generic, NewType, TypeVar
 
-from lookup_core.dimension.deadlines import Deadlines
+from lookup_core.deadlines import Deadlines
 from lookup_core.protocol.answer_budget import FIRST_GUESS_BYTES, AnswerSize
 
 Ticket = NewType("Ticket", int)  # of one lookup

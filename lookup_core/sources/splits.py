@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from lookup_core.compatibility import TextEnum
-from lookup_core.operator.watermark_valve import NO_WATERMARK_MS
+from lookup_core.event_time.watermark_valve import NO_WATERMARK_MS
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from lookup_core.operator.event_time_watermarks import MAX_WATERMARK_MS
+from lookup_core.event_time.record_watermarks import MAX_WATERMARK_MS
 
 
 def shown(value: object) -> Text:

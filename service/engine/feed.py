@@ -15,8 +15,8 @@ import structlog
 from lookup_core.backoff import Backoff
 from lookup_core.changelog.change_decoder import Change, TableChange
 from lookup_core.dimension.cache_audit import CacheAudit, Verdict
+from lookup_core.event_time.watermark_valve import NO_WATERMARK_MS
 from lookup_core.freshness.feed_health import TRUST_S, FeedHealth, FeedState
-from lookup_core.operator.watermark_valve import NO_WATERMARK_MS
 from lookup_core.rate_limits import EventRateLimit
 from lookup_core.statistics import (
     AuditResult,

@@ -13,9 +13,9 @@ import structlog
 from lookup_core.changelog.change_decoder import TableChange
 from lookup_core.dimension_schema import DimensionSchema
 from lookup_core.errors import BackendError
+from lookup_core.event_time.split_watermarks import SplitWatermarks, splits_ahead
 from lookup_core.rate_limits import EventRateLimit
 from lookup_core.sources.split_ledger import Assignment, SplitLedger
-from lookup_core.sources.split_watermarks import SplitWatermarks, splits_ahead
 from lookup_core.sources.splits import ReadingMode, Split, SplitProgress
 from service.connectors.ports.source import Source, SplitPiece
 from service.engine.pause import jitter, pause

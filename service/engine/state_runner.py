@@ -15,6 +15,7 @@ from lookup_core.answer import Answer, Outcome
 from lookup_core.cache.cached_answers import CacheDescription
 from lookup_core.cache.row_cache import Bookmark, Hit
 from lookup_core.changelog.change_decoder import Change, TableChange
+from lookup_core.deadlines import earliest
 from lookup_core.dimension.cache_audit import Read
 from lookup_core.dimension.default_row import default_row
 from lookup_core.dimension.dimension_events import Effects, FetchedRows, LookupRequest, QueryOrder
@@ -120,8 +121,7 @@ class StateRunner:
         if self.state.guard.start_probe_if_due(now):
             tasks.create_task(self._probe())
         query_at = self._send_queries(tasks, now)
-        dues = (query_at, self.state.next_deadline(), self.state.settle_cache(now))
-        return min((due for due in dues if due is not None), default=None)
+        return earliest(query_at, self.state.next_deadline(), self.state.settle_cache(now))
 
     def submit(self, request: LookupRequest, caller: Caller, *, now: float) -> Submitted:
         """Look up keys; the answers that are not known at once are delivered to the caller.

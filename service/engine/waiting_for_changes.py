@@ -12,6 +12,7 @@ import numpy as np
 
 from lookup_core.answer import Answer, Outcome, rowless_answer
 from lookup_core.changelog.change_decoder import Change
+from lookup_core.deadlines import earliest
 from lookup_core.dimension.dimension_events import LookupRequest
 from lookup_core.dimension.flight_table import LookupId
 from lookup_core.dimension.watermark_wait import Released
@@ -46,8 +47,7 @@ class WaitingForChanges:
     def step(self, tasks: asyncio.TaskGroup) -> float | None:
         """Release overdue lookups and step the runner; returns when the next step is due."""
         self._look_up(self._wait.expire(self._clock()))
-        dues = (self._runner.step(tasks), self._wait.next_deadline())
-        return min((due for due in dues if due is not None), default=None)
+        return earliest(self._runner.step(tasks), self._wait.next_deadline())
 
     def submit(self, request: LookupRequest, caller: Caller, *, now: float) -> Submitted:
         """Look up keys, or hold them while changes up to their event time may be missing.

@@ -10,8 +10,8 @@ from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamil
 from prometheus_client.metrics_core import Metric as Family
 
 from lookup_core.answer import Outcome
+from lookup_core.event_time.watermark_valve import NO_WATERMARK_MS
 from lookup_core.freshness.feed_health import FeedState
-from lookup_core.operator.watermark_valve import NO_WATERMARK_MS
 from lookup_core.protocol.server_channel import ChannelStatistics
 from lookup_core.sources.splits import SplitProgress, SplitState
 from lookup_core.statistics import (

@@ -8,8 +8,8 @@ from itertools import count
 
 from lookup_core.dimension.batcher import ChannelId
 from lookup_core.errors import ErrorCode, Overloaded
-from lookup_core.operator.event_time_watermarks import MAX_WATERMARK_MS
-from lookup_core.operator.watermark_valve import ValveOutput, ValveWatermark, WatermarkValve
+from lookup_core.event_time.record_watermarks import MAX_WATERMARK_MS
+from lookup_core.event_time.watermark_valve import ValveOutput, ValveWatermark, WatermarkValve
 from lookup_core.protocol.credit_ledger import CreditLedger
 from lookup_core.protocol.frames import Open
 from lookup_core.protocol.recent_streams import EndedStream, RecentStreams

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pytest
 
 from lookup_core.errors import SidecarUnreachable
-from lookup_core.operator.event_time_watermarks import EventTimeWatermarks
+from lookup_core.event_time.record_watermarks import EventTimeWatermarks
 from lookup_core.protocol.client_channel import ChannelRequest
 from spark_client.input_thread import Doorbell, InputThread
 from spark_client.lookup_operator import LookupOperator, LookupPlan

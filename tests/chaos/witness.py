@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from lookup_core.operator.event_time_watermarks import MAX_WATERMARK_MS
+from lookup_core.event_time.record_watermarks import MAX_WATERMARK_MS
 from lookup_core.protocol import frames
 from lookup_core.protocol.arrow_payload import decode_batch
 from lookup_core.protocol.frame_codec import decode_frame

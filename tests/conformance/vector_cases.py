@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 
 from lookup_core.backoff import Backoff
+from lookup_core.event_time.watermark_valve import ValveOutput, ValveWatermark, WatermarkValve
 from lookup_core.operator.element_queue import ElementQueue, Mark, OrderedQueue, Slice, SlotId
 from lookup_core.operator.segmented_queue import UnorderedQueue
-from lookup_core.operator.watermark_valve import ValveOutput, ValveWatermark, WatermarkValve
 
 QUEUES: dict[str, type[OrderedQueue | UnorderedQueue]] = {
     "ordered": OrderedQueue,

@@ -9,7 +9,7 @@ import pytest
 
 from lookup_core.dimension_schema import VersionColumns
 from lookup_core.errors import ErrorCode, InvalidRequest, LookupFailed, ProtocolViolation
-from lookup_core.operator.event_time_watermarks import MAX_WATERMARK_MS
+from lookup_core.event_time.record_watermarks import MAX_WATERMARK_MS
 from lookup_core.protocol import frames
 from lookup_core.protocol.arrow_payload import decode_batch
 from spark_client.as_of import version_pick

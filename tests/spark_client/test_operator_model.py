@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from lookup_core.answer import Answer, Outcome
 from lookup_core.cache.cached_answers import CachedAnswers
 from lookup_core.errors import ErrorCode
-from lookup_core.operator.event_time_watermarks import EventTimeWatermarks
+from lookup_core.event_time.record_watermarks import EventTimeWatermarks
 from lookup_core.protocol.backlog import ChannelAnswer
 from lookup_core.protocol.sent_lookups import QuestionId, SentKeys
 from spark_client.fake_sidecar import Behaviour, FakeDimension, MemorySidecar

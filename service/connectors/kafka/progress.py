@@ -6,7 +6,7 @@ Pure: the consumer's view and the time come in as arguments.
 from collections import deque
 from dataclasses import dataclass
 
-from lookup_core.operator.watermark_valve import NO_WATERMARK_MS
+from lookup_core.event_time.watermark_valve import NO_WATERMARK_MS
 
 # Heartbeats have a topic of their own and may overtake earlier changes, which follow within this
 # time as a rule.

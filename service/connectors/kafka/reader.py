@@ -12,7 +12,7 @@ from aiokafka.errors import KafkaError, OffsetOutOfRangeError
 
 from lookup_core.changelog.change_decoder import Change, ChangeDecoder, TableChange
 from lookup_core.errors import BackendError, ErrorCode
-from lookup_core.operator.watermark_valve import NO_WATERMARK_MS
+from lookup_core.event_time.watermark_valve import NO_WATERMARK_MS
 from lookup_core.rate_limits import EventRateLimit
 from lookup_core.sources.splits import Split
 from service.connectors.kafka.assignment import (

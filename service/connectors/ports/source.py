@@ -7,9 +7,9 @@ from typing import Protocol
 
 from lookup_core.changelog.change_decoder import Change
 from lookup_core.dimension_schema import DimensionSchema
+from lookup_core.event_time.watermark_valve import NO_WATERMARK_MS
 from lookup_core.freshness.server_identity import ServerIdentity
 from lookup_core.freshness.table_snapshot import TableSnapshot
-from lookup_core.operator.watermark_valve import NO_WATERMARK_MS
 from lookup_core.sources.splits import ReadingMode, Split
 
 

@@ -16,7 +16,7 @@ from lookup_core.changelog.change_decoder import TableChange
 from lookup_core.changelog.notification import NotificationDecoder
 from lookup_core.dimension_schema import DimensionSchema
 from lookup_core.errors import BackendError, ErrorCode
-from lookup_core.operator.watermark_valve import NO_WATERMARK_MS
+from lookup_core.event_time.watermark_valve import NO_WATERMARK_MS
 from lookup_core.rate_limits import EventRateLimit
 from lookup_core.sources.splits import ReadingMode, Split
 from service.connectors.ports.source import SplitEnumerator, SplitPiece, SplitReader

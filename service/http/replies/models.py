@@ -13,8 +13,8 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, RootModel, S
 from lookup_core.answer import Outcome
 from lookup_core.dimension.explanation import KeyState
 from lookup_core.errors import ErrorCode
+from lookup_core.event_time.watermark_valve import NO_WATERMARK_MS
 from lookup_core.freshness.feed_health import FeedState
-from lookup_core.operator.watermark_valve import NO_WATERMARK_MS
 from lookup_core.protection.circuit_breaker import BreakerState
 from lookup_core.settings import CacheMode
 from lookup_core.sources.splits import SplitState

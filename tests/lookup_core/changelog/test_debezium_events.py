@@ -16,8 +16,8 @@ from lookup_core.changelog.change_decoder import Decoded, DecoderSettings, Repla
 from lookup_core.changelog.debezium_json import DebeziumDecoder, debezium_document
 from lookup_core.changelog.event_origin import EventOrigins
 from lookup_core.dimension_schema import DimensionSchema
+from lookup_core.event_time.watermark_valve import NO_WATERMARK_MS
 from lookup_core.keys.key_casts import UUID_FIELD
-from lookup_core.operator.watermark_valve import NO_WATERMARK_MS
 from tests.lookup_core.changelog.change_messages import (
     Listed,
     Message,

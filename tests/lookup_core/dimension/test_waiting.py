@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from lookup_core.changelog.change_decoder import TableChange
-from lookup_core.dimension.deadlines import Deadlines
+from lookup_core.deadlines import Deadlines
 from lookup_core.dimension.flight_table import LookupId
 from lookup_core.dimension.watermark_wait import Released, WatermarkWait
 from lookup_core.errors import ErrorCode, Overloaded

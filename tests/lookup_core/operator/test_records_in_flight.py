@@ -8,10 +8,10 @@ import pytest
 
 from lookup_core.answer import Answer, Outcome
 from lookup_core.errors import ErrorCode
+from lookup_core.event_time.record_watermarks import Cut
 from lookup_core.operator.batch_intake import BatchIntake, BatchPool, ByteBudget
 from lookup_core.operator.element_queue import ElementQueue, OrderedQueue
 from lookup_core.operator.encoded_keys import encoded_keys
-from lookup_core.operator.event_time_watermarks import Cut
 from lookup_core.operator.question import Question
 from lookup_core.operator.records_in_flight import Failed, Progress, RecordsInFlight, RunTimes
 from lookup_core.operator.segmented_queue import KeyOrderedQueue, UnorderedQueue

@@ -13,7 +13,7 @@ from typing import Any
 
 from aiohttp import web
 
-from lookup_core.operator.event_time_watermarks import MAX_WATERMARK_MS
+from lookup_core.event_time.record_watermarks import MAX_WATERMARK_MS
 from service.commands.application import run
 from tests.service.config.configuration import parsed
 

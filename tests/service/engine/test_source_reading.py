@@ -10,7 +10,7 @@ from structlog.testing import capture_logs
 
 from lookup_core.changelog.change_decoder import TableChange
 from lookup_core.errors import BackendError, ErrorCode
-from lookup_core.operator.watermark_valve import NO_WATERMARK_MS
+from lookup_core.event_time.watermark_valve import NO_WATERMARK_MS
 from lookup_core.sources.splits import ReadingMode, SplitProgress, SplitState
 from service.connectors.memory.source import FakeSource
 from service.connectors.ports.source import SplitPiece

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from lookup_core.dimension.batcher import ChannelId
-from lookup_core.operator.event_time_watermarks import MAX_WATERMARK_MS
+from lookup_core.event_time.record_watermarks import MAX_WATERMARK_MS
 from service.stream.channel_registry import FIRST_WATERMARK_S, StreamWatermarks
 from tests.hand_clock import HandClock
 

@@ -14,7 +14,7 @@ from lookup_core.changelog.change_decoder import (
     TableChange,
 )
 from lookup_core.dimension_schema import DimensionSchema
-from lookup_core.operator.watermark_valve import NO_WATERMARK_MS
+from lookup_core.event_time.watermark_valve import NO_WATERMARK_MS
 
 SCHEMA = DimensionSchema(
     key=pa.schema([pa.field("id", pa.int64(), nullable=False)]),

@@ -6,7 +6,7 @@ import pytest
 from aiokafka import TopicPartition
 from aiokafka.errors import UnknownTopicOrPartitionError
 
-from lookup_core.operator.watermark_valve import NO_WATERMARK_MS
+from lookup_core.event_time.watermark_valve import NO_WATERMARK_MS
 from lookup_core.sources.splits import Split
 from service.connectors.kafka.assignment import (
     KafkaAssignment,

@@ -11,8 +11,8 @@ from structlog.testing import capture_logs
 from lookup_core.changelog.change_decoder import TableChange
 from lookup_core.dimension_schema import DimensionSchema, TableOrigin
 from lookup_core.errors import BackendError
+from lookup_core.event_time.watermark_valve import NO_WATERMARK_MS
 from lookup_core.freshness.server_identity import ServerIdentity
-from lookup_core.operator.watermark_valve import NO_WATERMARK_MS
 from lookup_core.sources.splits import ReadingMode, Split
 from service.connectors.ports.source import SplitPiece
 from service.connectors.postgres.notifications_session import (

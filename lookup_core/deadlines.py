@@ -67,3 +67,8 @@ class Deadlines(Generic[Name]):
             return
         self._heap = [(due_at, name) for name, due_at in self._due_at.items()]
         heapq.heapify(self._heap)
+
+
+def earliest(*due_times: float | None) -> float | None:
+    """The earliest of these times, without those that are None; None if all are."""
+    return min((due_at for due_at in due_times if due_at is not None), default=None)

@@ -9,9 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lookup_core.operator.batch_intake import BatchIntake, Rows
-from lookup_core.operator.element_queue import Mark, Slice
-from lookup_core.operator.event_time_watermarks import (
+from lookup_core.event_time.record_watermarks import (
     MIN_EVENT_TIME_MS,
     Cut,
     EventTimeWatermarks,
@@ -19,6 +17,8 @@ from lookup_core.operator.event_time_watermarks import (
     is_event_time,
     latest_event_time,
 )
+from lookup_core.operator.batch_intake import BatchIntake, Rows
+from lookup_core.operator.element_queue import Mark, Slice
 from lookup_core.operator.segmented_queue import UnorderedQueue
 from tests.lookup_core.hypothesis_runs import few_examples
 

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lookup_core.operator.watermark_valve import NO_WATERMARK_MS, ChannelTime
-from lookup_core.sources.split_watermarks import SplitWatermarks, splits_ahead
+from lookup_core.event_time.split_watermarks import SplitWatermarks, splits_ahead
+from lookup_core.event_time.watermark_valve import NO_WATERMARK_MS, ChannelTime
 
 IDLE_AFTER_S = 5.0
 

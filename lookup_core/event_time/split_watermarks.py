@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from math import inf
 
-from lookup_core.operator.watermark_valve import NO_WATERMARK_MS, ChannelTime, WatermarkValve
+from lookup_core.event_time.watermark_valve import NO_WATERMARK_MS, ChannelTime, WatermarkValve
 
 
 @dataclass(slots=True)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from lookup_core.operator.watermark_valve import (
+from lookup_core.event_time.watermark_valve import (
     NO_WATERMARK_MS,
     ChannelTime,
     ValveOutput,

@@ -1,0 +1,1 @@
+"""Event time: watermarks of records and splits, and the valve that merges watermarks."""
