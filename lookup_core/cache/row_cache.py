@@ -4,7 +4,6 @@ Looks up, stores and removes entries; `entry_states` decides their TTL, `evictio
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -12,10 +11,10 @@ import pyarrow as pa
 
 from lookup_core.cache.cache_memory import CacheMemory
 from lookup_core.cache.cached_entries import CachedEntries, Newcomers
+from lookup_core.cache.dimension_cache import Bookmark, Hit, Probe
 from lookup_core.cache.entry_states import Lifetimes, Words
 from lookup_core.cache.eviction import Eviction, unit_bytes
 from lookup_core.cache.row_segments import RowQueue
-from lookup_core.cache.row_store import Place, StoredRow
 from lookup_core.cache.row_table import Gathered
 from lookup_core.dimension_schema import DimensionSchema
 from lookup_core.keys.canonical_keys import CanonicalKeys, SingleKey
@@ -28,43 +27,12 @@ Mask = npt.NDArray[np.bool_]
 _SETTLE_S = 0.1
 
 
-@dataclass(frozen=True, slots=True)
-class Probe:
-    """The cache's entries for n keys; elsewhere its values are undefined."""
-
-    slots: Slots  # [n] for `rows`, where `is_row` or `is_stale`
-    is_row: Mask  # [n] a fresh row
-    is_missing: Mask  # [n] a fresh negative entry
-    is_stale: Mask  # [n] an expired row that may be served stale
-    ages_s: npt.NDArray[np.float64]  # [n] where one of the three
-    ttl_s: npt.NDArray[np.float64]  # [n] the age at which the entry expires
-
-
-@dataclass(frozen=True, slots=True)
-class Bookmark:
-    """Leads back to the row of a hit, without holding it."""
-
-    place: Place
-    ttl_s: float
-
-
-@dataclass(frozen=True, slots=True)
-class Hit:
-    """A fresh row; the dimension's columns are its last ones."""
-
-    row: StoredRow
-    age_s: float
-    bookmark: Bookmark
-
-
 class RowCache:
     """Rows and negative entries of one dimension; `now` is monotonic seconds throughout.
 
     A row stays for its time to live and the time of stale service, a negative entry for its time to
     live only.
     """
-
-    is_whole = False  # in contrast to a full table: a key that is not here may have a row
 
     def __init__(
         self, schema: DimensionSchema, settings: CacheSettings, memory: CacheMemory | None = None
@@ -214,13 +182,6 @@ class RowCache:
         count = self._eviction.forget(found, EvictionReason.INVALIDATED)
         self._entries.publish()
         return count
-
-    def apply(
-        self, keys: CanonicalKeys, has_row: Mask, *, is_gone: Mask, rows: pa.RecordBatch, now: float
-    ) -> int:
-        """Remove the changed keys: the next query reads them; returns how many were cached."""
-        del has_row, is_gone, rows, now
-        return self.invalidate(keys)
 
     def clear(self) -> int:
         """Remove all entries; returns their number."""

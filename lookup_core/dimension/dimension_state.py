@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from lookup_core.answer import Answer, Outcome
 from lookup_core.cache.cache_memory import CacheMemory
-from lookup_core.cache.row_cache import Bookmark, Hit
+from lookup_core.cache.dimension_cache import Bookmark, Hit
 from lookup_core.changelog.change_decoder import Change, RowChanges, TableChange
 from lookup_core.deadlines import earliest
 from lookup_core.dimension.batcher import Batcher, ChannelId, KeyRun
@@ -240,7 +240,7 @@ class DimensionState:
         for outcome, keys in outcomes.items():
             self._outcomes[outcome] += keys
             self._shared_keys += keys
-        self._resolver.cache.visit(visited)
+        self._resolver.visit(visited)
 
     def settle_cache(self, now: float) -> float | None:
         """Let readers of the shared cache see new rows, if that is due; returns the next time."""

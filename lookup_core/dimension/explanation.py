@@ -6,7 +6,7 @@ Reads the parts of a dimension's state, and changes none.
 import math
 from dataclasses import dataclass, replace
 
-from lookup_core.cache.row_cache import Probe
+from lookup_core.cache.dimension_cache import Probe
 from lookup_core.compatibility import TextEnum
 from lookup_core.dimension.flight_table import Flight, FlightTable
 from lookup_core.dimension.local_resolver import LocalResolver

@@ -16,7 +16,8 @@ import pyarrow.compute as pc
 
 from lookup_core.answer import Answer, Outcome, ages_ms, rowless_answer, with_default
 from lookup_core.cache.cache_memory import CacheMemory, OwnMemory
-from lookup_core.cache.row_cache import Bookmark, Hit, Probe, RowCache
+from lookup_core.cache.dimension_cache import Bookmark, DimensionCache, Hit, Probe
+from lookup_core.cache.row_cache import RowCache
 from lookup_core.changelog.change_decoder import RowChanges
 from lookup_core.dimension.default_row import default_row
 from lookup_core.dimension.dimension_events import (
@@ -38,6 +39,7 @@ from lookup_core.keys.canonical_keys import (
     canonical_keys,
     keys_of_ids,
 )
+from lookup_core.keys.key_index import Slots
 from lookup_core.keys.restored_keys import restored_keys
 from lookup_core.keys.typed_keys import TypedKeys
 from lookup_core.lookup_options import LookupOptions
@@ -87,9 +89,13 @@ class LocalResolver:
         self._settings = settings.cache
         self._seed = seed
         self.schema = schema
-        is_full = settings.cache.mode is CacheMode.FULL
-        self.table = FullTable(schema, settings.cache, memory) if is_full else None
-        self.cache = RowCache(schema, settings.cache, memory) if self.table is None else self.table
+        self.table: FullTable | None = None  # of full mode
+        self.row_cache: RowCache | None = None  # of the other modes
+        self.cache: DimensionCache
+        if settings.cache.mode is CacheMode.FULL:
+            self.cache = self.table = FullTable(schema, settings.cache, memory)
+        else:
+            self.cache = self.row_cache = RowCache(schema, settings.cache, memory)
         self._memory = memory or OwnMemory()
         self._trusted_until = math.inf  # later, cached rows may have changed unnoticed
         self._feed = FeedState.LIVE
@@ -220,24 +226,34 @@ class LocalResolver:
         keys = self.canonical(query.keys, kept)
         # Rows that the backend had read before it was queried are older than the query.
         read_at = min(query.sent_at, now - result.age_ms / 1000)
-        self.cache.fill(keys, row_of >= 0, rows=rows, read_at=read_at, now=now, settles_later=True)
+        if self.table is not None:
+            self.table.fill_holes(keys, row_of >= 0, rows=rows, read_at=read_at)
+        elif self.row_cache is not None:
+            self.row_cache.fill(
+                keys, row_of >= 0, rows=rows, read_at=read_at, now=now, settles_later=True
+            )
         failed = np.flatnonzero(result.row_of < NO_ROW).astype(np.int32)
         if failed.size:  # the table has another row now: the former must not be served as stale
             self.cache.invalidate(self.canonical(query.keys, failed))
 
+    def visit(self, slots: Slots) -> None:
+        """Count a visit of each of these slots, as readers report them."""
+        if self.row_cache is not None:  # rows of a full table are not evicted
+            self.row_cache.visit(slots)
+
     def settle_cache(self, now: float) -> float | None:
         """Let readers in other processes see new rows, if that is due; returns the next time."""
-        return self.cache.settle(now) if isinstance(self.cache, RowCache) else None
+        return None if self.row_cache is None else self.row_cache.settle(now)
 
     def known_rows(self, keys: pa.RecordBatch, now: float) -> FetchedRows | None:
         """The rows of distinct keys from a loaded table; None unless all keys are known."""
-        if not self.cache.is_whole or not self.is_trusted(now):
+        if self.table is None or not self.table.is_whole or not self.is_trusted(now):
             return None
-        probe = self.cache.probe(self.canonical(keys), now)
+        probe = self.table.probe(self.canonical(keys), now)
         if not (probe.is_row | probe.is_missing).all():
             return None
         at = np.flatnonzero(probe.is_row).astype(np.int32)
-        gathered = self.cache.rows(probe.slots[at], self.schema.columns.names)
+        gathered = self.table.rows(probe.slots[at], self.schema.columns.names)
         oldest_s = float(probe.ages_s.max()) if probe.ages_s.size else 0.0
         return FetchedRows(at[gathered.order], gathered.rows, read_at=now - oldest_s)
 
@@ -249,7 +265,9 @@ class LocalResolver:
 
     def apply(self, keys: CanonicalKeys, changes: RowChanges, now: float) -> int:
         """Apply changes of rows with these keys to the cache; returns the entries removed."""
-        return self.cache.apply(
+        if self.table is None:
+            return self.cache.invalidate(keys)  # the next query reads the rows
+        return self.table.apply(
             keys, changes.has_row, is_gone=changes.is_gone, rows=changes.rows, now=now
         )
 

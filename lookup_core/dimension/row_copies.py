@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from lookup_core.cache.row_cache import Probe
+from lookup_core.cache.dimension_cache import Probe
 from lookup_core.cache.row_table import Gathered
 from lookup_core.compatibility import concat_batches
 from lookup_core.dimension_schema import DimensionSchema

@@ -1,7 +1,7 @@
 """Full cache mode: the whole table in memory, where an unknown key has no row.
 
-Has the methods of a `RowCache`, but nothing expires or is evicted. Loads and feeds decide which
-rows and changes come in.
+A `DimensionCache` in which nothing expires or is evicted. Loads and feeds decide which rows and
+changes come in.
 """
 
 from collections.abc import Iterator, Sequence
@@ -12,7 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from lookup_core.cache.cache_memory import CacheMemory, OwnMemory
-from lookup_core.cache.row_cache import Bookmark, Hit, Probe
+from lookup_core.cache.dimension_cache import Bookmark, Hit, Probe
 from lookup_core.cache.row_table import Gathered
 from lookup_core.dimension_schema import DimensionSchema
 from lookup_core.keys.canonical_keys import CanonicalKeys, Hashes, SingleKey
@@ -29,9 +29,9 @@ class FullTable:
     """The rows of one dimension; `now` is monotonic seconds throughout.
 
     All keys are unknown until the first reload ends, and after `clear`. A *hole* is a key that
-    changed without its row being reported: it is unknown until `fill` brings the row from a query.
-    A key with several rows stays a hole: each lookup of it needs a query. A *suspect* is a key,
-    known by its hash only, whose last change is not in the snapshot that was loaded.
+    changed without its row being reported: it is unknown until `fill_holes` gets its row from a
+    query. A key with several rows stays a hole: each lookup of it needs a query. A *suspect* is a
+    key, known by its hash only, whose last change is not in the snapshot that was loaded.
     """
 
     def __init__(
@@ -87,9 +87,6 @@ class FullTable:
         """Like `probe`, which counts no visits here."""
         return self.probe(keys, now)
 
-    def visit(self, slots: Slots) -> None:
-        """Nothing: rows of a full table are not evicted."""
-
     def hit(self, key: SingleKey, now: float) -> Hit | None:
         """The row of one key, if it is known."""
         entries = self._table.entries
@@ -113,21 +110,13 @@ class FullTable:
         """The rows in these slots of a probe, in the order of their storage."""
         return self._table.entries.rows.gather(slots, names)
 
-    def fill(
-        self,
-        keys: CanonicalKeys,
-        has_row: Mask,
-        *,
-        rows: pa.RecordBatch,
-        read_at: float,
-        now: float,
-        settles_later: bool = False,
+    def fill_holes(
+        self, keys: CanonicalKeys, has_row: Mask, *, rows: pa.RecordBatch, read_at: float
     ) -> None:
         """Close holes: `rows` are those of the distinct keys that have one, in order.
 
         Other keys stay as they are: the table is newer. Without room the holes stay open.
         """
-        del now, settles_later
         slots = self._table.find(keys)
         is_open = (slots != ABSENT) & self._table.is_hole(slots)
         if self._suspects.size:

@@ -14,7 +14,7 @@ import pyarrow as pa
 import structlog
 
 from lookup_core.answer import Answer, Outcome
-from lookup_core.cache.row_cache import Bookmark, Hit
+from lookup_core.cache.dimension_cache import Bookmark, Hit
 from lookup_core.dimension.batcher import ChannelId
 from lookup_core.dimension.dimension_events import LookupRequest
 from lookup_core.dimension.explanation import Explanation

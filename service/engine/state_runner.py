@@ -13,7 +13,7 @@ import structlog
 
 from lookup_core.answer import Answer, Outcome
 from lookup_core.cache.cached_answers import CacheDescription
-from lookup_core.cache.row_cache import Bookmark, Hit
+from lookup_core.cache.dimension_cache import Bookmark, Hit
 from lookup_core.changelog.change_decoder import Change, TableChange
 from lookup_core.deadlines import earliest
 from lookup_core.dimension.cache_audit import Read

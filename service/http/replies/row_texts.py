@@ -7,7 +7,7 @@ import orjson
 import pyarrow as pa
 
 from lookup_core.answer import MOST_AGE_MS
-from lookup_core.cache.row_cache import Bookmark
+from lookup_core.cache.dimension_cache import Bookmark
 from lookup_core.cache.row_store import StoredRow
 from lookup_core.dimension_schema import DimensionSchema
 from service.engine.dimension import Dimension

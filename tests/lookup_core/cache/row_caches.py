@@ -9,7 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from lookup_core.cache.row_cache import Probe, RowCache
+from lookup_core.cache.dimension_cache import Probe
+from lookup_core.cache.row_cache import RowCache
 from lookup_core.dimension_schema import DimensionSchema
 from lookup_core.keys.canonical_keys import CanonicalKeys, SingleKey, canonical_keys
 from lookup_core.settings import CacheSettings

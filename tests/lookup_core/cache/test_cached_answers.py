@@ -11,6 +11,7 @@ from lookup_core.answer import Answer, Outcome
 from lookup_core.cache.cache_view import CacheReader, EntryReader
 from lookup_core.cache.cached_answers import CachedAnswers, CacheDescription, CachedLookup
 from lookup_core.cache.entry_states import Lifetimes
+from lookup_core.cache.row_cache import RowCache
 from lookup_core.dimension.batcher import ChannelId
 from lookup_core.dimension.default_row import default_row
 from lookup_core.dimension.dimension_events import LookupRequest
@@ -52,13 +53,19 @@ class Cached:
         kept = [
             dict(zip(columns.names, row, strict=True)) for row in rows if isinstance(row, tuple)
         ]
-        self.resolver.cache.fill(
+        self.row_cache.fill(
             self.resolver.canonical(self.batch(keys)),
             has_row,
             rows=pa.RecordBatch.from_pylist(kept, schema=columns),
             read_at=now,
             now=now,
         )
+
+    @property
+    def row_cache(self) -> RowCache:
+        """The cache of the resolver."""
+        assert self.resolver.row_cache is not None
+        return self.resolver.row_cache
 
     def batch(self, keys: Sequence[object]) -> pa.RecordBatch:
         """The key columns of these keys."""
@@ -269,7 +276,7 @@ def test_rows_with_few_visits_are_reported() -> None:
 
     for _ in range(5):
         found = cached.answers(keys, ["name"], now=61.0)
-        cached.resolver.cache.visit(found.visited)
+        cached.row_cache.visit(found.visited)
         reported.append(len(found.visited))
 
     assert reported == [1, 1, 1, 0, 0]

@@ -9,7 +9,7 @@ import numpy as np
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from lookup_core.cache.row_cache import Bookmark
+from lookup_core.cache.dimension_cache import Bookmark
 from lookup_core.statistics import EvictionReason
 from tests.lookup_core.cache.row_caches import KINDS, NEGATIVE_TTL_S, OVERHEAD_BYTES, TTL_S
 from tests.lookup_core.hypothesis_runs import example_counts, run_model

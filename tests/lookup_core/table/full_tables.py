@@ -119,7 +119,7 @@ class NumberTable:
         has_row = np.array([True] * len(values) + [False] * len(missing), np.bool_)
         keys = self.kind.keys([*values, *missing])
         rows = self.kind.rows([*values.values()])
-        self.table.fill(keys, has_row, rows=rows, read_at=now, now=now)
+        self.table.fill_holes(keys, has_row, rows=rows, read_at=now)
         self.table.check_invariants()
 
     def found(self, numbers: Sequence[int], *, now: float = 0.0) -> list[object]:

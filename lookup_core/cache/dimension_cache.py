@@ -1,0 +1,102 @@
+"""Dimension cache: what a partial `RowCache` and a `FullTable` have in common."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from lookup_core.cache.row_store import Place, StoredRow
+from lookup_core.cache.row_table import Gathered
+from lookup_core.keys.canonical_keys import CanonicalKeys, SingleKey
+from lookup_core.keys.key_index import Slots
+from lookup_core.statistics import CacheStatistics
+
+Mask = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """The cache's entries for n keys; elsewhere its values are undefined."""
+
+    slots: Slots  # [n] for `rows`, where `is_row` or `is_stale`
+    is_row: Mask  # [n] a fresh row
+    is_missing: Mask  # [n] a fresh negative entry; of a full table, no row
+    is_stale: Mask  # [n] an expired row that may be served stale
+    ages_s: npt.NDArray[np.float64]  # [n] where one of the three
+    ttl_s: npt.NDArray[np.float64]  # [n] the age at which the entry expires
+
+
+@dataclass(frozen=True, slots=True)
+class Bookmark:
+    """Leads back to the row of a hit, without holding it."""
+
+    place: Place
+    ttl_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """A fresh row; the dimension's columns are its last ones."""
+
+    row: StoredRow
+    age_s: float
+    bookmark: Bookmark
+
+
+class DimensionCache(Protocol):
+    """Rows of one dimension by key; `now` is monotonic seconds throughout.
+
+    How rows come in is the concern of each cache: `RowCache.fill` stores the rows of queries,
+    `FullTable` takes reloads, changes of rows, and `fill_holes`.
+    """
+
+    @property
+    def bytes(self) -> int:
+        """Memory of rows, keys, index and slots."""
+
+    def probe(self, keys: CanonicalKeys, now: float) -> Probe:
+        """The entries of the keys; counts as a visit of their rows, where eviction needs visits."""
+
+    def peek(self, keys: CanonicalKeys, now: float) -> Probe:
+        """The entries of the keys; counts as no visit."""
+
+    def rows(self, slots: Slots, names: Sequence[str]) -> Gathered:
+        """The rows in these slots of a probe, in the order of their storage."""
+
+    def hit(self, key: SingleKey, now: float) -> Hit | None:
+        """The fresh row of one key, if there is one; counts like `probe`."""
+
+    def revisit(self, bookmark: Bookmark, now: float) -> float | None:
+        """The age of the row of a former hit; None if it is not fresh or not there any longer."""
+
+    def sample(self, draws: npt.NDArray[np.float64]) -> CanonicalKeys:
+        """The distinct keys of random entries, for numbers in [0, 1)."""
+
+    def invalidate(self, keys: CanonicalKeys) -> int:
+        """Remove what is known of the keys; returns how many were cached."""
+
+    def clear(self) -> int:
+        """Remove all entries; returns their number."""
+
+    def set_max_bytes(self, max_bytes: int) -> None:
+        """Set the bound of the memory."""
+
+    def begin_move(self) -> None:
+        """Store the arrays in the memory again; the rows follow."""
+
+    def move_next(self) -> bool:
+        """Store some rows in the memory again; false once all are stored."""
+
+    def end_move(self) -> None:
+        """Let readers in other processes use the cache."""
+
+    def oldest_age_s(self, now: float) -> float | None:
+        """The maximal staleness of an answer; None if there are no rows."""
+
+    def statistics(self) -> CacheStatistics:
+        """Levels and totals now."""
+
+    def check_invariants(self) -> None:
+        """For tests."""
