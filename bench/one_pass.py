@@ -26,7 +26,7 @@ from demo.postgres import embedded_postgres
 from demo.sidecar import running_sidecar
 from demo.stream import CORES, spark_session
 from spark_client import Sidecar
-from spark_client.lookup_join import LookupJoin
+from spark_client.driver.lookup_join import LookupJoin
 
 ROWS = (10, 1_000, 100_000, 1_000_000)  # of dimension d0, d1, …
 _CREATE = sql.SQL(

@@ -17,7 +17,7 @@ from lookup_core.errors import (
 )
 
 try:
-    from spark_client.sidecar import Sidecar
+    from spark_client.driver.sidecar import Sidecar
 except ModuleNotFoundError as error:
     if error.name not in {"pyspark", "py4j", "distutils"}:  # the last one until PySpark 4.0
         raise

@@ -6,11 +6,12 @@ from dataclasses import dataclass
 
 from lookup_core.answer import Outcome
 from lookup_core.compatibility import TextEnum
+from lookup_core.dimension_schema import VersionColumns
 from lookup_core.errors import ErrorCode, InvalidRequest
 from lookup_core.keys.typed_keys import EXACT_NAMES
 from lookup_core.lookup_options import NO_OPTIONS, LookupOptions
 from lookup_core.protocol.frames import TraceParent
-from spark_client.schemas import Needs
+from spark_client.transport.interface import LookupChannel
 
 
 class OutputMode(TextEnum):
@@ -49,6 +50,56 @@ class JoinType(TextEnum):
     def has_columns(self) -> bool:
         """Whether the output has the dimension's columns."""
         return self in {JoinType.LEFT, JoinType.INNER}
+
+
+@dataclass(frozen=True, slots=True)
+class Needs:
+    """What a lookup needs of its dimension."""
+
+    is_as_of: bool = False  # versions
+    expands: bool = False  # all rows of a key
+    wants_default: bool = False  # a default row
+    options: LookupOptions = NO_OPTIONS
+
+    @property
+    def has_lists(self) -> bool:
+        """Whether the sidecar must send each column as a list."""
+        return self.is_as_of or self.expands
+
+    def check(self, channel: LookupChannel, dimension: str) -> None:
+        """Raise InvalidRequest if the dimension lacks one, or has versions without `is_as_of`."""
+        _check_versions(channel.versions, is_as_of=self.is_as_of, dimension=dimension)
+        if self.expands and not channel.has_all_rows:
+            raise InvalidRequest(
+                ErrorCode.BAD_REQUEST,
+                f"{dimension!r} sends one row of a key, or its sidecar is too old for expand;"
+                " omit expand, or set match: all in the sidecar's configuration",
+            )
+        if self.expands and not len(channel.columns):
+            detail = f"{dimension!r} has no columns besides its key, so there is nothing to expand"
+            raise InvalidRequest(ErrorCode.BAD_REQUEST, f"{detail}; omit expand")
+        if self.wants_default and channel.default is None:
+            raise InvalidRequest(
+                ErrorCode.BAD_REQUEST,
+                f"{dimension!r} has no default row for on_timeout or on_error, or its sidecar is"
+                ' too old to send it; use "null", or set default in the sidecar\'s configuration',
+            )
+
+
+def _check_versions(versions: VersionColumns | None, *, is_as_of: bool, dimension: str) -> None:
+    """Raise InvalidRequest unless the lookup has a time exactly if the dimension has versions."""
+    if is_as_of and versions is None:
+        detail = f"{dimension!r} has no versions, or its sidecar is too old for them; omit as_of"
+        raise InvalidRequest(ErrorCode.BAD_REQUEST, detail)
+    if versions is not None and not is_as_of:
+        raise InvalidRequest(
+            ErrorCode.BAD_REQUEST,
+            f"{dimension!r} has versions ({', '.join(versions.names)}); name the records' time"
+            " column with lookup_join(as_of=…)",
+        )
+
+
+ONE_ROW = Needs()
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,10 +15,16 @@ PURE = (sys.stdlib_module_names - IMPURE) | {"lookup_core", "numpy", "pyarrow"}
 PORTS = "service.connectors.ports"
 SHARED_MEMORY = "service.resources.shared_memory"
 FILE_IDENTITY = "service.file_identity"
+SENT_TO_TASKS = ("spark_client.lookup_settings", "spark_client.spark_types")
 # {importer: its imports besides itself and lookup_core}; the longest name counts
 ALLOWED = {
     "lookup_core": (),
     "spark_client": (),
+    "spark_client.driver": (*SENT_TO_TASKS, "spark_client.transport", "spark_client.worker"),
+    "spark_client.worker": (*SENT_TO_TASKS, "spark_client.transport"),
+    "spark_client.lookup_settings": ("spark_client.transport",),
+    "spark_client.spark_types": (),
+    "spark_client.transport": (),
     "sidelook": ("spark_client",),
     PORTS: (),
     **{

@@ -11,13 +11,18 @@ from functools import partial
 from itertools import chain
 from pathlib import Path
 
+import pyarrow as pa
+
 from lookup_core.bearer_token import FORM, parse_token
 from lookup_core.errors import ErrorCode, InvalidRequest
+from lookup_core.protocol.client_channel import ChannelRequest
+from spark_client.transport.channel_session import ChannelSession
 from spark_client.transport.connection import Connection, Timing
 from spark_client.transport.endpoint import SYSTEMS_TLS, ClientTls, endpoint_of
 from spark_client.transport.handshake import handshake
 from spark_client.transport.interface import Transport
 
+ANY_KEY = pa.schema([])  # of a channel that only reads the schema
 _HANDSHAKE_TIMEOUT_S = 10.0
 
 
@@ -80,6 +85,15 @@ class Connections:
 
 connections = Connections()
 os.register_at_fork(after_in_child=connections.forget)
+
+
+def described_channel(
+    address: Address, request: ChannelRequest, *, is_patient: bool = True
+) -> ChannelSession:
+    """A closed channel, which has the schema; raises as `Connection.open` does."""
+    channel = connections.to(address).open(request, is_patient=is_patient)
+    channel.close()
+    return channel
 
 
 def _connected(address: Address) -> Transport:

@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from lookup_core.protocol.client_channel import ChannelRequest
-from spark_client.input_thread import Doorbell, InputThread
-from spark_client.lookup_operator import LookupOperator, LookupPlan
 from spark_client.lookup_settings import KeyColumn, LookupSettings, PassSettings
-from spark_client.output_columns import AddedPart, column_casts, joined_output
 from spark_client.transport.connection import Connection
+from spark_client.worker.input_thread import Doorbell, InputThread
+from spark_client.worker.lookup_operator import LookupOperator, LookupPlan
+from spark_client.worker.output_columns import AddedPart, column_casts, joined_output
 from tests.chaos.checker import Emitted
 from tests.chaos.records import SCHEMA, Records
 from tests.chaos.witness import KEY

@@ -18,14 +18,14 @@ import pytest
 from lookup_core.errors import SidecarUnreachable
 from lookup_core.event_time.record_watermarks import EventTimeWatermarks
 from lookup_core.protocol.client_channel import ChannelRequest
-from spark_client.input_thread import Doorbell, InputThread
-from spark_client.lookup_operator import LookupOperator, LookupPlan
 from spark_client.lookup_settings import KeyColumn, LookupSettings, OutputMode, PassSettings
-from spark_client.output_columns import AddedPart, column_casts, joined_output
 from spark_client.transport.connection import Connection, Timing
 from spark_client.transport.endpoint import endpoint_of
 from spark_client.transport.handshake import handshake
 from spark_client.transport.interface import Transport
+from spark_client.worker.input_thread import Doorbell, InputThread
+from spark_client.worker.lookup_operator import LookupOperator, LookupPlan
+from spark_client.worker.output_columns import AddedPart, column_casts, joined_output
 from tests.end_to_end.sidecars import configured, parquet, url_of
 
 SEED = int(os.environ.get("SIDELOOK_CHAOS_SEED") or random.SystemRandom().randrange(2**31))

@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 -- its usual name
 
 from spark_client import Sidecar
-from spark_client.input_columns import On
+from spark_client.driver.input_columns import On
 from spark_client.lookup_settings import OutputMode
 from tests.end_to_end.spark_frames import written
 

@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 
 from lookup_core.errors import BackendError, ConfigurationError, SidecarUnreachable
 from spark_client import Sidecar
-from spark_client.local_folder import LOG
+from spark_client.driver.local_folder import LOG
 from tests.end_to_end.sidecars import CUSTOMERS, ended, parquet
 from tests.end_to_end.spark_program import SparkProgram
 from tools.processes.sidecar_process import ROOT, SERVE, free_port

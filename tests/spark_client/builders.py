@@ -15,15 +15,15 @@ from lookup_core.protocol.arrow_payload import answer_batch, encode_batch
 from lookup_core.protocol.client_channel import ChannelRequest
 from lookup_core.protocol.frames import Frame
 from lookup_core.protocol.sent_lookups import QuestionId, SentKeys
-from spark_client.as_of import AsOfPlan, single_columns, version_pick
-from spark_client.fake_sidecar import URL, FakeDimension, MemorySidecar
-from spark_client.input_thread import Doorbell
-from spark_client.lookup_operator import LookupOperator, LookupPlan
 from spark_client.lookup_settings import JoinType, KeyColumn, LookupSettings, PassSettings
-from spark_client.output_columns import AddedPart, column_casts, joined_output
+from spark_client.testing.fake_sidecar import URL, FakeDimension, MemorySidecar
 from spark_client.transport.channel_session import ChannelSession
 from spark_client.transport.connection import Connection, Timing
 from spark_client.transport.interface import LookupChannel
+from spark_client.worker.as_of import AsOfPlan, single_columns, version_pick
+from spark_client.worker.input_thread import Doorbell
+from spark_client.worker.lookup_operator import LookupOperator, LookupPlan
+from spark_client.worker.output_columns import AddedPart, column_casts, joined_output
 
 CUSTOMERS = pa.table(
     {

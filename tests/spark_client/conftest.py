@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from spark_client.fake_server import MemoryServer
-from spark_client.fake_sidecar import MemorySidecar
+from spark_client.testing.fake_server import MemoryServer
+from spark_client.testing.fake_sidecar import MemorySidecar
 from spark_client.transport.connection import Connection
 from spark_client.transport.connections import Address
 from tests.spark_client.builders import ALL_DIMENSIONS, connection_to

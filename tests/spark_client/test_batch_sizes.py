@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lookup_core.errors import ErrorCode, InvalidRequest
-from spark_client.batch_sizes import in_sizes
+from spark_client.worker.batch_sizes import in_sizes
 from tests.lookup_core.hypothesis_runs import few_examples
 
 STRUCT = pa.struct({"x": pa.binary(), "y": pa.bool_()})

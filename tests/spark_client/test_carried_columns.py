@@ -11,9 +11,9 @@ from pyspark.sql import functions as F  # noqa: N812 -- its usual name
 
 from lookup_core.errors import ErrorCode, InvalidRequest
 from spark_client import Sidecar
-from spark_client.fake_server import MemoryServer
-from spark_client.fake_sidecar import FakeDimension, MemorySidecar
-from spark_client.input_columns import addressable
+from spark_client.driver.input_columns import addressable
+from spark_client.testing.fake_server import MemoryServer
+from spark_client.testing.fake_sidecar import FakeDimension, MemorySidecar
 
 pytestmark = pytest.mark.full
 

@@ -20,7 +20,7 @@ from lookup_core.protocol import frames
 from lookup_core.protocol.arrow_payload import answer_batch, decode_batch, encode_batch
 from lookup_core.protocol.client_channel import ChannelRequest, ClientChannel
 from lookup_core.protocol.frames import Frame
-from spark_client.fake_sidecar import Behaviour, MemorySidecar
+from spark_client.testing.fake_sidecar import Behaviour, MemorySidecar
 from spark_client.transport.channel_session import ChannelSession, Wire
 from spark_client.transport.connection import Connection
 from tests.spark_client.builders import (

@@ -27,8 +27,14 @@ from lookup_core.protocol.client_channel import ChannelRequest, ChannelStatistic
 from lookup_core.protocol.frame_codec import encode_frame
 from lookup_core.protocol.frames import MAX_CHANNELS, Frame
 from lookup_core.protocol.sent_lookups import QuestionId
-from spark_client.fake_server import MemoryServer
-from spark_client.fake_sidecar import URL, Behaviour, FakePeer, MemorySidecar, MemoryTransport
+from spark_client.testing.fake_server import MemoryServer
+from spark_client.testing.fake_sidecar import (
+    URL,
+    Behaviour,
+    FakePeer,
+    MemorySidecar,
+    MemoryTransport,
+)
 from spark_client.transport.connection import AGENT, WELCOME_TIMEOUT_S, Connection, Timing
 from spark_client.transport.connections import Address, Connections, connections
 from tests.spark_client.builders import (

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from lookup_core.errors import ErrorCode, InvalidRequest, SidecarUnreachable, SidelookError
-from spark_client.fake_server import MemoryServer
-from spark_client.fake_sidecar import MemorySidecar
+from spark_client.testing.fake_server import MemoryServer
+from spark_client.testing.fake_sidecar import MemorySidecar
 from spark_client.transport.connection import Timing
 from spark_client.transport.connections import Address
 from spark_client.transport.dimension_names import dimension_names

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from lookup_core.errors import ErrorCode, InvalidRequest, SidecarUnreachable, SidelookError
-from spark_client.fake_server import MemoryServer
-from spark_client.fake_sidecar import MemorySidecar
+from spark_client.testing.fake_server import MemoryServer
+from spark_client.testing.fake_sidecar import MemorySidecar
 from spark_client.transport.endpoint import (
     SYSTEMS_TLS,
     ClientTls,

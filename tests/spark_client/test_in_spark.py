@@ -13,11 +13,11 @@ from pyspark.sql import functions as F  # noqa: N812 -- its usual name
 from lookup_core.dimension_schema import VersionColumns
 from lookup_core.errors import ErrorCode, InvalidRequest
 from spark_client import Sidecar
-from spark_client.fake_server import MemoryServer
-from spark_client.fake_sidecar import FakeDimension, MemorySidecar
-from spark_client.input_columns import InputColumns
-from spark_client.key_repartition import divided_by_salt, in_sequence
-from spark_client.task_context import task_trace
+from spark_client.driver.input_columns import InputColumns
+from spark_client.driver.key_repartition import divided_by_salt, in_sequence
+from spark_client.testing.fake_server import MemoryServer
+from spark_client.testing.fake_sidecar import FakeDimension, MemorySidecar
+from spark_client.worker.task_context import task_trace
 from tests.spark_client.builders import ALL_DIMENSIONS
 
 pytestmark = pytest.mark.full

@@ -15,9 +15,11 @@ from lookup_core.keys.typed_keys import EXACT_NAMES
 from lookup_core.lookup_options import LookupOptions
 from lookup_core.protocol.frames import MAX_CHANNELS, TraceParent
 from spark_client import Sidecar
-from spark_client.call_options import PassOptions, RetryMissing
-from spark_client.input_columns import ColumnNames
-from spark_client.lookup_join import AddedColumns, LookupJoin
+from spark_client.driver.call_options import PassOptions, RetryMissing
+from spark_client.driver.input_columns import ColumnNames
+from spark_client.driver.lookup_join import AddedColumns, LookupJoin
+from spark_client.driver.option_parsers import duration_ms
+from spark_client.driver.pass_function import LEAST_COLUMNS, check_via, is_function
 from spark_client.lookup_settings import (
     FailurePolicy,
     JoinKeys,
@@ -27,8 +29,6 @@ from spark_client.lookup_settings import (
     PassSettings,
     Via,
 )
-from spark_client.option_parsers import duration_ms
-from spark_client.pass_function import LEAST_COLUMNS, check_via, is_function
 from spark_client.transport.connections import Address
 from spark_client.transport.endpoint import ClientTls
 

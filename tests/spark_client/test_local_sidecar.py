@@ -2,7 +2,7 @@
 
 import pytest
 
-from spark_client.local_sidecar import interpreter, is_on_one_machine
+from spark_client.driver.local_sidecar import interpreter, is_on_one_machine
 
 HERE = ["local", "local[2]", "local[*]", "local[*, 3]", "local-cluster[2,1,1024]"]
 LOOPBACK = ["spark://localhost:7077", "spark://127.0.0.1:7077", "spark://[::1]:7077"]

@@ -6,18 +6,18 @@ import pytest
 from lookup_core.errors import InvalidRequest
 from lookup_core.protocol import frames
 from lookup_core.protocol.frames import TraceParent
-from spark_client.fake_sidecar import MemorySidecar
 from spark_client.lookup_settings import JoinKeys, KeyColumn, LookupSettings, PassSettings
-from spark_client.lookup_task import (
+from spark_client.testing.fake_sidecar import MemorySidecar
+from spark_client.transport.connections import Address
+from spark_client.worker.lookup_task import (
     LookupFunctionTask,
     LookupJoinTask,
     LookupPass,
     LookupPassTask,
     LookupTarget,
 )
-from spark_client.output_columns import AddedPart
-from spark_client.task_context import origin, task_trace
-from spark_client.transport.connections import Address
+from spark_client.worker.output_columns import AddedPart
+from spark_client.worker.task_context import origin, task_trace
 from tests.spark_client.builders import batch
 
 COLUMNS = pa.schema({"name": pa.utf8()})

@@ -13,11 +13,11 @@ import pytest
 
 from lookup_core.errors import ErrorCode, InvalidRequest
 from lookup_core.keys.canonical_keys import KEY_GROUPS
-from spark_client.key_repartition import shard_salts, spark_hashes
 from spark_client.lookup_settings import LookupSettings, PassSettings
-from spark_client.lookup_task import LookupFunctionTask
-from spark_client.pandas_function import KeySeries, PandasLookup, column_series, key_array
 from spark_client.transport.connections import Address
+from spark_client.worker.key_shards import shard_salts, spark_hashes
+from spark_client.worker.lookup_task import LookupFunctionTask
+from spark_client.worker.pandas_lookup import KeySeries, PandasLookup, column_series, key_array
 from tests.spark_client.builders import CUSTOMERS
 
 DECIMAL = pa.decimal128(38, 2)

@@ -12,9 +12,6 @@ from lookup_core.errors import ErrorCode, InvalidRequest, LookupFailed, Protocol
 from lookup_core.event_time.record_watermarks import MAX_WATERMARK_MS
 from lookup_core.protocol import frames
 from lookup_core.protocol.arrow_payload import decode_batch
-from spark_client.as_of import version_pick
-from spark_client.fake_sidecar import Behaviour, FakeDimension, MemorySidecar
-from spark_client.lookup_operator import IDLE_AFTER_S
 from spark_client.lookup_settings import (
     FailurePolicy,
     JoinType,
@@ -22,6 +19,9 @@ from spark_client.lookup_settings import (
     OutputMode,
     PassSettings,
 )
+from spark_client.testing.fake_sidecar import Behaviour, FakeDimension, MemorySidecar
+from spark_client.worker.as_of import version_pick
+from spark_client.worker.lookup_operator import IDLE_AFTER_S
 from tests.spark_client.builders import (
     CUSTOMERS,
     DIMENSIONS,

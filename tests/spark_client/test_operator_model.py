@@ -18,8 +18,6 @@ from lookup_core.errors import ErrorCode
 from lookup_core.event_time.record_watermarks import EventTimeWatermarks
 from lookup_core.protocol.backlog import ChannelAnswer
 from lookup_core.protocol.sent_lookups import QuestionId, SentKeys
-from spark_client.fake_sidecar import Behaviour, FakeDimension, MemorySidecar
-from spark_client.lookup_operator import LookupOperator, LookupPlan
 from spark_client.lookup_settings import (
     FailurePolicy,
     JoinType,
@@ -28,7 +26,9 @@ from spark_client.lookup_settings import (
     OutputMode,
     PassSettings,
 )
-from spark_client.output_columns import AddedPart, column_casts, joined_output
+from spark_client.testing.fake_sidecar import Behaviour, FakeDimension, MemorySidecar
+from spark_client.worker.lookup_operator import LookupOperator, LookupPlan
+from spark_client.worker.output_columns import AddedPart, column_casts, joined_output
 from tests.spark_client.builders import Lookup, Partition, PulledInput, SteppedBell
 
 COLUMNS = pa.schema({"value": pa.int64()})

@@ -10,7 +10,7 @@ from lookup_core.errors import InvalidRequest
 from lookup_core.operator.question import Question
 from lookup_core.operator.records_in_flight import Leaving
 from spark_client.lookup_settings import JoinType
-from spark_client.output_columns import (
+from spark_client.worker.output_columns import (
     AddedOutput,
     AddedPart,
     JoinedOutput,

@@ -13,9 +13,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 -- its usual name
 
 from spark_client import Sidecar
-from spark_client.call_options import How
-from spark_client.fake_server import MemoryServer
-from spark_client.fake_sidecar import FakeDimension, MemorySidecar
+from spark_client.driver.call_options import How
+from spark_client.testing.fake_server import MemoryServer
+from spark_client.testing.fake_sidecar import FakeDimension, MemorySidecar
 from tests.spark_client.builders import ALL_DIMENSIONS
 
 pytestmark = pytest.mark.full

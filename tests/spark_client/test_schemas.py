@@ -9,18 +9,17 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from lookup_core.errors import ErrorCode, InvalidRequest, SidecarUnreachable
 from lookup_core.protocol import frames
-from spark_client.fake_sidecar import MemorySidecar
-from spark_client.schemas import (
-    ANY_KEY,
+from spark_client.driver.schemas import (
     STATUS,
-    Needs,
     added_fields,
     chosen_columns,
     described_columns,
     described_key,
 )
+from spark_client.lookup_settings import Needs
 from spark_client.spark_types import arrow_type, check_types, column_field, key_field, spark_type
-from spark_client.transport.connections import Address
+from spark_client.testing.fake_sidecar import MemorySidecar
+from spark_client.transport.connections import ANY_KEY, Address
 from tests.spark_client.builders import KEY, received
 
 KEYS: list[tuple[spark.DataType, pa.DataType]] = [

@@ -24,7 +24,7 @@ from lookup_core.lookup_options import LookupOptions
 from lookup_core.protocol import frames
 from lookup_core.settings import CacheSettings
 from service.resources.shared_memory import SharedMemory
-from spark_client.fake_sidecar import Behaviour, MemorySidecar
+from spark_client.testing.fake_sidecar import Behaviour, MemorySidecar
 from spark_client.transport.connection import Connection
 from spark_client.transport.shared_cache import SharedCache, boot_time
 from tests.hand_clock import HandClock

@@ -16,14 +16,14 @@ from lookup_core.answer import Answer
 from lookup_core.errors import ErrorCode, InvalidRequest, SidecarUnreachable
 from lookup_core.keys.typed_keys import TypedKeys
 from spark_client import Sidecar
-from spark_client.fake_server import MemoryServer
-from spark_client.fake_sidecar import FakeDimension, MemorySidecar
+from spark_client.driver.pandas_function import pandas_function
+from spark_client.driver.schemas import arrow_columns
+from spark_client.driver.sql_functions import Dimensions
 from spark_client.lookup_settings import LookupSettings, PassSettings
-from spark_client.lookup_task import LookupFunctionTask
-from spark_client.pandas_function import pandas_function
-from spark_client.schemas import arrow_columns
-from spark_client.sql_functions import Dimensions
+from spark_client.testing.fake_server import MemoryServer
+from spark_client.testing.fake_sidecar import FakeDimension, MemorySidecar
 from spark_client.transport.connections import Address
+from spark_client.worker.lookup_task import LookupFunctionTask
 from tests.spark_client.builders import ALL_DIMENSIONS, CUSTOMERS
 
 pytestmark = pytest.mark.full

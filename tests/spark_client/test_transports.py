@@ -18,7 +18,7 @@ from websockets.typing import Subprotocol
 
 from lookup_core.errors import ProtocolViolation, SidecarUnreachable
 from lookup_core.protocol.frames import SUBPROTOCOL
-from spark_client.fake_sidecar import MemoryTransport
+from spark_client.testing.fake_sidecar import MemoryTransport
 from spark_client.transport.endpoint import endpoint_of
 from spark_client.transport.handshake import handshake
 from spark_client.transport.interface import Transport

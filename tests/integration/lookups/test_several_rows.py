@@ -9,9 +9,9 @@ import pytest
 
 from lookup_core.errors import LookupFailed
 from spark_client.lookup_settings import JoinKeys, KeyColumn, LookupSettings, PassSettings
-from spark_client.lookup_task import LookupJoinTask, LookupPass, LookupTarget
-from spark_client.output_columns import AddedPart
 from spark_client.transport.connections import Address
+from spark_client.worker.lookup_task import LookupJoinTask, LookupPass, LookupTarget
+from spark_client.worker.output_columns import AddedPart
 from tests.end_to_end.sidecars import url_of
 from tests.integration.sidecars import postgres_sidecar
 from tools.processes.postgres_server import Database

@@ -17,8 +17,8 @@ from lookup_core.errors import (
     SidecarUnreachable,
     of_dimension,
 )
-from spark_client.lookup_join import LookupFunctions, as_struct
-from spark_client.schemas import dimension_columns
+from spark_client.driver.lookup_join import LookupFunctions, as_struct
+from spark_client.driver.schemas import dimension_columns
 from spark_client.transport.dimension_names import dimension_names
 
 _log = logging.getLogger(__name__)

@@ -11,7 +11,7 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
-from spark_client.call_options import (
+from spark_client.driver.call_options import (
     Duration,
     How,
     Mode,
@@ -21,13 +21,13 @@ from spark_client.call_options import (
     check_libraries,
     pass_options,
 )
-from spark_client.input_columns import On
-from spark_client.key_repartition import KeyRepartition
-from spark_client.local_sidecar import LocalProcess
-from spark_client.lookup_join import LookupFunctions, LookupJoin, LookupJoins
-from spark_client.option_parsers import parsed
-from spark_client.pandas_function import LookupFunction
-from spark_client.sql_functions import Dimensions, SqlFunctions
+from spark_client.driver.input_columns import On
+from spark_client.driver.key_repartition import KeyRepartition
+from spark_client.driver.local_sidecar import LocalProcess
+from spark_client.driver.lookup_join import LookupFunctions, LookupJoin, LookupJoins
+from spark_client.driver.option_parsers import parsed
+from spark_client.driver.pandas_function import LookupFunction
+from spark_client.driver.sql_functions import Dimensions, SqlFunctions
 from spark_client.transport.connections import Address
 from spark_client.transport.endpoint import SYSTEMS_TLS, ClientTls, endpoint_of
 

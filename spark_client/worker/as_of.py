@@ -9,7 +9,7 @@ import pyarrow as pa
 from pyarrow import types
 
 from lookup_core.dimension_schema import VersionColumns
-from lookup_core.errors import ErrorCode, InvalidRequest, bad_frame
+from lookup_core.errors import bad_frame
 from lookup_core.operator.as_of import NEVER_US, AsOf, VersionPick, is_moment, moments_us
 
 
@@ -23,19 +23,6 @@ class AsOfPlan:
     def of(self, records: pa.RecordBatch) -> AsOf:
         """The times of these records."""
         return AsOf(moments_us(records.column(self.column), null_us=NEVER_US), self.pick)
-
-
-def check_versions(versions: VersionColumns | None, *, is_as_of: bool, dimension: str) -> None:
-    """Raise InvalidRequest unless the lookup has a time exactly if the dimension has versions."""
-    if is_as_of and versions is None:
-        detail = f"{dimension!r} has no versions, or its sidecar is too old for them; omit as_of"
-        raise InvalidRequest(ErrorCode.BAD_REQUEST, detail)
-    if versions is not None and not is_as_of:
-        raise InvalidRequest(
-            ErrorCode.BAD_REQUEST,
-            f"{dimension!r} has versions ({', '.join(versions.names)}); name the records' time"
-            " column with lookup_join(as_of=…)",
-        )
 
 
 def single_columns(lists: pa.Schema) -> pa.Schema:

@@ -3,22 +3,20 @@
 A shuffle keeps no order of the rows; columns of a sequence restore it within each partition.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
-import numpy.typing as npt
-import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 -- its usual name
 from pyspark.sql.types import DoubleType, FloatType, IntegerType, StructField, StructType
 
 from lookup_core.errors import ErrorCode, InvalidRequest
-from lookup_core.keys.canonical_keys import KEY_GROUPS, key_groups, shards_of_groups
-from spark_client.input_columns import InputColumn, InputColumns, ParsedOn, addressable
-from spark_client.schemas import described_key
+from lookup_core.keys.canonical_keys import KEY_GROUPS
+from spark_client.driver.input_columns import InputColumn, InputColumns, ParsedOn, addressable
+from spark_client.driver.schemas import described_key
 from spark_client.spark_types import key_field
 from spark_client.transport.connections import Address
+from spark_client.worker.key_shards import SaltTask, shards_function
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +53,7 @@ class KeyRepartition:
         if not hasattr(F, "arrow_udf"):  # PySpark 3.5 and 4.0
             divided = divided_by_salt(inputs, [key.position for key in keys], count)
         else:
-            shard = F.arrow_udf(_shards(count), returnType="int")
+            shard = F.arrow_udf(shards_function(count), returnType="int")
             divided = records.repartitionById(count, shard(*(key.column for key in keys)))
         return in_sequence(divided, self.sequence)
 
@@ -92,68 +90,12 @@ def in_sequence(records: DataFrame, names: Sequence[str]) -> DataFrame:
     return records.sortWithinPartitions(*(inputs.named(name).column for name in names))
 
 
-def _shards(count: int) -> Callable[..., pa.Array]:
-    def shards(*keys: pa.Array) -> pa.Array:
-        return pa.array(_shards_of(keys, count))
-
-    return shards
-
-
-def _shards_of(keys: Sequence[pa.Array], count: int) -> npt.NDArray[np.int32]:
-    batch = pa.record_batch(list(keys), [f"key {index}" for index in range(len(keys))])
-    return shards_of_groups(key_groups(batch), count)
-
-
 def divided_by_salt(inputs: InputColumns, positions: Sequence[int], count: int) -> DataFrame:
     """Without `repartitionById`, by a column whose hash in Spark is the wanted partition."""
     records, name = inputs.records, "_salt"
     while name.lower() in {column.lower() for column in records.columns}:
         name = f"_{name}"
     schema = StructType([*records.schema.fields, StructField(name, IntegerType())])
-    task = _Salted(tuple(positions), count, len(records.columns))
+    task = SaltTask(tuple(positions), count, len(records.columns))
     salted = addressable(inputs.projected()).mapInArrow(task, schema)
     return salted.repartition(count, name).drop(name)
-
-
-@dataclass(frozen=True, slots=True)
-class _Salted:
-    """The function that `mapInArrow` calls: adds the salt of each record's shard."""
-
-    positions: tuple[int, ...]  # of the key's columns
-    count: int
-    width: int  # columns of the records, before hidden ones
-
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        salts = shard_salts(self.count)
-        for batch in batches:
-            shards = _shards_of([batch.column(index) for index in self.positions], self.count)
-            columns = [*batch.columns[: self.width], pa.array(salts[shards])]
-            yield pa.record_batch(columns, [*batch.schema.names[: self.width], "salt"])
-
-
-def shard_salts(count: int) -> npt.NDArray[np.int32]:
-    """[count] For each shard an integer that Spark's hash partitioning maps to it."""
-    salts = np.full(count, -1, np.int32)
-    start = 0
-    while (salts < 0).any():
-        tried = np.arange(start, start + 16 * count, dtype=np.int32)
-        start += len(tried)
-        salts[spark_hashes(tried) % count] = tried  # pmod: the remainder has the divisor's sign
-    return salts
-
-
-_SEED = np.uint32(42)
-
-
-def spark_hashes(values: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:
-    """The hashes of int columns in Spark: Murmur3, 32 bits, of four bytes."""
-    mixed = _rotated(values.astype(np.uint32) * np.uint32(0xCC9E2D51), 15) * np.uint32(0x1B873593)
-    mixed = _rotated(mixed ^ _SEED, 13) * np.uint32(5) + np.uint32(0xE6546B64)
-    mixed ^= np.uint32(4)  # the number of bytes
-    mixed = (mixed ^ mixed >> np.uint32(16)) * np.uint32(0x85EBCA6B)
-    mixed = (mixed ^ mixed >> np.uint32(13)) * np.uint32(0xC2B2AE35)
-    return (mixed ^ mixed >> np.uint32(16)).view(np.int32)
-
-
-def _rotated(values: npt.NDArray[np.uint32], bits: int) -> npt.NDArray[np.uint32]:
-    return values << np.uint32(bits) | values >> np.uint32(32 - bits)

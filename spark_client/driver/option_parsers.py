@@ -17,8 +17,8 @@ from lookup_core.keys.canonical_keys import KEY_GROUPS
 from lookup_core.lookup_options import LookupOptions
 from lookup_core.protocol.client_channel import MAX_TIMEOUT_MS
 from lookup_core.protocol.frames import TraceParent
-from spark_client.input_columns import parsed_on
-from spark_client.lookup_join import SCHEMA_FORMS, LookupJoin
+from spark_client.driver.input_columns import parsed_on
+from spark_client.driver.lookup_join import SCHEMA_FORMS, LookupJoin
 from spark_client.lookup_settings import FailurePolicy, JoinType, OutputMode, Via
 
 Parser: TypeAlias = Callable[[str, Any], Any]  # of an option's name and its given value

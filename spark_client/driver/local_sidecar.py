@@ -31,7 +31,7 @@ from lookup_core.errors import (
     SidecarUnreachable,
     of_dimension,
 )
-from spark_client.local_folder import LOG, SOCKET, locked_log, private_folder
+from spark_client.driver.local_folder import LOG, SOCKET, locked_log, private_folder
 
 log = logging.getLogger(__name__)
 

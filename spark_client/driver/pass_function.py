@@ -12,11 +12,11 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 -- its usual name
 from pyspark.sql.types import ArrayType, BooleanType, DataType, StructField, StructType
 
-from spark_client.input_columns import quoted
+from spark_client.driver.input_columns import quoted
+from spark_client.driver.pandas_function import LookupFunction
 from spark_client.lookup_settings import OutputMode, Via
-from spark_client.lookup_task import LookupFunctionTask, LookupPass, LookupPassTask
-from spark_client.output_columns import AddedPart, drops_records
-from spark_client.pandas_function import LookupFunction
+from spark_client.worker.lookup_task import LookupFunctionTask, LookupPass, LookupPassTask
+from spark_client.worker.output_columns import AddedPart, drops_records
 
 HAS_ARROW_FUNCTIONS = hasattr(F, "arrow_udf")  # PySpark 4.1 and newer
 LEAST_COLUMNS = 10  # of the records; see docs/decisions/037

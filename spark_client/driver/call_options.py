@@ -12,8 +12,8 @@ from pyspark.sql.pandas.utils import (
 
 from lookup_core.errors import InvalidRequest
 from lookup_core.lookup_options import NO_OPTIONS, LookupOptions
+from spark_client.driver.pass_function import check_via
 from spark_client.lookup_settings import LookupSettings, OutputMode, PassSettings, Via
-from spark_client.pass_function import check_via
 
 How = Literal["left", "inner", "semi", "anti"]
 Mode = Literal["ordered", "unordered", "key_ordered"]

@@ -13,15 +13,6 @@ from pyarrow import types
 from lookup_core.errors import ErrorCode, InvalidRequest, of_dimension
 from lookup_core.protocol.client_channel import ChannelRequest
 from lookup_core.type_texts import type_text
-from spark_client.as_of import (
-    AsOfPlan,
-    list_columns,
-    single_columns,
-    version_pick,
-)
-from spark_client.batch_sizes import counted, in_sizes
-from spark_client.input_thread import Doorbell, InputThread
-from spark_client.lookup_operator import LookupOperator, LookupPlan
 from spark_client.lookup_settings import (
     JoinKeys,
     KeyColumn,
@@ -29,7 +20,19 @@ from spark_client.lookup_settings import (
     OutputMode,
     PassSettings,
 )
-from spark_client.output_columns import (
+from spark_client.spark_types import check_types
+from spark_client.transport.connections import ANY_KEY, Address, connections, described_channel
+from spark_client.transport.interface import LookupChannel
+from spark_client.worker.as_of import (
+    AsOfPlan,
+    list_columns,
+    single_columns,
+    version_pick,
+)
+from spark_client.worker.batch_sizes import counted, in_sizes
+from spark_client.worker.input_thread import Doorbell, InputThread
+from spark_client.worker.lookup_operator import LookupOperator, LookupPlan
+from spark_client.worker.output_columns import (
     AddedOutput,
     AddedPart,
     Output,
@@ -37,11 +40,7 @@ from spark_client.output_columns import (
     column_casts,
     joined_output,
 )
-from spark_client.schemas import ANY_KEY, described_channel
-from spark_client.spark_types import check_types
-from spark_client.task_context import origin, task_trace
-from spark_client.transport.connections import Address, connections
-from spark_client.transport.interface import LookupChannel
+from spark_client.worker.task_context import origin, task_trace
 
 
 @dataclass(frozen=True, slots=True)

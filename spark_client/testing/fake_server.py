@@ -18,7 +18,7 @@ from websockets.typing import Subprotocol
 
 from lookup_core.errors import SidelookError
 from lookup_core.protocol.frames import SUBPROTOCOL
-from spark_client.fake_sidecar import MemorySidecar
+from spark_client.testing.fake_sidecar import MemorySidecar
 
 
 class MemoryServer:

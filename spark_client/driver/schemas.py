@@ -1,59 +1,19 @@
 """Schemas of lookups: a dimension's columns from a sidecar, and those that a join adds."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import pyarrow as pa
 from pyspark.sql.types import StructField, StructType
 
-from lookup_core.errors import ErrorCode, InvalidRequest, SidecarUnreachable
-from lookup_core.lookup_options import NO_OPTIONS, LookupOptions
+from lookup_core.errors import SidecarUnreachable
 from lookup_core.protocol.client_channel import ChannelRequest
-from spark_client.as_of import check_versions, single_columns
+from spark_client.lookup_settings import ONE_ROW, Needs
 from spark_client.spark_types import column_field, spark_type
 from spark_client.transport.channel_session import ChannelSession
-from spark_client.transport.connections import Address, connections
-from spark_client.transport.interface import LookupChannel
+from spark_client.transport.connections import ANY_KEY, Address, described_channel
+from spark_client.worker.as_of import single_columns
 
-ANY_KEY = pa.schema([])  # of a channel that only reads the schema
 STATUS = StructType().add("outcome", "string").add("age_ms", "long").add("error", "string")
-
-
-@dataclass(frozen=True, slots=True)
-class Needs:
-    """What a lookup needs of its dimension."""
-
-    is_as_of: bool = False  # versions
-    expands: bool = False  # all rows of a key
-    wants_default: bool = False  # a default row
-    options: LookupOptions = NO_OPTIONS
-
-    @property
-    def has_lists(self) -> bool:
-        """Whether the sidecar must send each column as a list."""
-        return self.is_as_of or self.expands
-
-    def check(self, channel: LookupChannel, dimension: str) -> None:
-        """Raise InvalidRequest if the dimension lacks one, or has versions without `is_as_of`."""
-        check_versions(channel.versions, is_as_of=self.is_as_of, dimension=dimension)
-        if self.expands and not channel.has_all_rows:
-            raise InvalidRequest(
-                ErrorCode.BAD_REQUEST,
-                f"{dimension!r} sends one row of a key, or its sidecar is too old for expand;"
-                " omit expand, or set match: all in the sidecar's configuration",
-            )
-        if self.expands and not len(channel.columns):
-            detail = f"{dimension!r} has no columns besides its key, so there is nothing to expand"
-            raise InvalidRequest(ErrorCode.BAD_REQUEST, f"{detail}; omit expand")
-        if self.wants_default and channel.default is None:
-            raise InvalidRequest(
-                ErrorCode.BAD_REQUEST,
-                f"{dimension!r} has no default row for on_timeout or on_error, or its sidecar is"
-                ' too old to send it; use "null", or set default in the sidecar\'s configuration',
-            )
-
-
-ONE_ROW = Needs()
 
 
 def described_columns(
@@ -95,15 +55,6 @@ def described_key(address: Address, dimension: str) -> tuple[str, ...]:
     except SidecarUnreachable as error:
         error.add_remedy("where the driver has no sidecar, name the key's columns with on=")
         raise
-
-
-def described_channel(
-    address: Address, request: ChannelRequest, *, is_patient: bool = True
-) -> ChannelSession:
-    """A closed channel, which has the schema; raises as `Connection.open` does."""
-    channel = connections.to(address).open(request, is_patient=is_patient)
-    channel.close()
-    return channel
 
 
 def _opened(address: Address, request: ChannelRequest) -> ChannelSession:

@@ -18,8 +18,28 @@ from lookup_core.errors import ErrorCode, InvalidRequest
 from lookup_core.event_time.record_watermarks import is_event_time
 from lookup_core.operator.as_of import is_moment
 from lookup_core.protocol.frames import MAX_CHANNELS
-from spark_client.call_options import PassOptions, lookup_settings, pass_options
-from spark_client.input_columns import InputColumn, InputColumns, addressable, only_in_jvm, quoted
+from spark_client.driver.call_options import PassOptions, lookup_settings, pass_options
+from spark_client.driver.input_columns import (
+    InputColumn,
+    InputColumns,
+    addressable,
+    only_in_jvm,
+    quoted,
+)
+from spark_client.driver.pandas_function import LookupFunction, pandas_function
+from spark_client.driver.pass_function import (
+    HAS_ARROW_FUNCTIONS,
+    arrow_function,
+    by_function,
+    is_function,
+)
+from spark_client.driver.schemas import (
+    added_fields,
+    arrow_columns,
+    chosen_columns,
+    described_columns,
+    dimension_columns,
+)
 from spark_client.lookup_settings import (
     JoinKeys,
     JoinType,
@@ -28,30 +48,15 @@ from spark_client.lookup_settings import (
     PassSettings,
     Via,
 )
-from spark_client.lookup_task import (
+from spark_client.spark_types import arrow_type, key_field
+from spark_client.transport.connections import ANY_KEY, Address
+from spark_client.worker.lookup_task import (
     LookupFunctionTask,
     LookupJoinTask,
     LookupPass,
     LookupTarget,
 )
-from spark_client.output_columns import AddedPart
-from spark_client.pandas_function import LookupFunction, pandas_function
-from spark_client.pass_function import (
-    HAS_ARROW_FUNCTIONS,
-    arrow_function,
-    by_function,
-    is_function,
-)
-from spark_client.schemas import (
-    ANY_KEY,
-    added_fields,
-    arrow_columns,
-    chosen_columns,
-    described_columns,
-    dimension_columns,
-)
-from spark_client.spark_types import arrow_type, key_field
-from spark_client.transport.connections import Address
+from spark_client.worker.output_columns import AddedPart
 
 
 @dataclass(frozen=True, slots=True)

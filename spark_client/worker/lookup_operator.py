@@ -39,8 +39,6 @@ from lookup_core.operator.segmented_queue import KeyOrderedQueue, UnorderedQueue
 from lookup_core.protocol.backlog import ChannelAnswer
 from lookup_core.protocol.sent_lookups import QuestionId, SentKeys
 from lookup_core.row_bytes import fixed_row_bytes
-from spark_client.as_of import AsOfPlan
-from spark_client.input_thread import Doorbell, Input
 from spark_client.lookup_settings import (
     FailurePolicy,
     KeyColumn,
@@ -48,8 +46,10 @@ from spark_client.lookup_settings import (
     OutputMode,
     PassSettings,
 )
-from spark_client.output_columns import ColumnCasts, Output
 from spark_client.transport.interface import LookupChannel
+from spark_client.worker.as_of import AsOfPlan
+from spark_client.worker.input_thread import Doorbell, Input
+from spark_client.worker.output_columns import ColumnCasts, Output
 
 _QUEUES: dict[OutputMode, type[OrderedQueue | UnorderedQueue | KeyOrderedQueue]] = {
     OutputMode.ORDERED: OrderedQueue,

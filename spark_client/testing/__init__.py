@@ -17,9 +17,9 @@ from lookup_core.dimension_schema import VersionColumns
 from lookup_core.error_texts import ErrorScope
 from lookup_core.errors import ErrorCode, ProtocolViolation
 from lookup_core.protocol.arrow_payload import decode_schema, encode_schema
-from spark_client import fake_sidecar as memory
-from spark_client.fake_server import MemoryServer
-from spark_client.sidecar import Sidecar
+from spark_client.driver.sidecar import Sidecar
+from spark_client.testing import fake_sidecar as memory
+from spark_client.testing.fake_server import MemoryServer
 
 Row = Mapping[str, object]
 

@@ -1,0 +1,1 @@
+"""The Python worker's side: tasks that look up the records of one partition."""
