@@ -104,7 +104,7 @@ serve: $(DEMO_INSTALLED) ## Run the sidecar on Parquet files, no database needed
 bench: $(INSTALLED) ## Measure as ratios in one run, 45 minutes; QUICK=1 for small sizes, 15 minutes; PART=speed|one-pass|wide|cold|invalidation|http|growth|row-bytes|fairness|memory|hit-rates|flood
 	$(BIN)/python -m bench $(PART) $(if $(QUICK),--quick)
 
-pictures: $(INSTALLED) ## Draw docs/images again, with screenshots of a demonstration; six minutes
+pictures: $(INSTALLED) ## Draw docs/images for dark pages, and take screenshots of a demonstration; six minutes
 	$(BIN)/python -m tools.pictures
 	$(BIN)/python -m tools.pictures --screenshots
 

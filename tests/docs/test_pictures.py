@@ -1,34 +1,73 @@
 """The drawings of docs/images: current, well-formed, readable on light and dark pages."""
 
-import json
 import re
-import subprocess
-import sys
+from collections.abc import Sequence
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
 import matplotlib as mpl
+import numpy as np
 import pytest
-from PIL import Image, ImageFont
+from PIL import ImageFont
 
-from lookup_core.operator.element_queue import ElementQueue
-from tools.dashboard.drawing import FILE
-from tools.pictures.dashboard import draw_dashboard
-from tools.pictures.dashboard_data import SHOWN_ROWS, Curve, PanelData
-from tools.pictures.drawings import IMAGES, drawings
-from tools.pictures.output_modes import QUEUES, SCENARIO, emissions
-from tools.pictures.palette import PALETTES, Palette
+from lookup_core.operator.element_queue import ElementQueue, Mark, OrderedQueue, Slice, SlotId
+from lookup_core.operator.segmented_queue import KeyOrderedQueue, UnorderedQueue
+from tools.pictures import IMAGES, dark_drawings
 
 NAMESPACE = "{http://www.w3.org/2000/svg}"
 READABLE = 4.5  # contrast of small text, in WCAG 2.2 AA
 MIN_SIZE = 14  # pixels
+PAGES = {"light": "#ffffff", "dark": "#1e2129"}  # {scheme: background of a page}
 FONTS = Path(mpl.get_data_path()) / "fonts" / "ttf"
-DRAWINGS = drawings()
+DRAWINGS = sorted(IMAGES.glob("*.svg"))
+# Records of `output-modes`: name and key, time of arrival, time of the answer; W is a watermark.
+SCENARIO = (
+    *(("1a", 0, 8), ("2b", 1, 5), ("3a", 2, 6), ("4b", 3, 7), ("W", 4, 4)),
+    *(("5a", 5, 7), ("6b", 6, 12), ("7a", 7, 9), ("8b", 8, 10)),
+)
+QUEUES: dict[str, type[ElementQueue]] = {
+    "ordered": OrderedQueue,
+    "key_ordered": KeyOrderedQueue,
+    "unordered": UnorderedQueue,
+}
 
 
-def parsed(name: str) -> ET.Element:
-    """The root of a drawing."""
-    return ET.fromstring(DRAWINGS[name])  # noqa: S314  the project's own file
+def emitted(kind: type[ElementQueue], elements: Sequence[tuple[str, int, int]]) -> list[str]:
+    """The names of elements in the order in which a queue emits them."""
+    queue = kind(capacity=len(elements))
+    slots: dict[SlotId, tuple[str, int]] = {}
+    order = []
+    for now in range(max(answered for *_, answered in elements) + 1):
+        for name, arrived, answered in elements:
+            if arrived == now:
+                key = np.array([ord(name[-1])], np.uint64)
+                slot = queue.try_put(Mark() if name == "W" else Slice(1, float("inf"), key))
+                assert slot is not None
+                slots[slot] = name, answered
+        for slot, (name, answered) in slots.items():
+            if answered == now and name != "W":
+                queue.complete(slot, np.ones(1, np.bool_))
+        while (emission := queue.pop_completed()) is not None:
+            order.append(slots[emission.slot][0])
+    return order
+
+
+def texts_of(drawing: Path) -> list[ET.Element]:
+    """The texts of a drawing."""
+    root = ET.fromstring(drawing.read_text())  # noqa: S314  the project's own file
+    return root.findall(f".//{NAMESPACE}text")
+
+
+def boxes_of(drawing: Path) -> list[ET.Element]:
+    """The boxes of a drawing, those behind others first."""
+    root = ET.fromstring(drawing.read_text())  # noqa: S314  the project's own file
+    return root.findall(f".//{NAMESPACE}rect")
+
+
+def is_in(box: ET.Element, at: tuple[float, float]) -> bool:
+    """Whether a point is in a box."""
+    x, y, width, height = (float(box.attrib[name]) for name in ("x", "y", "width", "height"))
+    return x < at[0] < x + width and y < at[1] < y + height
 
 
 def extent(text: ET.Element) -> tuple[float, float]:
@@ -39,12 +78,6 @@ def extent(text: ET.Element) -> tuple[float, float]:
     share = {"start": 0.0, "middle": 0.5, "end": 1.0}[text.attrib["text-anchor"]]
     left = float(text.attrib["x"]) - share * width
     return left, left + width
-
-
-def size_of(path: Path) -> tuple[int, int]:
-    """Width and height of a picture in pixels."""
-    with Image.open(path) as picture:
-        return picture.size
 
 
 def contrast(one: str, other: str) -> float:
@@ -62,20 +95,21 @@ def luminance(colour: str) -> float:
     return 0.2126 * red + 0.7152 * green + 0.0722 * blue
 
 
-@pytest.mark.parametrize("name", DRAWINGS)
-def test_drawing_is_current(name: str) -> None:
+def test_dark_drawings_are_current() -> None:
     """`python -m tools.pictures` would change nothing."""
-    assert (IMAGES / name).read_text() == DRAWINGS[name]
+    drawings = dark_drawings()
+
+    assert len(DRAWINGS) == 2 * len(drawings)
+    assert {path for path, svg in drawings.items() if path.read_text() != svg} == set()
 
 
-@pytest.mark.parametrize("name", DRAWINGS)
-def test_drawing_is_readable(name: str) -> None:
+@pytest.mark.parametrize("drawing", DRAWINGS, ids=lambda path: path.stem)
+def test_drawing_is_readable(drawing: Path) -> None:
     """A file has title and description, and its texts are large enough and inside the canvas."""
-    root = parsed(name)
+    root = ET.fromstring(drawing.read_text())  # noqa: S314  the project's own file
     _, _, width, height = map(float, root.attrib["viewBox"].split())
-    texts = root.findall(f".//{NAMESPACE}text")
+    texts = texts_of(drawing)
 
-    assert root.tag == f"{NAMESPACE}svg"
     assert root.findtext(f"{NAMESPACE}title")
     assert root.findtext(f"{NAMESPACE}desc")
     assert [t.text for t in texts if float(t.attrib["font-size"]) < MIN_SIZE] == []
@@ -84,11 +118,10 @@ def test_drawing_is_readable(name: str) -> None:
     assert [t.text for t in texts if not 10 < float(t.attrib["y"]) < height] == []
 
 
-@pytest.mark.parametrize("name", DRAWINGS)
-def test_texts_do_not_overlap(name: str) -> None:
+@pytest.mark.parametrize("drawing", DRAWINGS, ids=lambda path: path.stem)
+def test_texts_do_not_overlap(drawing: Path) -> None:
     """No text covers another one."""
-    texts = parsed(name).findall(f".//{NAMESPACE}text")
-    boxes = [(float(text.attrib["y"]), *extent(text), text.text) for text in texts]
+    boxes = [(float(text.attrib["y"]), *extent(text), text.text) for text in texts_of(drawing)]
 
     overlapping = [
         (text, other)
@@ -100,71 +133,28 @@ def test_texts_do_not_overlap(name: str) -> None:
     assert overlapping == []
 
 
-@pytest.mark.parametrize("palette", PALETTES, ids=lambda palette: palette.name)
-def test_texts_have_contrast(palette: Palette) -> None:
-    """Texts are readable on the page, and on the shapes that they are on."""
-    pairs = [(tint.text, tint.fill) for tint in palette.tints]
-    under = palette.page, palette.plain.fill, palette.inner.fill
-    pairs += [(text, fill) for text in (palette.text, palette.muted) for fill in under]
+@pytest.mark.parametrize("drawing", DRAWINGS, ids=lambda path: path.stem)
+def test_texts_have_contrast(drawing: Path) -> None:
+    """Each text is readable on the last shape below it, or on the page."""
+    page = PAGES[drawing.stem.rpartition("-")[2]]
+    faint = []
+    for text in texts_of(drawing):
+        at = sum(extent(text)) / 2, float(text.attrib["y"]) - 5
+        under = [box.attrib["fill"] for box in boxes_of(drawing) if is_in(box, at)]
+        if contrast(text.attrib["fill"], (page, *under)[-1]) < READABLE:
+            faint.append(text.text)
 
-    assert [pair for pair in pairs if contrast(*pair) < READABLE] == []
+    assert faint == []
     assert contrast("#000000", "#ffffff") == pytest.approx(21)
 
 
-@pytest.mark.parametrize("kind", QUEUES.values())
-def test_every_element_is_emitted_once(kind: type[ElementQueue]) -> None:
-    """The scenario ends with an empty queue, and no record crosses the watermark."""
-    order = [each.element for each in emissions(kind, SCENARIO)]
-    mark = next(at for at, each in enumerate(SCENARIO) if not each.key)
-
-    assert sorted(order, key=SCENARIO.index) == list(SCENARIO)
-    assert set(order[:mark]) == set(SCENARIO[:mark])
-
-
-def test_check_names_outdated_files(tmp_path: Path) -> None:
-    """`--check` names each file that differs or does not exist, and changes none."""
-    names = sorted(DRAWINGS)
-    for name in names[1:]:
-        (tmp_path / name).write_text(DRAWINGS[name] if name != names[1] else "<svg/>")
-    command = [sys.executable, "-m", "tools.pictures", "--folder", str(tmp_path)]
-
-    checked = subprocess.run([*command, "--check"], capture_output=True, text=True, check=False)
-    written = subprocess.run(command, capture_output=True, text=True, check=False)
-    again = subprocess.run([*command, "--check"], capture_output=True, text=True, check=False)
-
-    assert (checked.returncode, written.returncode, again.returncode) == (1, 0, 0)
-    assert set(re.findall(r"[\w-]+\.svg", checked.stdout)) == set(names[:2])
-    assert (again.stdout, again.stderr) == ("", "")
-
-
-def test_page_has_the_outputs_of_the_queues() -> None:
-    """The table of the page on output modes is what the queues emit up to the watermark."""
+def test_output_modes_are_those_of_the_queues() -> None:
+    """Drawing and page of the output modes show what the queues emit."""
+    outputs = {mode: emitted(kind, SCENARIO) for mode, kind in QUEUES.items()}
     page = (IMAGES.parent / "explanation" / "output-modes.md").read_text()
-    rows = re.findall(r'^\| `"(\w+)"`[^|]*\| ([^|]*) \|', page, re.MULTILINE)
+    shown = dict(re.findall(r'^\| `"(\w+)"`[^|]*\| ([^|]*) \|', page, re.MULTILINE))
+    drawn = [text.text for text in texts_of(IMAGES / "output-modes-light.svg")]
 
-    outputs = {
-        mode: " ".join(each.element.label for each in emissions(kind, SCENARIO)).partition(" W")[0]
-        for mode, kind in QUEUES.items()
-    }
-
-    shown = {mode: cell for mode, cell in rows if mode in QUEUES}
-    assert shown == {mode: f"{output} W" for mode, output in outputs.items()}
-
-
-def test_dashboard_is_drawn_in_both_themes(tmp_path: Path) -> None:
-    """Rows, numbers and lines are drawn, also without data; the rows are those of the file."""
-    titles = [panel["title"] for panel in json.loads(FILE.read_text())["panels"]]
-    curves = [Curve("hit", [(0.0, 1.0), (2.0, float("nan")), (8.0, 3.0)])]
-    panels = [
-        PanelData("Lookups", "row", "", 0, 0, 24, 1, is_stacked=False, curves=[]),
-        PanelData("Lookups", "stat", "ops", 0, 1, 4, 4, is_stacked=False, curves=curves),
-        PanelData("Empty", "stat", "s", 4, 1, 4, 4, is_stacked=False, curves=[]),
-        PanelData("By outcome", "timeseries", "s", 0, 5, 12, 8, is_stacked=True, curves=curves),
-        PanelData("Empty", "timeseries", "bytes", 12, 5, 12, 8, is_stacked=False, curves=[]),
-    ]
-
-    paths = list(draw_dashboard(panels, tmp_path))
-
-    assert set(SHOWN_ROWS) <= set(titles)
-    assert [path.name for path in paths] == ["dashboard.png", "dashboard-dark.png"]
-    assert len({size_of(path) for path in paths}) == 1
+    assert [", ".join(order) for order in outputs.values() if ", ".join(order) not in drawn] == []
+    expected = {mode: " ".join(order).partition(" W")[0] + " W" for mode, order in outputs.items()}
+    assert {mode: shown[mode] for mode in QUEUES} == expected

@@ -9,8 +9,9 @@ from typing import Any
 from service.observability import metrics
 from service.observability.metrics import Metric
 from tests.monitoring.rule_file import promtool, records
-from tools.dashboard.drawing import FILE
+from tools.k8s.manifests import FOLDER
 
+FILE = FOLDER / "components" / "monitoring" / "dashboard.json"
 _NAME = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*sidelook_[a-zA-Z0-9_:]*|sidelook_[a-zA-Z0-9_:]*")
 
 
@@ -45,7 +46,7 @@ def promtool_accepts(expressions: list[str], folder: Path) -> bool:
 
 
 def dashboard() -> dict[str, Any]:
-    """The generated file."""
+    """The content of the file."""
     board: dict[str, Any] = json.loads(FILE.read_text())
     return board
 

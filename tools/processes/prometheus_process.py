@@ -4,7 +4,7 @@ import http.client
 import json
 import subprocess
 import urllib.parse
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,14 +18,6 @@ _RULE_FILE = "rules.yml"
 REQUEST_TIMEOUT_S = 10.0
 START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 30.0
-
-
-@dataclass(frozen=True, slots=True)
-class Series:
-    """One series of a result, with its values by time in seconds since the epoch."""
-
-    labels: Mapping[str, str]
-    points: Sequence[tuple[float, float]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,14 +51,6 @@ class PrometheusProcess:
         """The current values of the series; raises AssertionError for an invalid expression."""
         result = self._result("query", {"query": expression})
         return [float(sample["value"][1]) for sample in result]
-
-    def series(self, expression: str, *, start: float, end: float, step_s: float) -> list[Series]:
-        """The series between two times; raises AssertionError for an invalid expression."""
-        period = {"start": str(start), "end": str(end), "step": str(step_s)}
-        return [
-            Series(each["metric"], [(at, float(value)) for at, value in each["values"]])
-            for each in self._result("query_range", {"query": expression, **period})
-        ]
 
     def firing(self) -> set[tuple[str, str]]:
         """Names and severities of the firing alerts."""

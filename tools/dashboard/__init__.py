@@ -1,1 +1,0 @@
-"""Grafana dashboard of the sidecars, generated from panels in Python."""
