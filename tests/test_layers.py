@@ -13,6 +13,7 @@ IMPURE = {"asyncio", "socket", "ssl", "threading", "time", "random", "os", "logg
 }
 PURE = (sys.stdlib_module_names - IMPURE) | {"lookup_core", "numpy", "pyarrow"}
 PORTS = "service.connectors.ports"
+ROWS = "service.connectors.rows"
 SHARED_MEMORY = "service.resources.shared_memory"
 FILE_IDENTITY = "service.file_identity"
 SENT_TO_TASKS = ("spark_client.lookup_settings", "spark_client.spark_types")
@@ -27,9 +28,10 @@ ALLOWED = {
     "spark_client.transport": (),
     "sidelook": ("spark_client",),
     PORTS: (),
+    ROWS: (PORTS,),
     **{
-        f"service.connectors.{kind}": (PORTS, FILE_IDENTITY)
-        for kind in ("kafka", "memory", "parquet", "postgres")
+        f"service.connectors.{kind}": (PORTS, ROWS, FILE_IDENTITY)
+        for kind in ("kafka", "parquet", "postgres")
     },
     "service.observability": ("service.engine.observer", "service.engine.tracer"),
     FILE_IDENTITY: (),

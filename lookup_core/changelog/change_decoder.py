@@ -33,6 +33,24 @@ class RowChanges:
         if not self.keys.num_rows == self.rows.num_rows == len(self.has_row):
             raise ValueError(f"{self.rows.num_rows} rows of {self.keys.num_rows} changes")
 
+    @classmethod
+    def loaded(
+        cls, keys: pa.RecordBatch, rows: pa.RecordBatch, has_row: Mask | None = None
+    ) -> "RowChanges":
+        """Each row as the current row of its key; rows with a NULL in the key are left out.
+
+        Where `has_row` is false, the row could not be read.
+        """
+        has_row = np.ones(keys.num_rows, np.bool_) if has_row is None else has_row
+        is_whole = np.ones(keys.num_rows, np.bool_)
+        for column in keys.columns:
+            is_whole &= column.is_valid().to_numpy(zero_copy_only=False)
+        if not is_whole.all():
+            keys, rows = keys.filter(pa.array(is_whole)), rows.filter(pa.array(is_whole))
+            has_row = has_row[is_whole]
+        unknown = np.full(keys.num_rows, UNKNOWN_TRANSACTION, np.uint32)
+        return cls(keys, has_row, np.zeros(keys.num_rows, np.bool_), rows, unknown)
+
     def without_rows(self, which: Mask) -> "RowChanges":
         """The same changes; of these, the rows are unknown."""
         return replace(self, has_row=self.has_row & ~which, is_gone=self.is_gone & ~which)

@@ -10,10 +10,10 @@ import pytest
 
 from lookup_core.dimension_schema import DimensionSchema, VersionColumns
 from lookup_core.settings import DimensionSettings, Match
-from service.connectors.memory.backend import FakeBackend
-from service.connectors.ports.several_rows import RowVersions
+from service.connectors.rows.several_rows import RowVersions
 from service.engine.dimension import Dimension
 from tests.conformance.wire_client import Channel, WireClient
+from tests.service.connectors.fake_backend import FakeBackend
 from tests.service.engine.running import settings
 from tests.service.stream.streaming import AGENT, Setting, Streaming, streaming
 

@@ -16,8 +16,8 @@ from lookup_core.dimension.dimension_events import FetchedRows, UnfitRows
 from lookup_core.dimension_schema import DimensionSchema
 from lookup_core.errors import BackendError, ErrorCode, nearest_name
 from lookup_core.row_bytes import ROW_BYTES, largest_column, row_bytes
+from service.connectors.parquet.row_index import RowIndex
 from service.connectors.parquet.rows import row_fields
-from service.connectors.ports.row_index import RowIndex
 from service.file_identity import FileIdentity
 
 _UNCHANGED = (

@@ -9,6 +9,7 @@ from typing import Self
 import pyarrow as pa
 import pyarrow.dataset as ds
 
+from lookup_core.changelog.change_decoder import RowChanges
 from lookup_core.dimension_schema import DimensionSchema
 from lookup_core.row_bytes import ROW_BYTES, most_row_bytes, row_bytes
 from lookup_core.sources.splits import ReadingMode, Split
@@ -21,7 +22,7 @@ from service.connectors.parquet.file import (
 from service.connectors.parquet.file_thread import FileThread
 from service.connectors.parquet.rows import parquet_batches
 from service.connectors.ports.source import SplitPiece, SplitReader
-from service.connectors.ports.split_read import WAIT_S, PendingRead, loaded_rows
+from service.connectors.rows.pending_read import WAIT_S, PendingRead
 from service.file_identity import FileIdentity
 
 
@@ -173,7 +174,7 @@ class ParquetRowGroupReader(SplitReader):
             has_row = None  # for each row
             if most_row_bytes(rows) > self._row_bytes:
                 has_row = row_bytes(rows) <= self._row_bytes
-            changes.append(loaded_rows(keys, rows, has_row))
+            changes.append(RowChanges.loaded(keys, rows, has_row))
         return SplitPiece(
             split_id=split.id,
             position=self._position,

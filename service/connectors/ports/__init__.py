@@ -1,1 +1,1 @@
-"""Connector ports: the interfaces of backends and sources, and code that connectors share."""
+"""Connector ports: the interfaces of backends and sources."""

@@ -14,7 +14,6 @@ from lookup_core.freshness.server_identity import ServerIdentity
 from lookup_core.freshness.table_snapshot import TableSnapshot
 from lookup_core.keys.key_casts import UUID_FIELD
 from lookup_core.sources.splits import Split
-from service.connectors.ports.split_read import loaded_rows
 from service.connectors.postgres.blocks import BinaryArray, columns_of_blocks
 from service.connectors.postgres.queries import (
     DEFERRED,
@@ -250,13 +249,13 @@ def postgres_snapshot_rows(blocks: Sequence[bytes | None], table: PostgresTable)
     schema = table.schema
     if ordinals is None:  # aggregates of no rows
         none = [pa.RecordBatch.from_pylist([], each) for each in (schema.key, schema.columns)]
-        return loaded_rows(*none)
+        return RowChanges.loaded(*none)
     read = columns_of_blocks(sent, with_keys(table).columns)
     keys = [column.values.cast(field.type) for column, field in zip(read, schema.key, strict=False)]
     has_row = _marks(ordinals) == 0
     for column in read:
         has_row[column.unfit] = False
-    return loaded_rows(
+    return RowChanges.loaded(
         pa.record_batch(keys, schema=schema.key),
         pa.record_batch([column.values for column in read[len(keys) :]], schema=schema.columns),
         has_row,

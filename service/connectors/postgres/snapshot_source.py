@@ -14,7 +14,6 @@ from lookup_core.freshness.server_identity import ServerIdentity
 from lookup_core.freshness.table_snapshot import TableSnapshot
 from lookup_core.sources.splits import ReadingMode, Split
 from service.connectors.ports.source import SplitPiece, SplitReader
-from service.connectors.ports.split_read import WAIT_S, PendingRead
 from service.connectors.postgres.catalog import read_table
 from service.connectors.postgres.connections import Connection, Records
 from service.connectors.postgres.dedicated_sessions import (
@@ -43,6 +42,7 @@ from service.connectors.postgres.snapshot_queries import (
     surplus_ranges,
 )
 from service.connectors.postgres.table import PostgresTable, RelationKind
+from service.connectors.rows.pending_read import WAIT_S, PendingRead
 
 _PAGES_PER_SPLIT = 16
 _MIN_PERCENT = 10.0  # of the blocks: about a dozen for each page

@@ -19,12 +19,12 @@ from lookup_core.errors import BackendError
 from lookup_core.rate_limits import EventRateLimit
 from lookup_core.sources.splits import Split
 from service.connectors.ports.source import Source, SplitEnumerator, SplitPiece, SplitReader
-from service.connectors.ports.split_read import PendingRead
 from service.connectors.postgres.connections import PostgresConnections, PostgresPool
 from service.connectors.postgres.errors import own_statement_fault
 from service.connectors.postgres.publications import PUBLICATIONS_VERSION
 from service.connectors.postgres.settings import PostgresSettings
 from service.connectors.postgres.table_version import TABLE_VERSION, version_arguments
+from service.connectors.rows.pending_read import PendingRead
 
 log = structlog.get_logger()
 

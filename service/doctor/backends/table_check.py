@@ -19,7 +19,6 @@ from service.config.quantity import size_text
 from service.config.source import ParquetSource, PostgresSource
 from service.connector_settings import notifications_settings, postgres_settings, trigger_script
 from service.connectors.parquet.file import parquet_schema
-from service.connectors.ports.several_rows import list_columns
 from service.connectors.postgres.catalog import read_table
 from service.connectors.postgres.configured_sql import CatalogRow, RunQuery
 from service.connectors.postgres.connections import PostgresConnections, Records
@@ -37,6 +36,7 @@ from service.connectors.postgres.queries import (
 from service.connectors.postgres.settings import PostgresSettings
 from service.connectors.postgres.snapshot_queries import SIZE
 from service.connectors.postgres.table import PostgresTable, quoted
+from service.connectors.rows.several_rows import list_columns
 from service.doctor.backends.missing_privileges import missing_grants
 from service.doctor.backends.postgres_server import Database, PostgresServer
 from service.doctor.finding import Finding, Subject, error_finding

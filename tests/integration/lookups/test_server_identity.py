@@ -18,7 +18,6 @@ from lookup_core.freshness.server_identity import ServerIdentity
 from lookup_core.settings import CacheMode, CacheSettings
 from lookup_core.sources.splits import Split
 from lookup_core.statistics import InvalidationOrigin, LoadResult
-from service.connectors.memory.source import FakeSource
 from service.connectors.ports.source import SplitPiece
 from service.connectors.postgres import connections
 from service.connectors.postgres.backend import PostgresBackend
@@ -34,6 +33,7 @@ from tests.integration.lookups.tables import (
     put_table,
     serving,
 )
+from tests.service.connectors.fake_source import FakeSource
 from tests.service.engine import running
 from tests.service.engine.refreshing import load_of, until_whole
 from tests.service.engine.running import lookup, typed

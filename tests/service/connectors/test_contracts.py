@@ -12,8 +12,6 @@ import pytest
 from lookup_core.changelog.change_decoder import RowChanges, TableChange
 from lookup_core.dimension_schema import DimensionSchema
 from lookup_core.sources.splits import ReadingMode
-from service.connectors.memory.backend import FakeBackend
-from service.connectors.memory.source import FakeSource
 from service.connectors.parquet.backend import ParquetBackend, ParquetScan
 from service.connectors.parquet.row_groups import ParquetRowGroups
 from service.connectors.ports.source import SplitPiece
@@ -22,6 +20,8 @@ from tests.service.connectors.backend_contract import (
     OpenBackend,
     fetch,
 )
+from tests.service.connectors.fake_backend import FakeBackend
+from tests.service.connectors.fake_source import FakeSource
 from tests.service.connectors.parquet.parquet_folders import OFFERED, SCHEMA, write_rows
 from tests.service.connectors.source_contract import RepeatableSourceContract, SourceCase
 

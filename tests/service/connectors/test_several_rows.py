@@ -23,12 +23,12 @@ from lookup_core.dimension_schema import (
 from lookup_core.errors import BackendError, ErrorCode
 from lookup_core.freshness.server_identity import ServerEpoch
 from lookup_core.settings import Match
-from service.connectors.memory.backend import FakeBackend
-from service.connectors.ports import split_read as pending_read
+from service.connectors.parquet.row_index import RowIndex
 from service.connectors.ports.backend import Backend
-from service.connectors.ports.row_index import RowIndex
-from service.connectors.ports.several_rows import RowMatch, RowVersions, list_columns
-from service.connectors.ports.split_read import PendingRead
+from service.connectors.rows import pending_read
+from service.connectors.rows.pending_read import PendingRead
+from service.connectors.rows.several_rows import RowMatch, RowVersions, list_columns
+from tests.service.connectors.fake_backend import FakeBackend
 from tools.virtual_time import run_in_virtual_time
 
 DOWN = BackendError(ErrorCode.BACKEND_UNAVAILABLE, "down")

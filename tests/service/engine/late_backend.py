@@ -4,7 +4,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lookup_core.dimension.dimension_events import FetchedRows
-from service.connectors.memory.backend import FakeBackend
+from tests.service.connectors.fake_backend import FakeBackend
 from tests.service.engine.running import ROWS, SCHEMA
 
 LATE_KEY = 8  # Bert

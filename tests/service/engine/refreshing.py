@@ -11,10 +11,10 @@ from lookup_core.freshness.feed_health import FeedState
 from lookup_core.freshness.table_snapshot import TableSnapshot
 from lookup_core.settings import CacheMode, CacheSettings, DimensionSettings, FullSettings
 from lookup_core.statistics import FeedStatistics, InvalidationOrigin, LoadStatistics
-from service.connectors.memory.source import FakeSource
 from service.connectors.ports.source import SplitPiece
 from service.engine.dimension import Dimension
 from service.engine.refresher import RefreshSources
+from tests.service.connectors.fake_source import FakeSource
 from tests.service.engine import running
 from tests.service.engine.running import SCHEMA, settings
 

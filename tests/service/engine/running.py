@@ -17,7 +17,6 @@ from lookup_core.dimension_schema import DimensionSchema
 from lookup_core.errors import BackendError
 from lookup_core.keys.typed_keys import TypedKeys
 from lookup_core.settings import BatchSettings, DimensionSettings, RetrySettings
-from service.connectors.memory.backend import FakeBackend
 from service.engine.dimension import Dimension
 from service.engine.gathering import Submitted
 from service.engine.observer import QueryStatus
@@ -25,6 +24,7 @@ from service.engine.refresher import RefreshSources
 from service.engine.shared_connections import ConnectionShare
 from service.engine.tracer import Tracer
 from service.resources.shared_memory import SharedCaches
+from tests.service.connectors.fake_backend import FakeBackend
 
 SCHEMA = DimensionSchema(
     pa.schema({"id": pa.int64()}), pa.schema({"name": pa.utf8(), "tier": pa.int32()})

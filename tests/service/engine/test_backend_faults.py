@@ -13,13 +13,13 @@ from lookup_core.answer import Answer, Outcome, rowless_answer
 from lookup_core.errors import BackendError, ErrorCode
 from lookup_core.freshness.server_identity import ServerEpoch, ServerIdentity
 from lookup_core.protection.circuit_breaker import BreakerState
-from service.connectors.memory.backend import FakeBackend
-from service.connectors.memory.source import FakeSource
 from service.engine.backend_call import backend_call
 from service.engine.dimension import Dimension
 from service.engine.recent_errors import EPISODE_S, MOST, RecentError, RecentErrors
 from service.engine.split_reading import opened_port
 from tests.hand_clock import HandClock
+from tests.service.connectors.fake_backend import FakeBackend
+from tests.service.connectors.fake_source import FakeSource
 from tests.service.engine.running import (
     ONE_BY_ONE,
     SCHEMA,

@@ -16,10 +16,10 @@ from lookup_core.freshness.table_snapshot import TableSnapshot
 from lookup_core.keys.typed_keys import TypedKeys
 from lookup_core.settings import DimensionSettings, FeedSettings
 from lookup_core.statistics import RefreshStatistics
-from service.connectors.memory.backend import FAKE_SERVER, FakeBackend
-from service.connectors.memory.source import FakeSource
 from service.connectors.ports.source import SplitPiece
 from service.engine.dimension import Dimension
+from tests.service.connectors.fake_backend import FAKE_SERVER, FakeBackend
+from tests.service.connectors.fake_source import FakeSource
 from tests.service.engine.refreshing import (
     PARTITION,
     SEES_ALL,

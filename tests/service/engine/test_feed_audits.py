@@ -15,8 +15,8 @@ from lookup_core.settings import (
     FeedSettings,
 )
 from lookup_core.statistics import AuditResult, InvalidationOrigin
-from service.connectors.memory.backend import FakeBackend
 from service.engine.dimension import Dimension
+from tests.service.connectors.fake_backend import FakeBackend
 from tests.service.engine.refreshing import (
     PARTITION,
     SEES_ALL,

@@ -20,9 +20,9 @@ from lookup_core.statistics import (
     LoadStatistics,
     UnusedMessage,
 )
-from service.connectors.memory.source import FakeSource
 from service.connectors.ports.source import SplitPiece
 from service.engine.refresher import RefreshSources, Warmup
+from tests.service.connectors.fake_source import FakeSource
 from tests.service.engine.refreshing import (
     PARTITION,
     SEES_ALL,

@@ -25,12 +25,12 @@ from lookup_core.settings import (
     RetrySettings,
 )
 from lookup_core.statistics import InvalidationOrigin, no_statistics
-from service.connectors.memory.backend import FakeBackend
 from service.engine.dimension import Dimension
 from service.engine.gathering import AnswerGathering
 from service.engine.observer import QueryStatus
 from service.engine.tracer import TracedQuery
 from tests.hand_clock import HandClock
+from tests.service.connectors.fake_backend import FakeBackend
 from tests.service.engine.fake_tracer import FakeCallerSpan, FakeTracer
 from tests.service.engine.late_backend import LateBackend
 from tests.service.engine.running import (

@@ -13,12 +13,12 @@ from lookup_core.dimension_schema import DimensionSchema, TableOrigin
 from lookup_core.errors import BackendError, ErrorCode
 from lookup_core.settings import BatchSettings
 from lookup_core.statistics import InvalidationOrigin
-from service.connectors.memory.backend import FakeBackend
 from service.engine.backend_call import BackendCalls
 from service.engine.dimension import Dimension
 from service.engine.observer import QueryStatus
 from service.engine.schema_watch import SchemaWatch
 from service.engine.shared_connections import unlimited
+from tests.service.connectors.fake_backend import FakeBackend
 from tests.service.engine.running import (
     ONE_BY_ONE,
     PATIENCE_S,

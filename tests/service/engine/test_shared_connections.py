@@ -10,10 +10,10 @@ import pytest
 from lookup_core.errors import BackendError, ErrorCode
 from lookup_core.protection.circuit_breaker import BreakerState
 from lookup_core.settings import BatchSettings, DimensionSettings
-from service.connectors.memory.backend import FakeBackend
 from service.engine.dimension import Dimension
 from service.engine.shared_connections import SharedConnections
 from tests.hand_clock import HandClock
+from tests.service.connectors.fake_backend import FakeBackend
 from tests.service.engine.running import (
     Caller,
     customers,

@@ -12,10 +12,10 @@ from lookup_core.changelog.change_decoder import TableChange
 from lookup_core.errors import BackendError, ErrorCode
 from lookup_core.event_time.watermark_valve import NO_WATERMARK_MS
 from lookup_core.sources.splits import ReadingMode, SplitProgress, SplitState
-from service.connectors.memory.source import FakeSource
 from service.connectors.ports.source import SplitPiece
 from service.engine.source_coordinator import CoordinatorSettings, SourceCoordinator
 from service.engine.split_reading import SplitBuffer
+from tests.service.connectors.fake_source import FakeSource
 from tests.service.engine.refreshing import at_time
 from tests.service.engine.running import PATIENCE_S, SCHEMA
 

@@ -23,8 +23,6 @@ from lookup_core.dimension_schema import DimensionSchema
 from lookup_core.errors import BackendError, ErrorCode
 from lookup_core.settings import BatchSettings, CacheMode, CacheSettings, DimensionSettings
 from lookup_core.statistics import InvalidationOrigin
-from service.connectors.memory.backend import FakeBackend
-from service.connectors.memory.source import FakeSource
 from service.connectors.ports.source import SplitPiece
 from service.engine.dimension import Dimension
 from service.engine.observer import Observer
@@ -35,6 +33,8 @@ from service.http.limits import Limits
 from service.http.readiness import Readiness
 from service.http.security import LOOPBACK_HOSTS, Access
 from service.http.sockets import listener
+from tests.service.connectors.fake_backend import FakeBackend
+from tests.service.connectors.fake_source import FakeSource
 from tests.service.engine.running import until
 
 CUSTOMERS = pa.table(

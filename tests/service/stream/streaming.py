@@ -31,7 +31,6 @@ from lookup_core.protocol.frame_codec import decode_frame, encode_frame
 from lookup_core.protocol.frames import PROTOCOL_VERSION, SUBPROTOCOL, Frame
 from lookup_core.settings import DimensionSettings
 from lookup_core.statistics import InvalidationOrigin
-from service.connectors.memory.backend import FakeBackend
 from service.engine.dimension import Dimension
 from service.engine.tracer import NullTracer, Tracer
 from service.http.limits import Limits
@@ -39,6 +38,7 @@ from service.http.sockets import listener
 from service.stream.channel_registry import ChannelRegistry
 from service.stream.connection import Timeouts
 from service.stream.handler import StreamHandler
+from tests.service.connectors.fake_backend import FakeBackend
 from tests.service.engine import running
 from tests.service.engine.running import (
     PATIENCE_S,

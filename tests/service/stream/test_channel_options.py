@@ -10,7 +10,7 @@ from lookup_core.errors import BackendError, ErrorCode
 from lookup_core.lookup_options import LookupOptions
 from lookup_core.protocol import frames
 from lookup_core.settings import CacheSettings
-from service.connectors.memory.backend import FakeBackend
+from tests.service.connectors.fake_backend import FakeBackend
 from tests.service.engine.running import ROWS, SCHEMA, settings
 from tests.service.stream.streaming import (
     Peer,

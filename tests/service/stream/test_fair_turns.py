@@ -13,7 +13,6 @@ from lookup_core.dimension.batcher import ChannelId
 from lookup_core.dimension_schema import DimensionSchema
 from lookup_core.protocol.answer_budget import FIRST_GUESS_BYTES, AnswerBudget
 from lookup_core.protocol.lookup_scheduler import Costs, Quantum
-from service.connectors.memory.backend import FakeBackend
 from service.engine.dimension import Dimension
 from service.stream.lookup_queue import LookupQueue
 from service.stream.outbox import PIECE_BYTES, AnswerPiece
@@ -24,6 +23,7 @@ from service.stream.stream_lookup import (
     RequestedRecords,
     StreamLookup,
 )
+from tests.service.connectors.fake_backend import FakeBackend
 from tests.service.engine.running import (
     SCHEMA,
     customers,

@@ -15,7 +15,7 @@ from lookup_core.dimension_schema import DimensionSchema
 from lookup_core.errors import BackendError, ErrorCode
 from lookup_core.freshness.server_identity import ServerEpoch, ServerIdentity
 from lookup_core.freshness.table_snapshot import TableSnapshot
-from service.connectors.ports.row_index import RowIndex
+from service.connectors.parquet.row_index import RowIndex
 
 FAKE_SERVER = ServerIdentity(system="fake")  # also that of a fake feed
 

@@ -14,8 +14,8 @@ from lookup_core.dimension_schema import DimensionSchema
 from lookup_core.errors import BackendError
 from lookup_core.freshness.server_identity import ServerIdentity
 from lookup_core.sources.splits import ReadingMode, Split
-from service.connectors.memory.backend import FAKE_SERVER
 from service.connectors.ports.source import SplitPiece, SplitReader
+from tests.service.connectors.fake_backend import FAKE_SERVER
 
 
 class FakeSource:

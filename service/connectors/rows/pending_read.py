@@ -1,13 +1,8 @@
-"""Split reads of a load: a pending read that outlives its caller, and the read rows as changes."""
+"""Pending read: a read that outlives the call that began it."""
 
 import asyncio
 from collections.abc import Coroutine
 from typing import Any, Generic, TypeVar
-
-import numpy as np
-import pyarrow as pa
-
-from lookup_core.changelog.change_decoder import UNKNOWN_TRANSACTION, Mask, RowChanges
 
 WAIT_S = 1.0  # the maximal duration of a reader's `read`
 
@@ -55,27 +50,3 @@ class PendingRead(Generic[Result]):
             if not self._task.cancelled():
                 self._task.exception()  # retrieved, else asyncio logs it
             self._task = None
-
-
-def loaded_rows(
-    keys: pa.RecordBatch, rows: pa.RecordBatch, has_row: Mask | None = None
-) -> RowChanges:
-    """Each row as the current row of its key; rows with a NULL in the key are left out.
-
-    Where `has_row` is false, the row could not be read.
-    """
-    has_row = np.ones(keys.num_rows, np.bool_) if has_row is None else has_row
-    is_whole = np.ones(keys.num_rows, np.bool_)
-    for column in keys.columns:
-        is_whole &= column.is_valid().to_numpy(zero_copy_only=False)
-    if not is_whole.all():
-        keys, rows = keys.filter(pa.array(is_whole)), rows.filter(pa.array(is_whole))
-        has_row = has_row[is_whole]
-    count = keys.num_rows
-    return RowChanges(
-        keys=keys,
-        has_row=has_row,
-        is_gone=np.zeros(count, np.bool_),
-        rows=rows,
-        transaction_ids=np.full(count, UNKNOWN_TRANSACTION, np.uint32),
-    )

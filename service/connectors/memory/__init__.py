@@ -1,1 +1,0 @@
-"""In-memory connector: a backend and a source for tests and benchmarks."""

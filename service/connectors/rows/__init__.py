@@ -1,0 +1,1 @@
+"""Rows of any connector: keys with several rows, and reads that outlive their callers."""
