@@ -68,7 +68,7 @@ async def run(
     certificate = certificate_rotation(settings)
     async with AsyncExitStack() as stack:
         tracer = await stack.enter_async_context(opened_tracer(settings, version=own_version()))
-        caches = SharedCaches.beside(settings.listen.unix)
+        caches = SharedCaches.for_socket(settings.listen.unix)
         make = partial(Dimension, observer=observer, tracer=tracer, shared_caches=caches)
         dimensions = await _dimensions(settings, file, make, stack=stack)
         streams = _streams(settings, dimensions, tracer)

@@ -6,6 +6,14 @@
 from dataclasses import KW_ONLY, dataclass
 from enum import StrEnum
 
+RATE = "sum by ({labels}) (rate({name}[5m]))"
+HOURLY = "sum by ({labels}) (increase({name}[1h]))"
+DAILY = "sum by ({labels}) (increase({name}[1d]))"
+SUM = "sum by ({labels}) ({name})"
+MEAN = "sum by ({labels}) (rate({name}_sum[5m])) / sum by ({labels}) (rate({name}_count[5m]))"
+P99 = "histogram_quantile(0.99, sum by ({labels}, le) (rate({name}_bucket[5m])))"
+TYPICAL = {"counter": RATE, "gauge": SUM, "histogram": P99}  # {type: query}
+
 
 class Label(StrEnum):
     """All labels; a key is never one."""
@@ -49,13 +57,13 @@ class RenewalResult(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """One metric family; the name of a counter ends with `_total`. `query` is a typical one."""
+    """One metric family; the name of a counter ends with `_total`."""
 
     name: str
     help: str
     labels: tuple[Label, ...] = (Label.DIMENSION,)
     _: KW_ONLY
-    query: str
+    typical: str | None = None  # form of its query; None: that of its type
     is_histogram: bool = False
 
     @property
@@ -65,297 +73,251 @@ class Metric:
             return "histogram"
         return "counter" if self.name.endswith("_total") else "gauge"
 
+    @property
+    def query(self) -> str:
+        """A typical query."""
+        form = self.typical or TYPICAL[self.type]
+        return form.format(name=self.name, labels=", ".join(self.labels))
+
 
 LOOKUPS = Metric(
     "sidelook_lookups_total",
-    "Keys looked up, by outcome: all keys of an HTTP request, distinct keys of a stream's batch,"
-    " each record in shared memory.",
+    "Keys looked up, by outcome: all keys of an HTTP request, distinct keys of a stream's batch, "
+    "each record in shared memory.",
     (Label.DIMENSION, Label.OUTCOME),
-    query="sum by (dimension, outcome) (rate(sidelook_lookups_total[5m]))",
 )
 LOOKUP_SECONDS = Metric(
     "sidelook_lookup_seconds",
     "Time from a lookup, of any number of keys, to its last answer.",
-    query=(
-        "histogram_quantile(0.99, sum by (dimension, le) "
-        "(rate(sidelook_lookup_seconds_bucket[5m])))"
-    ),
     is_histogram=True,
 )
 BACKEND_QUERIES = Metric(
     "sidelook_backend_queries_total",
     "Queries sent to the backend, retries included, by result.",
     (Label.DIMENSION, Label.RESULT),
-    query="sum by (dimension, result) (rate(sidelook_backend_queries_total[5m]))",
 )
 BACKEND_QUERY_SECONDS = Metric(
-    "sidelook_backend_query_seconds",
-    "Duration of the queries to the backend.",
-    query=(
-        "histogram_quantile(0.99, sum by (dimension, le) "
-        "(rate(sidelook_backend_query_seconds_bucket[5m])))"
-    ),
-    is_histogram=True,
+    "sidelook_backend_query_seconds", "Duration of the queries to the backend.", is_histogram=True
 )
 BACKEND_BATCH_KEYS = Metric(
     "sidelook_backend_batch_keys",
     "Distinct keys in each query to the backend.",
-    query=(
-        "sum by (dimension) (rate(sidelook_backend_batch_keys_sum[5m])) / "
-        "sum by (dimension) (rate(sidelook_backend_batch_keys_count[5m]))"
-    ),
+    typical=MEAN,
     is_histogram=True,
 )
 COALESCED_KEYS = Metric(
-    "sidelook_coalesced_keys_total",
-    "Keys that joined a query in flight instead of a new one.",
-    query="sum by (dimension) (rate(sidelook_coalesced_keys_total[5m]))",
+    "sidelook_coalesced_keys_total", "Keys that joined a query in flight instead of a new one."
 )
-CACHE_ROWS = Metric(
-    "sidelook_cache_rows",
-    "Cache entries, negative entries included.",
-    query="sum by (dimension) (sidelook_cache_rows)",
-)
+CACHE_ROWS = Metric("sidelook_cache_rows", "Cache entries, negative entries included.")
 CACHE_BYTES = Metric(
     "sidelook_cache_bytes",
     "Size of the cache: rows, keys and index.",
-    query="sum by (dimension) (sidelook_cache_bytes) / sum by (dimension) (sidelook_cache_rows)",
+    typical="sum by ({labels}) ({name}) / sum by ({labels}) (sidelook_cache_rows)",
 )
 CACHE_MAX_BYTES = Metric(
     "sidelook_cache_max_bytes",
     "Current bound of the cache; less than configured under memory pressure.",
-    query="sidelook_cache_bytes / sidelook_cache_max_bytes",
+    typical="sidelook_cache_bytes / {name}",
 )
 CACHE_EVICTIONS = Metric(
     "sidelook_cache_evictions_total",
     "Entries removed from the cache, by reason.",
     (Label.DIMENSION, Label.REASON),
-    query="sum by (dimension, reason) (rate(sidelook_cache_evictions_total[5m]))",
 )
 CACHE_IS_SHARED = Metric(
     "sidelook_cache_shared",
     "1: workers on this machine may read the cache; 0: they may not.",
-    query="sidelook_cache_shared == 0",
+    typical="{name} == 0",
 )
 SHARED_CACHE_BYTES = Metric(
-    "sidelook_shared_cache_bytes",
-    "Size of the files of the cache in shared memory.",
-    query="sum by (dimension) (sidelook_shared_cache_bytes)",
+    "sidelook_shared_cache_bytes", "Size of the files of the cache in shared memory."
 )
 SHARED_LOOKUPS = Metric(
     "sidelook_shared_lookups_total",
     "Keys that workers looked up in shared memory; sidelook_lookups_total includes them.",
-    query=(
-        "sum by (dimension) (rate(sidelook_shared_lookups_total[5m])) / "
-        "sum by (dimension) (rate(sidelook_lookups_total[5m]))"
-    ),
+    typical=f"{RATE} / {RATE.replace('{name}', LOOKUPS.name)}",
 )
 IN_FLIGHT_RECORDS = Metric(
-    "sidelook_in_flight_records",
-    "Keys of requests and streams without an answer yet.",
-    query="sum by (dimension) (sidelook_in_flight_records)",
+    "sidelook_in_flight_records", "Keys of requests and streams without an answer yet."
 )
 BACKLOG_RECORDS = Metric(
-    "sidelook_backlog_records",
-    "Records that are ready in clients and wait for credit.",
-    query="sum by (dimension) (sidelook_backlog_records)",
+    "sidelook_backlog_records", "Records that are ready in clients and wait for credit."
 )
 CREDIT_RECORDS = Metric(
     "sidelook_credit_records",
     "Records that clients may have in flight, by kind of credit.",
     (Label.DIMENSION, Label.KIND),
-    query="sum by (dimension, kind) (sidelook_credit_records)",
 )
 CHANNELS = Metric(
     "sidelook_channels",
     "Open channels by state; an idle channel has had no input for a while.",
     (Label.DIMENSION, Label.CHANNEL_STATE),
-    query="sum by (dimension, channel_state) (sidelook_channels)",
 )
 STREAM_WATERMARK_SECONDS = Metric(
     "sidelook_stream_watermark_seconds",
     "Minimum watermark of the active channels that have one; event time as Unix time.",
-    query="time() - min by (dimension) (sidelook_stream_watermark_seconds)",
+    typical="time() - min by ({labels}) ({name})",
 )
 DIMENSION_AVAILABLE = Metric(
     "sidelook_dimension_available",
     "1: lookups are accepted; 0: they are refused until the backend has described its table.",
-    query="min by (dimension) (sidelook_dimension_available) == 0",
+    typical="min by ({labels}) ({name}) == 0",
 )
 DIMENSION_STALENESS_SECONDS = Metric(
     "sidelook_dimension_staleness_seconds",
     "Upper bound of the lag of served rows behind the table. Absent while no rows are cached.",
-    query="max by (dimension) (sidelook_dimension_staleness_seconds)",
+    typical="max by ({labels}) ({name})",
 )
 DIMENSION_STALENESS_LIMIT_SECONDS = Metric(
     "sidelook_dimension_staleness_limit_seconds",
-    "Limit of the lag behind the table: ttl plus the longer stale time; of a feed max_staleness,"
-    " of a full table the time between reloads. Absent without a limit.",
-    query="sidelook_dimension_staleness_seconds > sidelook_dimension_staleness_limit_seconds",
+    "Limit of the lag behind the table: ttl plus the longer stale time; of a feed max_staleness, "
+    "of a full table the time between reloads. Absent without a limit.",
+    typical="sidelook_dimension_staleness_seconds > {name}",
 )
 DIMENSION_WATERMARK_SECONDS = Metric(
     "sidelook_dimension_watermark_seconds",
     "All changes with earlier event times are applied; Unix time. Absent before the first one.",
-    query="time() - min by (dimension) (sidelook_dimension_watermark_seconds)",
+    typical="time() - min by ({labels}) ({name})",
 )
 DIMENSION_FEED_LIVE = Metric(
     "sidelook_dimension_feed_live",
     "1: the change feed is live and caught up; 0: the cache is bypassed.",
-    query="min by (dimension) (sidelook_dimension_feed_live) == 0",
+    typical="min by ({labels}) ({name}) == 0",
 )
 DIMENSION_FEED_INCOMPLETE = Metric(
     "sidelook_dimension_feed_incomplete",
     "1: an audit found a change that the feed did not report, and the cache is bypassed; 0: none.",
-    query="max by (dimension) (sidelook_dimension_feed_incomplete) == 1",
+    typical="max by ({labels}) ({name}) == 1",
 )
 DIMENSION_AUDITED_KEYS = Metric(
     "sidelook_dimension_audited_keys_total",
     "Rows compared with reads of the table, by result.",
     (Label.DIMENSION, Label.RESULT),
-    query="sum by (dimension, result) (increase(sidelook_dimension_audited_keys_total[1h]))",
+    typical=HOURLY,
 )
 DIMENSION_FEED_BACKLOG = Metric(
     "sidelook_dimension_feed_backlog",
     "Changes in the feed's source that are not read yet.",
-    query="max by (dimension) (sidelook_dimension_feed_backlog)",
+    typical="max by ({labels}) ({name})",
 )
 DIMENSION_FEED_UNUSED_MESSAGES = Metric(
     "sidelook_dimension_feed_unused_messages_total",
     "Messages without a usable change, by reason; an undecodable one clears the cache.",
     (Label.DIMENSION, Label.REASON),
-    query=(
-        "sum by (dimension, reason) (increase(sidelook_dimension_feed_unused_messages_total[1h]))"
-    ),
+    typical=HOURLY,
 )
 DIMENSION_WHOLE = Metric(
     "sidelook_dimension_whole",
     "1: the whole table is loaded; 0: a successful load is pending.",
-    query="min by (dimension) (sidelook_dimension_whole) == 0",
+    typical="min by ({labels}) ({name}) == 0",
 )
 DIMENSION_LOADING = Metric(
-    "sidelook_dimension_loading",
-    "1: the whole table is being loaded; 0: it is not.",
-    query="sum by (dimension) (sidelook_dimension_loading)",
+    "sidelook_dimension_loading", "1: the whole table is being loaded; 0: it is not."
 )
 DIMENSION_LOADS = Metric(
     "sidelook_dimension_loads_total",
     "Loads of the whole table by result; outdated: all rows may have changed during the load.",
     (Label.DIMENSION, Label.RESULT),
-    query="sum by (dimension, result) (increase(sidelook_dimension_loads_total[1d]))",
+    typical=DAILY,
 )
 DIMENSION_LOAD_ROWS = Metric(
     "sidelook_dimension_load_rows",
     "Rows read by the present load, else by the last one.",
-    query="max by (dimension) (sidelook_dimension_load_rows)",
+    typical="max by ({labels}) ({name})",
 )
 DIMENSION_LOAD_SECONDS = Metric(
     "sidelook_dimension_load_seconds",
     "Duration of the last successful load of the whole table.",
-    query="max by (dimension) (sidelook_dimension_load_seconds)",
+    typical="max by ({labels}) ({name})",
 )
 DIMENSION_SPLITS = Metric(
     "sidelook_dimension_splits",
     "Splits of the sources of the dimension's feed and load, by state.",
     (Label.DIMENSION, Label.KIND),
-    query="sum by (dimension, kind) (sidelook_dimension_splits)",
 )
 DIMENSION_SPLIT_FAILURES = Metric(
     "sidelook_dimension_split_failures_total",
     "Failed split read attempts, of the feed and of the present load.",
     (Label.DIMENSION, Label.KIND),
-    query="sum by (dimension, kind) (increase(sidelook_dimension_split_failures_total[1h]))",
+    typical=HOURLY,
 )
 FENCED_KEYS = Metric(
     "sidelook_fenced_keys_total",
     "Keys that were answered and not cached, because the read may have missed a change.",
-    query="sum by (dimension) (rate(sidelook_fenced_keys_total[5m]))",
 )
 INVALIDATIONS = Metric(
     "sidelook_invalidations_total",
     "Keys invalidated in the cache, by origin.",
     (Label.DIMENSION, Label.ORIGIN),
-    query="sum by (dimension, origin) (rate(sidelook_invalidations_total[5m]))",
 )
-RETRIES = Metric(
-    "sidelook_retries_total",
-    "Retries of failed queries, and for keys without a row.",
-    query="sum by (dimension) (rate(sidelook_retries_total[5m]))",
-)
+RETRIES = Metric("sidelook_retries_total", "Retries of failed queries, and for keys without a row.")
 QUERIES_IN_FLIGHT = Metric(
     "sidelook_queries_in_flight",
     "Queries in flight at the backend.",
-    query="sidelook_queries_in_flight / sidelook_concurrency_limit",
+    typical="{name} / sidelook_concurrency_limit",
 )
 CONNECTION_WAIT_SECONDS = Metric(
     "sidelook_connection_wait_seconds_total",
     "Time in which a query was due and all connections to its database were in use.",
-    query="sum by (dimension) (rate(sidelook_connection_wait_seconds_total[5m]))",
 )
-QUEUED_KEYS = Metric(
-    "sidelook_queued_keys",
-    "Distinct keys that wait for their query to be sent.",
-    query="sum by (dimension) (sidelook_queued_keys)",
-)
+QUEUED_KEYS = Metric("sidelook_queued_keys", "Distinct keys that wait for their query to be sent.")
 CONCURRENCY_LIMIT = Metric(
     "sidelook_concurrency_limit",
     "Queries to the backend that may run at the same time.",
-    query="min by (dimension) (sidelook_concurrency_limit)",
+    typical="min by ({labels}) ({name})",
 )
 BREAKER_STATE = Metric(
     "sidelook_breaker_state",
     "Circuit breaker of the backend: 0 closed, 1 half-open (probing), 2 open (no queries).",
-    query="max by (dimension) (sidelook_breaker_state) > 0",
+    typical="max by ({labels}) ({name}) > 0",
 )
 LOOKUP_USES_INDEX = Metric(
     "sidelook_lookup_uses_index",
     "1: the backend finds keys by an index; 0: each query reads all rows.",
-    query="min by (dimension) (sidelook_lookup_uses_index) == 0",
+    typical="min by ({labels}) ({name}) == 0",
 )
 MEMORY_RESIDENT_BYTES = Metric(
-    "sidelook_memory_resident_bytes",
-    "Resident memory of the process.",
-    (),
-    query="max(sidelook_memory_resident_bytes)",
+    "sidelook_memory_resident_bytes", "Resident memory of the process.", (), typical="max({name})"
 )
 MEMORY_USED_RATIO = Metric(
     "sidelook_memory_used_ratio",
     "Growth since the start / limits.memory, or use / limit of the control group if greater.",
     (),
-    query="max(sidelook_memory_used_ratio)",
+    typical="max({name})",
 )
 MEMORY_PRESSURE_LEVEL = Metric(
     "sidelook_memory_pressure_level",
     "0 none, 1 caches shrink, 2 also no new credit and channels, 3 also requests are refused.",
     (),
-    query="count(sidelook_memory_pressure_level > 0)",
+    typical="count({name} > 0)",
 )
 EVENT_LOOP_LAG_SECONDS = Metric(
     "sidelook_event_loop_lag_seconds",
     "Longest delay of a timer of the event loop in the last 15 seconds.",
     (),
-    query="quantile(0.9, sidelook_event_loop_lag_seconds)",
+    typical="quantile(0.9, {name})",
 )
 LISTENERS_REACHABLE = Metric(
     "sidelook_listeners_reachable",
     "1: listen.unix is reachable; 0: its file is lost or replaced and cannot be bound again.",
     (),
-    query="count(sidelook_listeners_reachable == 0)",
+    typical="count({name} == 0)",
 )
 TLS_CERTIFICATE_EXPIRY_SECONDS = Metric(
     "sidelook_tls_certificate_expiry_seconds",
     "Expiry of the certificate of listen.tls; Unix time. Absent without TLS.",
     (),
-    query="(min(sidelook_tls_certificate_expiry_seconds) - time()) / 86400",
+    typical="(min({name}) - time()) / 86400",
 )
 TLS_CERTIFICATE_RENEWALS = Metric(
     "sidelook_tls_certificate_renewals_total",
     "Changed certificate files by result; after a refused one the former certificate stays.",
     (Label.RESULT,),
-    query="sum by (result) (increase(sidelook_tls_certificate_renewals_total[1d]))",
+    typical=DAILY,
 )
 BUILD_INFO = Metric(
     "sidelook_build_info",
     "Always 1; the label kind is the running version.",
     (Label.KIND,),
-    query="count by (kind) (sidelook_build_info)",
+    typical="count by ({labels}) ({name})",
 )

@@ -40,25 +40,27 @@ class CacheFile:
 class CacheFiles:
     """The files of one folder that are in use, and the fields of its lease."""
 
-    folder: Path
-    usage: "_Usage"
-    names: dict[int, str] = field(default_factory=dict)  # {address of an array or of rows: file}
+    mapped: "_MappedFiles"
+    lease: npt.NDArray[np.uint8]
+    lease_file: os.stat_result | None  # None: no reader sees the lease
     counts: npt.NDArray[np.uint64] = field(init=False)
     times: npt.NDArray[np.float64] = field(init=False)
+    names: dict[int, str] = field(default_factory=dict)  # {address of an array or of rows: file}
     _numbers: "count[int]" = field(default_factory=lambda: count(1))
     _has_map: bool = False
-    _lease: os.stat_result = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Lay the fields over the lease."""
+        self.counts, self.times = self.lease.view(np.uint64), self.lease.view(np.float64)
 
     @classmethod
     def created(cls, folder: Path, description: bytes) -> "CacheFiles":
         """Those of a new folder, without arrays and rows; raises OSError."""
         folder.mkdir(mode=FOLDER_MODE, parents=True)
-        files = cls(folder, _Usage(folder))
+        mapped = _MappedFiles(folder)
         try:
-            lease = files._map(LEASE_FILE, LEASE_BYTES)
-            files._lease = (folder / LEASE_FILE).stat()
-            files.counts = np.frombuffer(lease, np.uint64)
-            files.times = np.frombuffer(lease, np.float64)
+            lease = np.frombuffer(mapped.new(LEASE_FILE, LEASE_BYTES), np.uint8)
+            files = cls(mapped, lease, (folder / LEASE_FILE).stat())
             files.counts[LeaseField.LAYOUT] = LAYOUT_VERSION
             files.counts[LeaseField.TIME_NAMESPACE] = _time_namespace()
             files.count_changes(is_whole=False)
@@ -71,25 +73,24 @@ class CacheFiles:
     @classmethod
     def none(cls, folder: Path) -> "CacheFiles":
         """No files, and fields that no reader sees."""
-        files, lease = cls(folder / "none", _Usage(folder)), np.zeros(LEASE_BYTES, np.uint8)
-        files.counts, files.times = lease.view(np.uint64), lease.view(np.float64)
-        return files
+        return cls(_MappedFiles(folder / "none"), np.zeros(LEASE_BYTES, np.uint8), None)
 
     @property
     def are_there(self) -> bool:
         """Whether readers find all of them."""
         wanted = {DESCRIPTION_FILE, *self.names.values(), *([MAP_FILE] if self._has_map else [])}
+        folder, own = self.mapped.folder, self.lease_file
         try:
-            is_own = os.path.samestat((self.folder / LEASE_FILE).stat(), self._lease)
+            is_own = own is not None and os.path.samestat((folder / LEASE_FILE).stat(), own)
         except OSError:
             return False
         # A list of the folder would need a free file descriptor.
-        return is_own and all((self.folder / name).exists() for name in wanted)
+        return is_own and all((folder / name).exists() for name in wanted)
 
     def allocate(self, kind: str, size: int) -> CacheFile:
         """A file of zeros; raises OSError."""
         name = f"{kind}-{next(self._numbers)}"
-        return CacheFile(name, self._map(name, size))
+        return CacheFile(name, self.mapped.new(name, size))
 
     def name(self, address: int, file: CacheFile) -> None:
         """The array or the rows at this address are in this file."""
@@ -98,20 +99,30 @@ class CacheFiles:
 
     def write(self, name: str, content: bytes) -> None:
         """Replace a file as a whole; raises OSError."""
-        path = self.folder / f"{name}.new"
+        path = self.mapped.folder / f"{name}.new"
         path.unlink(missing_ok=True)  # left by a write that failed
         file = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, _FILE_MODE)
         with os.fdopen(file, "wb") as stream:
             stream.write(content)
-        path.replace(self.folder / name)
+        path.replace(self.mapped.folder / name)
         self._has_map |= name == MAP_FILE
 
     def count_changes(self, *, is_whole: bool) -> None:
         """Make the count even if the table is whole, else odd."""
-        changes = self.counts.item(LeaseField.CHANGES)
-        self.counts[LeaseField.CHANGES] = changes + (changes % 2 == is_whole)
+        is_even = self.counts.item(LeaseField.CHANGES) % 2 == 0
+        if is_even is not is_whole:
+            self.counts[LeaseField.CHANGES] += np.uint64(1)
 
-    def _map(self, name: str, size: int) -> mmap.mmap:
+
+@dataclass(slots=True)
+class _MappedFiles:
+    """The files of a folder that this process has mapped, and their size."""
+
+    folder: Path
+    bytes: int = 0
+
+    def new(self, name: str, size: int) -> mmap.mmap:
+        """Map a new file of zeros; raises OSError."""
         path = self.folder / name
         file = os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, _FILE_MODE)
         try:
@@ -122,21 +133,12 @@ class CacheFiles:
             raise
         finally:
             os.close(file)
-        self.usage.bytes += size
-        # Not a method of this object, which would live as long as its first file, and keep that.
-        weakref.finalize(memory, self.usage.forget, name, size)
+        self.bytes += size
+        # Not a method of `CacheFiles`, which would live as long as its first file, and keep that.
+        weakref.finalize(memory, self._forget, name, size)
         return memory
 
-
-@dataclass(slots=True)
-class _Usage:
-    """The size of the files of a folder that are in use."""
-
-    folder: Path
-    bytes: int = 0
-
-    def forget(self, name: str, size: int) -> None:
-        """A file is not used any more."""
+    def _forget(self, name: str, size: int) -> None:
         self.bytes -= size
         with suppress(OSError):  # it may be gone, with its folder
             (self.folder / name).unlink()

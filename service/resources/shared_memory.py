@@ -47,8 +47,8 @@ Number = TypeVar("Number", bound=np.generic)
 
 _EXTENSION_S = LEASE_S / 4
 _CHECK_S = 0.5  # between two looks at the files, and between two attempts to share again
-_MOVING_S = 0.02  # of rows, until lookups run again
-_SPARE_BYTES = 2**20  # of the file system, before sharing begins again
+_MOVING_ROWS_S = 0.02  # then lookups run again
+_SPARE_BYTES = 2**20  # free in the file system, before sharing begins again
 # Seconds, in which the machine may be suspended: then rows age, and leases end.
 boot_time: Callable[[], float] = partial(
     time.clock_gettime, getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
@@ -79,29 +79,35 @@ class SharedCaches:
     A process that ends without cleaning up leaves its folder, which the next one removes.
     """
 
-    def __init__(self, parent: Path | None, *, why_private: str = "listen.unix is null") -> None:
-        """Without `parent`, nothing is shared, for this reason."""
+    def __init__(
+        self,
+        parent: Path | None,
+        *,
+        socket: Path | None = None,
+        why_private: str = "listen.unix is null",
+    ) -> None:
+        """`socket` is that of the sidecar; without `parent`, nothing is shared for `why_private`.
+
+        Clients may see the folder of the socket elsewhere.
+        """
         self._parent = parent
+        self._socket = socket
         self.why_private = why_private
-        self._socket: Path | None = None  # whose folder clients may see elsewhere
         self._numbers = count(1)
         self._caches: dict[SharedMemory, MovableCache | None] = {}
         self._is_draining = False
         self._folder: ProcessFolder | None = None  # since the first cache
 
     @classmethod
-    def beside(cls, socket: Path | None) -> "SharedCaches":
+    def for_socket(cls, socket: Path | None) -> "SharedCaches":
         """Those of a sidecar with this Unix socket, at `shared_place`."""
         if socket is None:  # no reader is on this machine, as far as is known
             return cls(None)
         place = shared_place(socket)
-        if isinstance(place, str):
-            log.warning("cache.not_shared", reason=place)
-            caches = cls(None, why_private=place)
-        else:
-            caches = cls(place.folder)
-        caches._socket = socket
-        return caches
+        if not isinstance(place, str):
+            return cls(place.folder, socket=socket)
+        log.warning("cache.not_shared", reason=place)
+        return cls(None, socket=socket, why_private=place)
 
     def offered(self, cache: "SharedMemory") -> str:
         """The folder of a cache for clients: relative to that of the socket, if it is within."""
@@ -187,18 +193,19 @@ class SharedCaches:
 
     def _present_parent(self) -> Path:
         """The folder of the processes, as the tmpfs may have been unmounted; raises OSError."""
-        if self._socket is not None:
+        if self._socket is None:
+            found = self._parent or self.why_private
+        else:
             place = shared_place(self._socket)
-            if isinstance(place, str):  # pages of another file system are written to a disk
-                raise OSError(errno.ENODEV, place)
-            self._parent = place.folder
-        assert self._parent is not None  # it has a cache
-        return self._parent
+            found = place if isinstance(place, str) else place.folder
+        if isinstance(found, str):  # pages of another file system are written to a disk
+            raise OSError(errno.ENODEV, found)
+        return found
 
 
 def _move(cache: "SharedMemory", owner: MovableCache) -> None:
     """Move rows for some milliseconds; sharing may end meanwhile."""
-    until = time.monotonic() + _MOVING_S
+    until = time.monotonic() + _MOVING_ROWS_S
     while cache.is_moving and owner.move_next():
         if time.monotonic() >= until:
             return
@@ -246,7 +253,7 @@ class SharedMemory:
     @property
     def folder(self) -> Path:
         """Its present folder."""
-        return self._files.folder
+        return self._files.mapped.folder
 
     @property
     def is_shared_now(self) -> bool:
@@ -256,12 +263,12 @@ class SharedMemory:
     @property
     def file_bytes(self) -> int:
         """The size of all files; 0 once nothing is shared any more."""
-        return self._files.usage.bytes if self.why_private is None else 0
+        return self._files.mapped.bytes if self.why_private is None else 0
 
     @property
     def mapped_bytes(self) -> int:
         """The size of all files that are in use here, also if they are not shared."""
-        return self._files.usage.bytes
+        return self._files.mapped.bytes
 
     def zeros(self, count: int, kind: type[Number]) -> npt.NDArray[Number]:
         """See `CacheMemory`."""
@@ -301,7 +308,10 @@ class SharedMemory:
         ]
         of_arrays = ArrayFiles(*(names[array.ctypes.data] for array in arrays))
         files = CacheMap(
-            *(of_arrays, view.states.tick_s, view.states.first_tick, segments),
+            arrays=of_arrays,
+            tick_s=view.states.tick_s,
+            first_tick=view.states.first_tick,
+            segments=segments,
             lengths=ArrayLengths(len(view.keys.places), len(view.keys.hashes)),
         )
         self.fence()  # readers of the map see the arrays as they are now
@@ -353,7 +363,7 @@ class SharedMemory:
         Raises OSError.
         """
         former, self._files = self._files, CacheFiles.created(folder, self._description)
-        shutil.rmtree(former.folder, ignore_errors=True)  # what is in use stays mapped
+        shutil.rmtree(former.mapped.folder, ignore_errors=True)  # what is in use stays mapped
         self.is_moving = True
 
     def end_move(self) -> None:

@@ -13,6 +13,9 @@ import structlog
 
 from service.file_identity import FileIdentity, read_regular_file
 
+CHECK_PERIOD_S = 10.0
+_REMEDY = "provide a PEM chain that begins with the server's certificate"
+
 
 @dataclass(frozen=True, slots=True)
 class CertificateFiles:
@@ -29,9 +32,6 @@ class CertificateFiles:
             return tuple(FileIdentity.of(each) for each in files if each is not None)
         except OSError:
             return ()  # reading the file reports the error
-
-
-_REMEDY = "provide a PEM chain that begins with the server's certificate"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -160,9 +160,6 @@ def _require_client_certificates(context: ssl.SSLContext, path: Path) -> None:
     context.verify_mode = ssl.CERT_REQUIRED
 
 
-CHECK_PERIOD_S = 10.0
-
-
 class CertificateRotation:
     """Holds the newest valid certificate; an invalid one never replaces it.
 
@@ -174,7 +171,7 @@ class CertificateRotation:
         self._files = files
         self._check_period_s = check_period_s
         self._identities = files.identities()
-        self._fault = ""  # of the rejected files, while the previous certificate is used
+        self._rejected_for = ""  # fault of the newest files, while the former certificate is used
         self.current = server_certificate(files)
         self.taken_total = 0
         self.refused_total = 0
@@ -210,14 +207,14 @@ class CertificateRotation:
         except OSError as error:
             self._reject(f"{self._files.cert_file} cannot be loaded: {type(error).__name__}")
             return False
-        self._identities, self._fault = identities, ""
+        self._identities, self._rejected_for = identities, ""
         self.taken_total += 1
         structlog.get_logger().info("tls.certificate_loaded", path=str(self._files.cert_file))
         return True
 
     def _reject(self, fault: str) -> None:
-        if fault != self._fault:
-            self._fault = fault
+        if fault != self._rejected_for:
+            self._rejected_for = fault
             self.refused_total += 1
             structlog.get_logger().error(
                 "tls.certificate_rejected", code="invalid_certificate", detail=fault

@@ -51,7 +51,7 @@ def description(max_bytes: int, kind: CacheKind = NUMBERS) -> CacheDescription:
 
 def shared(folder: Path) -> SharedMemory:
     """A shared cache next to a socket in this folder, with a row."""
-    memory = SharedCaches.beside(folder / "s.sock").new("customers", description(MIB))
+    memory = SharedCaches.for_socket(folder / "s.sock").new("customers", description(MIB))
     assert memory is not None
     NUMBERS.fill(RowCache(NUMBERS.schema, CacheSettings(max_bytes=MIB), memory), [1], now=0.0)
     return memory
@@ -207,7 +207,7 @@ def test_files_may_be_what_a_tmpfs_lacks(tmp_path: Path) -> None:
     """The reason tells a lack of files from one of bytes; attempts to share again go on."""
     folder = tmp_path / "few"
     with mounted(folder, "-o", "nr_inodes=4"):
-        caches = SharedCaches.beside(folder / "s.sock")
+        caches = SharedCaches.for_socket(folder / "s.sock")
         memory = caches.new("customers", description(MIB))
         assert memory is not None
         cache = RowCache(NUMBERS.schema, CacheSettings(max_bytes=MIB), memory)
@@ -264,7 +264,7 @@ def test_limits_of_the_process_are_named(folder: Path) -> None:
     former = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (MIB // 1024, former[1]))
     try:
-        memory = SharedCaches.beside(folder / "s.sock").new("customers", description(MIB))
+        memory = SharedCaches.for_socket(folder / "s.sock").new("customers", description(MIB))
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, former)
 
@@ -279,7 +279,7 @@ def test_private_caches_have_a_reason(folder: Path) -> None:
     """Without a Unix socket, or in a folder that is none, no cache is shared."""
     (folder / "cache").touch()
 
-    of_nothing, of_file = SharedCaches.beside(None), SharedCaches.beside(folder / "s.sock")
+    of_nothing, of_file = SharedCaches.for_socket(None), SharedCaches.for_socket(folder / "s.sock")
 
     memory = of_file.new("customers", description(MIB))
     assert of_nothing.new("customers", description(MIB)) is None

@@ -544,9 +544,9 @@ def test_unsafe_folder_leaves_caches_private(tmp_path: Path, make: Callable[[Pat
 
 def test_only_memory_is_shared() -> None:
     """Without a Unix socket nothing is shared; otherwise in the socket's tmpfs, or in /dev/shm."""
-    assert SharedCaches.beside(None).new("customers", DESCRIPTION) is None
-    parent = SharedCaches.beside(Path("/dev/shm/sidelook.sock"))._parent
-    elsewhere = SharedCaches.beside(Path("/proc/sidelook.sock"))._parent
+    assert SharedCaches.for_socket(None).new("customers", DESCRIPTION) is None
+    parent = SharedCaches.for_socket(Path("/dev/shm/sidelook.sock"))._parent
+    elsewhere = SharedCaches.for_socket(Path("/proc/sidelook.sock"))._parent
 
     assert parent == Path("/dev/shm/cache")
     assert elsewhere == Path(f"/dev/shm/sidelook-{os.getuid()}")
@@ -555,7 +555,7 @@ def test_only_memory_is_shared() -> None:
 def test_clients_may_see_the_folder_elsewhere(tmp_path: Path) -> None:
     """A folder next to the socket is named relative to it; another one has its whole path."""
     with TemporaryDirectory(prefix="sidelook-", dir="/dev/shm") as name:
-        near, far = SharedCaches.beside(Path(name) / "s.sock"), SharedCaches(tmp_path / "cache")
+        near, far = SharedCaches.for_socket(Path(name) / "s.sock"), SharedCaches(tmp_path / "cache")
         caches = [each.new("customers", DESCRIPTION) for each in (near, far)]
         assert caches[0] is not None
         assert caches[1] is not None
