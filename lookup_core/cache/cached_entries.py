@@ -99,13 +99,7 @@ class CachedEntries:
         stored = stored_schema(schema, is_shared=self._memory.is_shared)
         zeros = self._memory.zeros
         self.index = KeyIndex(zeros)
-        self.rows = RowStore(
-            stored,
-            unit_bytes=unit_bytes,
-            keep=self._memory.rows,
-            zeros=zeros,
-            fence=self._memory.fence,
-        )
+        self.rows = RowStore(stored, unit_bytes=unit_bytes, memory=self._memory)
         self.ghosts = GhostKeys()
         self.states = EntryStates(life_s, zeros)
         self._key_at = stored.get_field_index(KEY)
@@ -204,7 +198,9 @@ class CachedEntries:
         rows = pa.record_batch([pa.nulls(int(which.sum()))], names=["none"]).select([])
         return self.newcomers(keys, which, queue=RowQueue.NEGATIVE, rows=rows)
 
-    def add(self, newcomers: Sequence[Newcomers], *, read_at: float, is_kept: bool = True) -> Slots:
+    def add(
+        self, newcomers: Sequence[Newcomers], *, read_at: float, settles_later: bool = False
+    ) -> Slots:
         """Add entries with distinct keys that are not here; returns their slots in order."""
         slots = self.index.insert(np.concatenate([each.hashes for each in newcomers]))
         self._resize()
@@ -212,7 +208,7 @@ class CachedEntries:
         for each in newcomers:
             own = slots[start : start + len(each.hashes)]
             self.states.begin(own, read_at=read_at, is_negative=each.queue is RowQueue.NEGATIVE)
-            self.rows.put(own, each.stored, each.queue, is_kept=is_kept)
+            self.rows.add_rows(own, each.stored, each.queue, settles_later=settles_later)
             start += len(own)
         return slots
 
@@ -224,7 +220,7 @@ class CachedEntries:
     def forget(self, slots: Slots) -> None:
         """Remove the entries of distinct slots."""
         self.index.remove(slots)
-        self.rows.remove(slots)
+        self.rows.remove_rows(slots)
 
     def shrink_if_sparse(self, *, coming: int = 0) -> None:
         """Shrink if few of many slots are used, with this many entries to come."""
@@ -253,7 +249,7 @@ class CachedEntries:
     @property
     def view(self) -> CacheView:
         """The entries as readers see them, until the next change of slots or segments."""
-        return CacheView(self.index.table, self.states.table, self.rows.kept_table)
+        return CacheView(self.index.table, self.states.table, self.rows.settled_table)
 
     def publish(self) -> None:
         """Let readers see all changes; a no-op if arrays and segments are the same."""

@@ -144,7 +144,7 @@ class Eviction:
         is_proven = states.visits(states.of(oldest)) >= _VISITS_TO_PROVE
         entries.ghosts.add(entries.index.hashes_of(oldest[~is_proven]))
         self.forget(oldest[~is_proven], reason)
-        entries.rows.move(oldest[is_proven], RowQueue.MAIN)
+        entries.rows.move_rows(oldest[is_proven], RowQueue.MAIN)
         entries.states.set_visits(oldest[is_proven], 0)
 
     def _evict_main(self, now: float, reason: EvictionReason) -> None:
@@ -159,7 +159,7 @@ class Eviction:
         going, staying = by_visits[:stays_from], by_visits[stays_from:]
         self.forget(oldest[going], reason)
         entries.states.set_visits(oldest[staying], visits[staying] - 1)
-        entries.rows.move(oldest[staying], RowQueue.MAIN)
+        entries.rows.move_rows(oldest[staying], RowQueue.MAIN)
 
     def _without_expired(self, slots: Slots, now: float) -> Slots:
         kept = self._still_of_use(slots, now)

@@ -140,7 +140,7 @@ class RowCache:
         if len(negative.hashes) and self._eviction.make_negative_room(negative, now):
             arrivals.append(negative)
         if arrivals and self._eviction.make_room(arrivals, now):
-            self._entries.add(arrivals, read_at=read_at, is_kept=not settles_later)
+            self._entries.add(arrivals, read_at=read_at, settles_later=settles_later)
         self._entries.publish()
         if settles_later:
             self._is_filling = True

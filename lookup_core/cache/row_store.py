@@ -4,36 +4,42 @@ Knows neither keys nor lifetimes. Each queue of S3-FIFO has segments of its own.
 """
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from operator import attrgetter
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from lookup_core.cache.row_segments import RowQueue, Segment, SegmentQueue, stored_bytes
+from lookup_core.cache.cache_memory import CacheMemory, OwnMemory
+from lookup_core.cache.row_segments import (
+    MERGE_CROWDED,
+    MERGE_QUIET,
+    MERGE_ROOMY,
+    MERGE_RUNS,
+    MergeRule,
+    RowQueue,
+    RowSegment,
+    SegmentQueue,
+    is_worth_merging,
+    merge_plan,
+    stored_bytes,
+)
 from lookup_core.cache.row_table import Addresses, Gathered, RowTable
 from lookup_core.compatibility import concat_batches
-from lookup_core.keys.key_index import Slots, Zeros
+from lookup_core.keys.key_index import Slots
 
 BYTES_BY_SLOT = 4  # one address each
 
 _ADDRESSES = 2**32 - 1
 _NOWHERE = _ADDRESSES
-_MAX_DEAD_SHARE = 0.5  # of a segment's rows
+_MAX_DEAD_SHARE = 0.5
 _MAX_DEAD_SHARE_IF_FULL = 0.1  # without room, compaction pays off earlier
 _LEAST_PARTS = 2
-_ROOMY_RATIO, _CROWDED_RATIO = 8, 2  # of neighbours that are merged, at most
-_QUIET_RATIO = 64  # when no more rows come: each segment costs a read some 20 microseconds
-# The number of new segments that merge at once: each row is copied once per level. The eldest has a
-# third of their rows at most. With a quarter, segments of slowly falling sizes would add up.
-_FAN_IN, _ELDER_PARTS = 4, 3
-# Of rows that become one segment when no more come, which takes some 60 ms, and the least share of
-# new ones. From several segments, a large read takes twice as long.
-_WHOLE_BYTES, _WHOLE_SHARE = 64 * 1024 * 1024, 1 / 8
-_SMALL_BYTES = 1024 * 1024  # of a new segment, which is not worth a file of its own
+_SMALL_SEGMENT_BYTES = 1024 * 1024  # a new segment, which is not worth a file of its own
+_EVERY = slice(None)
+_START = attrgetter("start")
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,14 +59,6 @@ class Place:
     address: int
 
 
-def _as_it_is(rows: pa.RecordBatch) -> pa.RecordBatch:
-    return rows
-
-
-def _no_fence() -> None:
-    """Order nothing: there are no other readers."""
-
-
 class RowStore:
     """Rows of one schema by queue and slot; slots are numbers of the caller, dense from 0."""
 
@@ -69,78 +67,67 @@ class RowStore:
         schema: pa.Schema,
         *,
         unit_bytes: Mapping[RowQueue, int],
-        keep: Callable[[pa.RecordBatch], pa.RecordBatch] = _as_it_is,
-        zeros: Zeros = np.zeros,
-        fence: Callable[[], None] = _no_fence,
+        memory: CacheMemory | None = None,
         address_count: int = _ADDRESSES,
     ) -> None:
-        """Store the rows of segments by `keep`, and addresses in arrays of `zeros`.
-
-        `fence` orders stores for readers in other processes.
-        """
+        """`memory` is this process's own by default."""
         self.schema = schema
-        self._keep = keep
-        self._zeros = zeros
-        self._fence = fence
-        self._segments: dict[int, Segment] = {}  # {segment id: segment}, by address
+        self._memory = OwnMemory() if memory is None else memory
+        self._segments: list[RowSegment] = []  # by address
         self._table: RowTable | None = None  # None: to be computed
-        self._kept_table: RowTable | None = None
-        self.queues = {queue: SegmentQueue(size, {}) for queue, size in unit_bytes.items()}
+        self._settled_table: RowTable | None = None
+        self.queues = {queue: SegmentQueue(size) for queue, size in unit_bytes.items()}
         self.is_roomy = False  # whether no eviction is near; set by the owner
-        self._addresses: Addresses = zeros(0, np.uint32)  # by slot
+        self._addresses: Addresses = self._memory.zeros(0, np.uint32)  # by slot
         self._address_count = address_count
-        self._next_address = self._next_id = 0
+        self._next_address = 0
+        self._to_move: list[RowSegment] = []
         self._era = object()
-        self._to_move: set[int] = set()  # ids of segments
 
     @property
     def row_bytes(self) -> int:
         """Memory of all rows and their slots."""
         return sum(queue.bytes for queue in self.queues.values())
 
-    def put(
-        self, slots: Slots, rows: pa.RecordBatch, queue: RowQueue, *, is_kept: bool = True
+    def add_rows(
+        self, slots: Slots, rows: pa.RecordBatch, queue: RowQueue, *, settles_later: bool = False
     ) -> None:
         """Store one row per slot; the slots are empty, and `rows` is no slice of a larger batch.
 
-        All rows of one queue have the same columns, a subset of the schema's. Without `is_kept`,
+        All rows of one queue have the same columns, a subset of the schema's. With `settles_later`,
         readers may see the rows after `settle` only: then many small segments cost few copies.
         """
         if not len(slots):
             return
-        segment_id, self._next_id = self._next_id, self._next_id + 1
-        ids = self.queues[queue].ids
-        ids[segment_id] = None
         self.queues[queue].rows += len(slots)
-        self._set(segment_id, rows, slots=slots, queue=queue, is_kept=is_kept)
-        if is_kept or not self.is_roomy:
-            self._merge_pairs(queue)
+        youngest = len(self.queues[queue].segments)
+        self._insert(rows, slots, queue, at=youngest, is_settled=not settles_later)
+        if not settles_later or not self.is_roomy:
+            self._merge_pairs(queue, self._pair_rule)
             return
-        while self._merge_run([*ids]):
+        while self._merge_next(queue, MERGE_RUNS):
             pass
 
     def settle(self, *, is_quiet: bool) -> None:
         """Let readers see all rows; if no more come for now, merge them into few segments."""
         for queue, known in self.queues.items():
             if is_quiet:
-                self._merge_pairs(queue, _QUIET_RATIO)
-                self._merge_whole([*known.ids])
-            new = [each for each in known.ids if not self._segments[each].is_kept]
-            if new:
-                self._replace(new[0], *(self._segments[each] for each in new))
-                for each in new[1:]:
-                    self._pop(each)
+                self._merge_pairs(queue, MERGE_QUIET)
+                if self.is_roomy and is_worth_merging(known.segments):
+                    self._merge(known.segments)
+            if new := [each for each in known.segments if not each.is_settled]:
+                self._merge(new, is_settled=True)
 
     def begin_move(self) -> None:
-        """Let `move_next` keep each segment again that is kept now."""
-        self._to_move = {each for each, segment in self._segments.items() if segment.is_kept}
+        """Let `move_next` store each settled segment in the memory again."""
+        self._to_move = [each for each in self._segments if each.is_settled]
 
     def move_next(self) -> bool:
-        """Keep the rows of one more segment again; false once all are kept."""
+        """Store the rows of one more segment again; false once all are stored."""
         while self._to_move:
-            segment = self._segments.get(self._to_move.pop())
-            if segment is not None and segment.is_kept:  # else it was merged meanwhile
-                segment.rows = self._keep(segment.rows)
+            segment = self._to_move.pop()
+            if segment in self._segments:  # else it was merged meanwhile
+                segment.rows = self._memory.rows(segment.rows)
                 segment.columns = segment.rows.columns
                 self._forget_tables(segment)
                 return True
@@ -150,21 +137,22 @@ class RowStore:
     def table(self) -> RowTable:
         """The rows, to be read until the next change of segments or slots."""
         if self._table is None:
-            self._table = self._table_of([*self._segments.values()])
+            self._table = self._table_of(self._segments)
         return self._table
+
+    @property
+    def settled_table(self) -> RowTable:
+        """The rows that readers see."""
+        if self._settled_table is None:
+            self._settled_table = self._table_of(
+                [each for each in self._segments if each.is_settled]
+            )
+        return self._settled_table
 
     @property
     def is_used(self) -> npt.NDArray[np.bool_]:
         """Which slots have a row."""
         return self._addresses != _NOWHERE
-
-    @property
-    def kept_table(self) -> RowTable:
-        """The rows that readers see."""
-        if self._kept_table is None:
-            kept = [segment for segment in self._segments.values() if segment.is_kept]
-            self._kept_table = self._table_of(kept)
-        return self._kept_table
 
     def gather(self, slots: Slots, names: Sequence[str]) -> Gathered:
         """The rows of slots that have one, duplicates allowed: see `RowTable`."""
@@ -172,8 +160,9 @@ class RowStore:
 
     def row(self, slot: int) -> StoredRow:
         """The row of one slot that has one."""
-        segment, at = self._stored(slot)
-        return StoredRow(segment.columns, at)
+        address = self._addresses.item(slot)
+        segment = self._segments[bisect_right(self._segments, address, key=_START) - 1]
+        return StoredRow(segment.columns, address - segment.start)
 
     def place(self, slot: int) -> Place:
         """The location of the row of one slot that has one."""
@@ -183,68 +172,58 @@ class RowStore:
         """Whether the row of this place is still there."""
         return place.era is self._era and self._addresses.item(place.slot) == place.address
 
-    def remove(self, slots: Slots) -> None:
+    def remove_rows(self, slots: Slots) -> None:
         """Remove the rows of distinct slots that have one."""
         counts = np.bincount(self._numbers(slots), minlength=len(self._segments)).tolist()
         self._addresses[slots] = _NOWHERE
-        self._fence()  # before the slots get other keys
-        for segment, count in zip(self._segments.values(), counts, strict=True):
+        self._memory.fence()  # before the slots get other keys
+        for segment, count in zip(self._segments, counts, strict=True):
             segment.dead += count
             self.queues[segment.queue].rows -= count
         self.compact(_MAX_DEAD_SHARE)
 
     def compact(self, max_dead_share: float = _MAX_DEAD_SHARE_IF_FULL) -> None:
         """Free the memory of removed rows, in segments where their share is larger."""
-        for segment_id, segment in [*self._segments.items()]:
+        for segment in [*self._segments]:
             has_many_dead = segment.dead > max_dead_share * len(segment.slots)
             # Compaction of a former segment may have merged this one.
-            if has_many_dead and self._segments.get(segment_id) is segment:
-                self._compact(segment_id, segment)
+            if has_many_dead and segment in self._segments:
+                self._compact(segment)
 
-    def move(self, slots: Slots, queue: RowQueue) -> None:
+    def move_rows(self, slots: Slots, queue: RowQueue) -> None:
         """Make rows the youngest of a queue that has the same columns."""
         if not len(slots):
             return
-        segment, _ = self._stored(slots[0].item())
-        moved = self.gather(slots, segment.rows.schema.names)
-        self.remove(slots)
-        self.put(slots[moved.order], moved.rows, queue)
+        names = self._segments[self._numbers(slots[:1]).item()].rows.schema.names
+        moved = self.gather(slots, names)
+        self.remove_rows(slots)
+        self.add_rows(slots[moved.order], moved.rows, queue)
 
     def is_in(self, slots: Slots, queue: RowQueue) -> npt.NDArray[np.bool_]:
         """Which of these slots, all of which have rows, have them in one queue."""
-        is_own = [segment.queue is queue for segment in self._segments.values()]
+        is_own = [segment.queue is queue for segment in self._segments]
         return np.array(is_own, np.bool_)[self._numbers(slots)]
 
     def split_oldest(self, queue: RowQueue) -> None:
         """Divide the oldest segment of a queue if it has grown in roomier times."""
-        ids = self.queues[queue].ids
-        oldest_id = next(iter(ids), None)
-        if oldest_id is None:
-            return
-        segment = self._segments[oldest_id]
-        live_count = len(segment.slots) - segment.dead
-        count = min(-(-segment.total_bytes // self._segment_bytes(queue)), live_count)
-        if count < _LEAST_PARTS:
-            return
-        slots, rows = self._live_part(segment)
-        younger = [each for each in ids if each != oldest_id]
-        self._pop(oldest_id)
-        for part in np.array_split(np.arange(len(slots)), count):
-            segment_id, self._next_id = self._next_id, self._next_id + 1
-            ids[segment_id] = None
-            self._set(segment_id, rows.take(pa.array(part)), slots=slots[part], queue=queue)
-        for each in younger:  # behind the parts
-            ids[each] = ids.pop(each)
+        for segment in self.queues[queue].segments[:1]:
+            live_count = len(segment.slots) - segment.dead
+            count = min(-(-segment.total_bytes // self._segment_bytes(queue)), live_count)
+            if count >= _LEAST_PARTS:
+                slots, rows = self._live_part(segment)
+                self._drop(segment)
+                for at, part in enumerate(np.array_split(np.arange(len(slots)), count)):
+                    self._insert(rows.take(pa.array(part)), slots[part], queue, at=at)
 
     def oldest_slots(self, queue: RowQueue) -> Slots:
         """The slots of a queue's oldest segment, oldest first; none if the queue is empty."""
-        for segment_id in self.queues[queue].ids:
-            return self._live_slots(self._segments[segment_id])
+        for segment in self.queues[queue].segments:
+            return self._live_slots(segment)
         return np.zeros(0, np.int32)
 
     def pieces(self) -> Iterator[tuple[RowQueue, Slots, pa.RecordBatch]]:
         """The queue, slots and rows of each segment."""
-        for segment in self._segments.values():
+        for segment in self._segments:
             yield segment.queue, *self._live_part(segment)
 
     def resize(self, slot_count: int) -> None:
@@ -257,97 +236,111 @@ class RowStore:
         number_of = np.full(len(self._addresses), -1, np.int32)  # any number does for dead rows
         number_of[kept] = np.arange(len(kept))
         self._set_addresses(self._addresses[kept], slot_count)
-        for segment in self._segments.values():
+        for segment in self._segments:
             segment.slots = number_of[segment.slots]
 
     def check_invariants(self) -> None:
         """For tests: every row is in exactly one segment, and the sums agree."""
-        live = {key: self._live_slots(segment) for key, segment in self._segments.items()}
+        live = {segment: self._live_slots(segment) for segment in self._segments}
         found = np.sort(np.concatenate([np.zeros(0, np.int32), *live.values()]))
-        assert found.tolist() == np.flatnonzero(self._addresses != _NOWHERE).tolist()
-        ends = [0]
-        for key, segment in self._segments.items():
-            assert ends[-1] <= segment.start
-            ends.append(segment.start + len(segment.slots))
-            assert len(live[key]) + segment.dead == len(segment.slots) == segment.rows.num_rows
-            assert len(live[key])  # else eviction would find nothing to remove, for ever
-        assert ends[-1] <= self._next_address <= self._address_count
+        assert found.tolist() == np.flatnonzero(self.is_used).tolist()
+        end = 0
+        for segment, slots in live.items():
+            assert end <= segment.start
+            end = segment.start + len(segment.slots)
+            assert len(slots) + segment.dead == len(segment.slots) == segment.rows.num_rows
+            assert len(slots)  # else eviction would find nothing to remove, for ever
+        assert end <= self._next_address <= self._address_count
         for name, queue in self.queues.items():
-            own = {key for key, segment in self._segments.items() if segment.queue is name}
-            assert own == set(queue.ids)
-            assert queue.bytes == sum(self._segments[key].bytes for key in own)
-            assert queue.rows == sum(len(live[key]) for key in own)
+            assert {*queue.segments} == {each for each in self._segments if each.queue is name}
+            assert queue.bytes == sum(each.bytes for each in queue.segments)
+            assert queue.rows == sum(len(live[each]) for each in queue.segments)
 
-    def _stored(self, slot: int) -> tuple[Segment, int]:
-        address, segments = self._addresses.item(slot), [*self._segments.values()]
-        segment = segments[bisect_right(segments, address, key=attrgetter("start")) - 1]
-        return segment, address - segment.start
+    @property
+    def _pair_rule(self) -> MergeRule:
+        return MERGE_ROOMY if self.is_roomy else MERGE_CROWDED
 
-    def _table_of(self, segments: Sequence[Segment]) -> RowTable:
+    def _table_of(self, segments: Sequence[RowSegment]) -> RowTable:
         starts = np.array([segment.start for segment in segments], np.uint32)
         sizes = np.array([len(segment.slots) for segment in segments], np.uint32)
         return RowTable(
-            *(self.schema, self._addresses, starts, starts + sizes),
+            schema=self.schema,
+            addresses=self._addresses,
+            starts=starts,
+            ends=starts + sizes,
             segments=[segment.rows for segment in segments],
             is_negative=[segment.queue is RowQueue.NEGATIVE for segment in segments],
         )
 
-    def _set(
+    def _insert(
         self,
-        segment_id: int,
         rows: pa.RecordBatch,
-        *,
         slots: Slots,
         queue: RowQueue,
-        is_kept: bool = True,
+        *,
+        at: int,
+        is_settled: bool = True,
     ) -> None:
-        before = self._segments.pop(segment_id, None)
+        """Store rows as segment number `at` of a queue, from the oldest."""
         if self._next_address + len(slots) > self._address_count:
             self._close_gaps()
-        rows = self._keep(rows) if is_kept else rows
-        segment = Segment(
+        rows = self._memory.rows(rows) if is_settled else rows
+        segment = RowSegment(
             start=self._next_address,
             rows=rows,
             slots=slots,
             queue=queue,
             bytes=stored_bytes(rows),
             columns=rows.columns,
-            is_kept=is_kept,
+            is_settled=is_settled,
         )
         self._next_address += len(slots)
-        self._segments[segment_id] = segment
-        self._forget_tables(segment, before)
-        self.queues[queue].bytes += segment.bytes - (before.bytes if before else 0)
-        self._fence()  # behind the hashes and states of the slots
+        self._segments.append(segment)
+        self.queues[queue].segments.insert(at, segment)
+        self.queues[queue].bytes += segment.bytes
+        self._forget_tables(segment)
+        self._memory.fence()  # behind the hashes and states of the slots
         self._addresses[slots] = segment.addresses
+
+    def _drop(self, segment: RowSegment) -> None:
+        self._segments.remove(segment)
+        queue = self.queues[segment.queue]
+        queue.segments.remove(segment)
+        queue.bytes -= segment.bytes
+        self._forget_tables(segment)
+
+    def _forget_tables(self, changed: RowSegment) -> None:
+        self._table = None
+        if changed.is_settled:
+            self._settled_table = None
 
     def _close_gaps(self) -> None:
         # In order, so that no new address is still in use by a later segment.
         self._next_address, self._era = 0, object()
         self._set_addresses(self._addresses, len(self._addresses))  # readers have the former ones
-        for segment in self._segments.values():
+        for segment in self._segments:
             is_live = self._is_live(segment)
             segment.start = self._next_address
             self._addresses[segment.slots[is_live]] = segment.addresses[is_live]
             self._next_address += len(segment.slots)
 
     def _set_addresses(self, addresses: Addresses, slot_count: int) -> None:
-        longer: Addresses = self._zeros(slot_count, np.uint32)
+        longer: Addresses = self._memory.zeros(slot_count, np.uint32)
         longer[: len(addresses)] = addresses
         longer[len(addresses) :] = _NOWHERE
-        self._addresses, self._table, self._kept_table = longer, None, None
+        self._addresses, self._table, self._settled_table = longer, None, None
 
     def _numbers(self, slots: Slots) -> npt.NDArray[np.intp]:
         """The ordinal of each slot's segment."""
         return self.table.starts.searchsorted(self._addresses.take(slots), "right") - 1
 
-    def _is_live(self, segment: Segment) -> npt.NDArray[np.bool_]:
+    def _is_live(self, segment: RowSegment) -> npt.NDArray[np.bool_]:
         return self._addresses[segment.slots] == segment.addresses
 
-    def _live_slots(self, segment: Segment) -> Slots:
+    def _live_slots(self, segment: RowSegment) -> Slots:
         return segment.slots[self._is_live(segment)]
 
-    def _live_part(self, segment: Segment) -> tuple[Slots, pa.RecordBatch]:
+    def _live_part(self, segment: RowSegment) -> tuple[Slots, pa.RecordBatch]:
         if not segment.dead:
             return segment.slots, segment.rows
         at = np.flatnonzero(self._is_live(segment))
@@ -356,81 +349,42 @@ class RowStore:
     def _segment_bytes(self, queue: RowQueue) -> int:
         return self.queues[queue].segment_bytes(is_roomy=self.is_roomy)
 
-    def _pop(self, segment_id: int) -> None:
-        segment = self._segments.pop(segment_id)
-        self._forget_tables(segment)
-        queue = self.queues[segment.queue]
-        queue.bytes -= segment.bytes
-        del queue.ids[segment_id]
-
-    def _forget_tables(self, *changed: Segment | None) -> None:
-        self._table = None
-        if any(segment is not None and segment.is_kept for segment in changed):
-            self._kept_table = None
-
-    def _merge_pairs(self, queue: RowQueue, ratio: int = 0) -> None:
-        ids = self.queues[queue].ids
-        while len(ids) > 1 and self._merge(*[*ids][-2:], ratio=ratio):
+    def _merge_pairs(self, queue: RowQueue, rule: MergeRule) -> None:
+        while self._merge_next(queue, rule, slice(-2, None)):
             pass
         # At most one older pair: as the queue grows, its large segments become small ones.
-        any(self._merge(*pair) for pair in pairwise([*ids]))
+        self._merge_next(queue, rule)
 
-    def _merge_run(self, ids: Sequence[int]) -> bool:
-        """Merge the youngest neighbours of about the same size; False if there are none."""
-        for end in range(len(ids), _FAN_IN - 1, -1):
-            run = ids[end - _FAN_IN : end]
-            sizes = [len(self._segments[each].slots) for each in run]
-            if _ELDER_PARTS * sizes[0] <= sum(sizes) and self._may_merge(run):
-                self._merge_all(run)
-                return True
-        return False
+    def _merge_next(self, queue: RowQueue, rule: MergeRule, among: slice = _EVERY) -> bool:
+        """Merge some neighbours among these segments of a queue; False if there are none."""
+        segments = self.queues[queue].segments[among]
+        run = merge_plan(segments, rule, max_bytes=self._segment_bytes(queue))
+        if run:
+            self._merge(run)
+        return bool(run)
 
-    def _merge_whole(self, ids: Sequence[int]) -> None:
-        """Merge all segments of one queue, unless most rows are in one already."""
-        sizes = [self._segments[each].bytes for each in ids]
-        is_worth_it = sum(sizes) >= (1 + _WHOLE_SHARE) * max(sizes, default=0)
-        if self.is_roomy and len(ids) > 1 and is_worth_it and sum(sizes) <= _WHOLE_BYTES:
-            self._merge_all(ids)
-
-    def _may_merge(self, ids: Sequence[int]) -> bool:
-        """Whether segments of one queue are small enough to become one at any time."""
-        segments = [self._segments[each] for each in ids]
-        merged_bytes = sum(each.total_bytes for each in segments)
-        return merged_bytes <= self._segment_bytes(segments[0].queue)
-
-    def _merge_all(self, ids: Sequence[int]) -> None:
-        """Merge neighbours of one queue."""
-        segments = [self._segments[each] for each in ids]
-        is_large = sum(each.total_bytes for each in segments) > _SMALL_BYTES
-        is_kept = is_large or any(each.is_kept for each in segments)
-        self._replace(ids[0], *segments, is_kept=is_kept)
-        for each in ids[1:]:
-            self._pop(each)
-
-    def _merge(self, elder_id: int, younger_id: int, *, ratio: int = 0) -> bool:
-        elder, younger = self._segments[elder_id], self._segments[younger_id]
-        # Sizes fall from old to young, so a row is copied a logarithmic number of times.
-        ratio = ratio or (_ROOMY_RATIO if self.is_roomy else _CROWDED_RATIO)
-        is_large = ratio * len(younger.slots) >= len(elder.slots)
-        if not is_large or not self._may_merge((elder_id, younger_id)):
-            return False
-        self._merge_all((elder_id, younger_id))
-        return True
-
-    def _compact(self, segment_id: int, segment: Segment) -> None:
+    def _compact(self, segment: RowSegment) -> None:
         if segment.dead == len(segment.slots):
-            self._pop(segment_id)
+            self._drop(segment)
             return
-        self._replace(segment_id, segment, is_kept=segment.is_kept)
+        at = self.queues[segment.queue].segments.index(segment)
+        self._merge([segment])
         # Else segments with few survivors would add up, and every `gather` visits all segments.
-        ids = list(self.queues[segment.queue].ids)
-        at = ids.index(segment_id)
-        for elder_id, younger_id in reversed([*pairwise(ids[max(at - 1, 0) : at + 2])]):
-            self._merge(elder_id, younger_id)
+        for pair in (slice(at, at + 2), slice(max(at - 1, 0), at + 1)):
+            self._merge_next(segment.queue, self._pair_rule, pair)
 
-    def _replace(self, segment_id: int, *old: Segment, is_kept: bool = True) -> None:
-        """Store the live rows of old segments as one, with the age of the segment of this id."""
-        parts = [self._live_part(each) for each in old]
+    def _merge(self, run: Sequence[RowSegment], *, is_settled: bool = False) -> None:
+        """Store the live rows of neighbours of one queue as one segment.
+
+        Readers see it if they saw one of them, or if it is large.
+        """
+        is_large = sum(each.total_bytes for each in run) > _SMALL_SEGMENT_BYTES
+        is_settled = is_settled or is_large or any(each.is_settled for each in run)
+        parts = [self._live_part(each) for each in run]
+        queue = run[0].queue
+        at = self.queues[queue].segments.index(run[0])
+        for each in [*run]:
+            self._drop(each)
         rows = concat_batches([rows for _, rows in parts])
         slots = np.concatenate([slots for slots, _ in parts])
-        self._set(segment_id, rows, slots=slots, queue=old[0].queue, is_kept=is_kept)
+        self._insert(rows, slots, queue, at=at, is_settled=is_settled)

@@ -6,6 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from lookup_core.cache.cache_memory import OwnMemory
 from lookup_core.cache.row_segments import RowQueue, SegmentQueue, stored_bytes
 from lookup_core.cache.row_store import RowStore
 from lookup_core.cache.row_table import Gathered
@@ -33,7 +34,7 @@ def rows_of(*numbers: int | None) -> pa.RecordBatch:
 
 def put(store: RowStore, numbers: Sequence[int], queue: RowQueue = MAIN) -> None:
     """Store these numbers in the slots of the same numbers."""
-    store.put(slots_of(*numbers), rows_of(*numbers), queue)
+    store.add_rows(slots_of(*numbers), rows_of(*numbers), queue)
     store.check_invariants()
 
 
@@ -62,7 +63,7 @@ def test_rows_are_gathered_by_slot(max_segment_bytes: int) -> None:
     put(store, [3, 1])
     put(store, [7])
     put(store, [])
-    store.put(slots_of(8), rows_of(None), SMALL)
+    store.add_rows(slots_of(8), rows_of(None), SMALL)
 
     gathered = store.gather(slots_of(7, 8), ["truth", "number"])
 
@@ -79,7 +80,7 @@ def test_segments_stay_within_their_bound() -> None:
     store = new_store(max_segment_bytes=limit)
 
     for slot in range(20):
-        store.put(slots_of(slot), rows_of(10), MAIN)
+        store.add_rows(slots_of(slot), rows_of(10), MAIN)
     for queue in RowQueue:
         store.queues[queue].unit_bytes = 1
     put(store, [30], SMALL)
@@ -98,8 +99,7 @@ def test_segments_stay_within_their_bound() -> None:
 def test_segment_bound_grows_with_queue(held_bytes: int, rows: int, expected: int) -> None:
     """A segment may have its bound, or a sixth of its queue; 256 MiB at most for its offsets."""
     assert (
-        SegmentQueue(1_000, {}, bytes=held_bytes, rows=rows).segment_bytes(is_roomy=False)
-        == expected
+        SegmentQueue(1_000, bytes=held_bytes, rows=rows).segment_bytes(is_roomy=False) == expected
     )
 
 
@@ -107,12 +107,12 @@ def test_long_queue_has_few_segments() -> None:
     """In a queue much larger than its bound segments are merged again, so that they stay few."""
     store = new_store(slots=600, max_segment_bytes=1)
     for slot in range(600):
-        store.put(slots_of(slot), rows_of(slot), MAIN)
+        store.add_rows(slots_of(slot), rows_of(slot), MAIN)
     assert texts_at(store, 5, 595) == ["t5", "t595"]
 
     segments = 0
     while len(oldest := store.oldest_slots(MAIN)):
-        store.remove(oldest)
+        store.remove_rows(oldest)
         segments += 1
 
     assert segments < 60
@@ -123,7 +123,7 @@ def put_new(store: RowStore, *sizes: int) -> list[int]:
     first = int(sum(len(each) for each in store.table.segments))
     for size in sizes:
         slots = slots_of(*range(first, first + size))
-        store.put(slots, rows_of(*slots.tolist()), MAIN, is_kept=False)
+        store.add_rows(slots, rows_of(*slots.tolist()), MAIN, settles_later=True)
         store.check_invariants()
         first += size
     return [each.num_rows for each in store.table.segments]
@@ -142,12 +142,12 @@ def test_new_segments_merge_in_runs() -> None:
     assert texts_at(store, 0, 7, 12) == ["t0", "t7", "t12"]
 
 
-def put_large(store: RowStore, *mebibytes: int, is_kept: bool) -> None:
+def put_large(store: RowStore, *mebibytes: int, settles_later: bool) -> None:
     """Store segments of one row each, of these sizes, in the next slots."""
     for size in mebibytes:
         text = pa.array(["x" * size * 2**20])
         row = pa.record_batch([pa.array([1]), text, pa.array([True])], schema=SCHEMA)
-        store.put(slots_of(len(store.table.segments)), row, MAIN, is_kept=is_kept)
+        store.add_rows(slots_of(len(store.table.segments)), row, MAIN, settles_later=settles_later)
         store.check_invariants()
 
 
@@ -156,7 +156,7 @@ def test_large_runs_stay_apart() -> None:
     store = new_store(max_segment_bytes=1)
     store.is_roomy = True
 
-    put_large(store, 12, 12, 12, 12, is_kept=False)
+    put_large(store, 12, 12, 12, 12, settles_later=True)
 
     assert len(store.table.segments) == 4
 
@@ -177,7 +177,7 @@ def test_segments_merge_when_no_rows_come(
     """A quiet queue becomes one segment of up to 64 MiB, if enough of its rows are new."""
     store = new_store(max_segment_bytes=1)
     store.is_roomy = is_roomy
-    put_large(store, *mebibytes, is_kept=True)
+    put_large(store, *mebibytes, settles_later=False)
 
     store.settle(is_quiet=True)
 
@@ -193,22 +193,30 @@ def test_crowded_store_merges_pairs() -> None:
     assert put_new(store, 1) == [5]
 
 
-def test_readers_see_new_rows_once_settled() -> None:
-    """New rows are stored for readers when their segments are large, and when they settle."""
-    kept: list[int] = []
+class CountedMemory(OwnMemory):
+    """Memory that counts the rows of each batch."""
 
-    def keep(rows: pa.RecordBatch) -> pa.RecordBatch:
-        kept.append(rows.num_rows)
+    def __init__(self) -> None:
+        self.row_counts: list[int] = []
+
+    def rows(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """See `CacheMemory`."""
+        self.row_counts.append(rows.num_rows)
         return rows
 
-    store = RowStore(SCHEMA, unit_bytes=dict.fromkeys(RowQueue, LARGE), keep=keep)
+
+def test_readers_see_new_rows_once_settled() -> None:
+    """New rows are stored for readers when their segments are large, and when they settle."""
+    memory = CountedMemory()
+    kept = memory.row_counts
+    store = RowStore(SCHEMA, unit_bytes=dict.fromkeys(RowQueue, LARGE), memory=memory)
     store.is_roomy = True
     store.resize(100_000)
     assert put_new(store, 2, 1) == [2, 1]
-    assert (kept, [*store.kept_table.segments]) == ([], [])
+    assert (kept, [*store.settled_table.segments]) == ([], [])
 
     store.settle(is_quiet=False)
-    assert (kept, store.kept_table.segments[0].num_rows) == ([3], 3)
+    assert (kept, store.settled_table.segments[0].num_rows) == ([3], 3)
     store.settle(is_quiet=False)
     assert kept == [3]
     put_new(store, *[10_000] * 4)
@@ -239,7 +247,7 @@ def test_survivors_do_not_scatter() -> None:
         put(store, range(first, last))
     assert store.oldest_slots(MAIN).tolist() == [0, 1, 2, 3]
 
-    store.remove(slots_of(*range(10, 18)))
+    store.remove_rows(slots_of(*range(10, 18)))
 
     survivors = [0, 1, 2, 3, 18, 19, 30, 31, 32, 33]
     assert store.oldest_slots(MAIN).tolist() == survivors
@@ -252,7 +260,7 @@ def test_neighbours_can_shrink_together() -> None:
     put(store, range(10))
     put(store, range(10, 14))
 
-    store.remove(slots_of(*range(8), 10, 11, 12))
+    store.remove_rows(slots_of(*range(8), 10, 11, 12))
 
     assert texts_at(store, *store.oldest_slots(MAIN).tolist()) == ["t8", "t9", "t13"]
 
@@ -264,7 +272,7 @@ def test_dead_rows_are_given_back(removed: int, is_compacted: bool) -> None:  # 
     put(store, range(100))
     full = store.row_bytes
 
-    store.remove(slots_of(*range(removed)))
+    store.remove_rows(slots_of(*range(removed)))
 
     left = range(removed, 100)
     assert store.row_bytes == full or is_compacted
@@ -277,10 +285,10 @@ def test_merging_takes_no_more_memory(nulls: tuple[bool, bool]) -> None:
     """The bytes of rows are known before they are stored, even if merging adds bitmaps."""
     elder, younger = (rows_of(*[None if null else 7] * 50) for null in nulls)
     store = new_store()
-    store.put(slots_of(*range(50)), elder, MAIN)
+    store.add_rows(slots_of(*range(50)), elder, MAIN)
     bound = store.row_bytes + stored_bytes(younger)
 
-    store.put(slots_of(*range(50, 100)), younger, MAIN)
+    store.add_rows(slots_of(*range(50, 100)), younger, MAIN)
 
     held = store.gather(slots_of(*range(100)), SCHEMA.names).rows
     assert len(store.oldest_slots(MAIN)) == 100  # they were merged
@@ -309,9 +317,9 @@ def test_queues_have_their_own_rows() -> None:
     store = new_store(max_segment_bytes=1)
     put(store, [1, 2], SMALL)
     put(store, [3])
-    store.put(slots_of(5, 6), rows_of(5, 6).select([]), NEGATIVE)
+    store.add_rows(slots_of(5, 6), rows_of(5, 6).select([]), NEGATIVE)
 
-    store.move(slots_of(2), MAIN)
+    store.move_rows(slots_of(2), MAIN)
 
     oldest = {queue: store.oldest_slots(queue).tolist() for queue in RowQueue}
     assert oldest == {SMALL: [1], MAIN: [3], NEGATIVE: [5, 6]}
@@ -327,8 +335,8 @@ def test_moved_row_releases_its_segment() -> None:
     store = new_store()
     put(store, range(100), SMALL)
 
-    store.move(slots_of(50), MAIN)
-    store.remove(store.oldest_slots(SMALL))
+    store.move_rows(slots_of(50), MAIN)
+    store.remove_rows(store.oldest_slots(SMALL))
 
     held = store.gather(slots_of(50, 50), SCHEMA.names).rows
     assert store.row_bytes <= stored_bytes(held)
@@ -340,11 +348,11 @@ def test_addresses_are_given_again() -> None:
     put(store, [6, 7], SMALL)
 
     for turn in range(50):
-        store.put(slots_of(*range(6)), rows_of(*range(turn, turn + 6)), MAIN)
-        store.remove(slots_of(0, 2))
+        store.add_rows(slots_of(*range(6)), rows_of(*range(turn, turn + 6)), MAIN)
+        store.remove_rows(slots_of(0, 2))
         expected = [*(f"t{turn + slot}" for slot in (5, 1, 3, 4)), "t7", "t6"]
         assert texts_at(store, 5, 1, 3, 4, 7, 6) == expected
-        store.remove(slots_of(1, 3, 4, 5))
+        store.remove_rows(slots_of(1, 3, 4, 5))
 
 
 def test_places_never_lead_to_others() -> None:
@@ -355,7 +363,7 @@ def test_places_never_lead_to_others() -> None:
     places = [store.place(slot) for slot in (6, 7, 1)]
     held = [store.is_at(each) for each in places]
 
-    store.remove(slots_of(6, 1, 2))
+    store.remove_rows(slots_of(6, 1, 2))
     removed = [store.is_at(each) for each in places]
     put(store, [1])  # its former slot and address
     later = store.place(7)
@@ -379,7 +387,7 @@ def test_a_split_makes_no_empty_segment() -> None:
     """Removed rows do not count: eviction would find nothing in an empty segment, for ever."""
     store = new_store()
     put(store, range(8))
-    store.remove(slots_of(*range(4)))  # no more than compaction leaves
+    store.remove_rows(slots_of(*range(4)))  # no more than compaction leaves
     store.queues[MAIN].unit_bytes = 1
 
     store.split_oldest(MAIN)

@@ -119,7 +119,7 @@ class Writer:
         """A fault: publish an entry before it has its state."""
         newcomers = self.newcomers(number)
         slots = self.entries.index.insert(newcomers.hashes)
-        self.entries.rows.put(slots, newcomers.stored, newcomers.queue)
+        self.entries.rows.add_rows(slots, newcomers.stored, newcomers.queue)
         self.entries.publish()
         self.entries.states.begin(slots, read_at=NOW - age_s, is_negative=False)
 
