@@ -71,7 +71,7 @@ class GhostKeys:
 
 
 @dataclass(frozen=True, slots=True)
-class Newcomers:
+class NewEntries:
     """New entries for one queue: the hashes of their keys, and the columns to store."""
 
     queue: RowQueue
@@ -140,7 +140,7 @@ class CachedEntries:
     def find(self, keys: CanonicalKeys) -> Slots:
         """The slot of each key, ABSENT where there is none."""
         if keys.parts is None:
-            return self.index.find(keys.hashes)
+            return self.index.table.find(keys.hashes)
         parts = keys.parts
 
         def is_same_key(slots: Slots, positions: npt.NDArray[np.intp]) -> Mask:
@@ -151,7 +151,7 @@ class CachedEntries:
             is_same[stored.order] = equal.to_numpy(zero_copy_only=False)
             return is_same
 
-        return self.index.find(keys.hashes, is_same_key)
+        return self.index.table.find(keys.hashes, is_same_key)
 
     def find_one(self, key: SingleKey) -> int:
         """The slot of one key, ABSENT where there is none."""
@@ -172,55 +172,56 @@ class CachedEntries:
         stored = self.rows.gather(slots, [KEY])
         return CanonicalKeys(hashes[stored.order], stored.rows.column(0))
 
-    def is_proven(self, keys: CanonicalKeys, found: Slots) -> Mask:
+    def is_for_main(self, keys: CanonicalKeys, found: Slots) -> Mask:
         """Which keys belong into the main queue: those there already, and the ghosts."""
-        is_proven = self.ghosts.is_in(keys.hashes)
+        is_for_main = self.ghosts.is_in(keys.hashes)
         if (here := np.flatnonzero(found != ABSENT)).size:
-            is_proven[here] |= self.rows.is_in(found[here], RowQueue.MAIN)
-        return is_proven
+            is_for_main[here] |= self.rows.is_in(found[here], RowQueue.MAIN)
+        return is_for_main
 
-    def newcomers(
-        self, keys: CanonicalKeys, which: Mask, *, queue: RowQueue, rows: pa.RecordBatch
-    ) -> Newcomers:
-        """New entries of the keys `which`, with their rows."""
+    def new_entries(self, keys: CanonicalKeys, queue: RowQueue, rows: pa.RecordBatch) -> NewEntries:
+        """New entries with these keys and rows."""
         columns, names = rows.columns, rows.schema.names
         if keys.parts is not None:
-            columns.insert(0, keys.parts.filter(pa.array(which)))
+            columns.insert(0, keys.parts)
             names.insert(0, KEY)
         if self._memory.is_shared:
-            columns.insert(0, pa.array(keys.hashes[which]))
+            columns.insert(0, pa.array(keys.hashes))
             names.insert(0, HASH)
         stored = pa.record_batch(columns, names=names) if columns else rows
-        return Newcomers(queue, keys.hashes[which], stored)
+        return NewEntries(queue, keys.hashes, stored)
 
-    def negative_newcomers(self, keys: CanonicalKeys, which: Mask) -> Newcomers:
-        """New negative entries of the keys `which`."""
-        rows = pa.record_batch([pa.nulls(int(which.sum()))], names=["none"]).select([])
-        return self.newcomers(keys, which, queue=RowQueue.NEGATIVE, rows=rows)
+    def new_negatives(self, keys: CanonicalKeys) -> NewEntries:
+        """New entries without rows."""
+        rows = pa.record_batch([pa.nulls(keys.size)], names=["none"]).select([])
+        return self.new_entries(keys, RowQueue.NEGATIVE, rows)
 
     def add(
-        self, newcomers: Sequence[Newcomers], *, read_at: float, settles_later: bool = False
+        self, new: Sequence[NewEntries], *, read_at: float, settles_later: bool = False
     ) -> Slots:
         """Add entries with distinct keys that are not here; returns their slots in order."""
-        slots = self.index.insert(np.concatenate([each.hashes for each in newcomers]))
+        slots = self.index.insert(np.concatenate([each.hashes for each in new]))
         self._resize()
         start = 0
-        for each in newcomers:
+        for each in new:
             own = slots[start : start + len(each.hashes)]
             self.states.begin(own, read_at=read_at, is_negative=each.queue is RowQueue.NEGATIVE)
             self.rows.add_rows(own, each.stored, each.queue, settles_later=settles_later)
             start += len(own)
         return slots
 
-    def pieces(self) -> Iterator[Newcomers]:
+    def pieces(self) -> Iterator[NewEntries]:
         """All entries, to be added elsewhere; rows of segments without dead rows are not copied."""
         for queue, slots, stored in self.rows.pieces():
-            yield Newcomers(queue, self.index.hashes_of(slots), stored)
+            yield NewEntries(queue, self.index.hashes_of(slots), stored)
 
-    def forget(self, slots: Slots) -> None:
-        """Remove the entries of distinct slots."""
-        self.index.remove(slots)
-        self.rows.remove_rows(slots)
+    def forget(self, slots: Slots) -> int:
+        """Remove the entries of slots, distinct but for ABSENT; returns their number."""
+        slots = slots[slots != ABSENT]
+        if len(slots):
+            self.index.remove(slots)
+            self.rows.remove_rows(slots)
+        return len(slots)
 
     def shrink_if_sparse(self, *, coming: int = 0) -> None:
         """Shrink if few of many slots are used, with this many entries to come."""

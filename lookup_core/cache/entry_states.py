@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass, replace
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -22,6 +23,9 @@ _NEGATIVE_BIT = 4
 _TICKS = 2 ** (32 - _TICK_SHIFT)
 _LEAST_TICK_S = 2.0**-20
 _SHARE_BITS = 24  # of a hash, for the jitter of the time to live
+_SHARE_SHIFT = 64 - _SHARE_BITS
+
+_Hash = TypeVar("_Hash", int, Hashes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,10 +51,10 @@ class StateTable:
         """The age of one entry."""
         return now - (self.first_tick + (word >> _TICK_SHIFT)) * self.tick_s
 
-    @staticmethod
-    def is_row(word: int) -> bool:
-        """Whether one entry is a row."""
-        return not word & _NEGATIVE_BIT
+    def row_age_s(self, slot: int, now: float) -> float | None:
+        """The age of one entry that is a row; None for a negative one."""
+        word = self.words.item(slot)
+        return None if word & _NEGATIVE_BIT else self.age_s(word, now)
 
     @staticmethod
     def is_negative(words: Words) -> Mask:
@@ -96,11 +100,7 @@ class EntryStates:
         if tick - self.table.first_tick >= _TICKS:
             self._begin_later(tick - _TICKS // 2)
         ticks = max(tick - self.table.first_tick, 0)
-        self.table.words[slots] = ticks << _TICK_SHIFT | is_negative * _NEGATIVE_BIT
-
-    def of_one(self, slot: int) -> int:
-        """The state of one slot."""
-        return self.table.words.item(slot)
+        self.table.words[slots] = ticks << _TICK_SHIFT | (_NEGATIVE_BIT if is_negative else 0)
 
     def oldest_age_s(self, is_used: Mask, now: float) -> float:
         """The age of the oldest entry in the used slots; there is one."""
@@ -112,8 +112,9 @@ class EntryStates:
         if is_more.any():
             self.table.words[slots[is_more]] = words[is_more] + 1
 
-    def visit_one(self, slot: int, word: int) -> None:
-        """Count a visit of one slot with this state."""
+    def visit_one(self, slot: int) -> None:
+        """Count a visit of one slot."""
+        word = self.table.words.item(slot)
         if word & MAX_VISITS < MAX_VISITS:
             self.table.words[slot] = word + 1
 
@@ -150,10 +151,7 @@ class Lifetimes:
     def ttl_s(self, hashes: Hashes, is_negative: Mask) -> Seconds:
         """The time to live of each entry."""
         ttl_s = np.where(is_negative, self.settings.negative_ttl_s, self.settings.ttl_s)
-        if not self.settings.ttl_jitter:
-            return ttl_s
-        shares = (hashes >> np.uint64(64 - _SHARE_BITS)) * (0.5**_SHARE_BITS)  # in [0, 1)
-        return ttl_s * (1 - self.settings.ttl_jitter * shares)
+        return ttl_s * self._jitter(hashes) if self.settings.ttl_jitter else ttl_s
 
     def are_fresh(self, ages_s: Seconds, hashes: Hashes, is_negative: Mask) -> Mask:
         """Which entries have not expired."""
@@ -169,8 +167,7 @@ class Lifetimes:
 
     def row_ttl_s(self, key_hash: int) -> float:
         """The time to live of one row."""
-        share = (key_hash >> (64 - _SHARE_BITS)) * 0.5**_SHARE_BITS
-        return self.settings.ttl_s * (1 - self.settings.ttl_jitter * share)
+        return self.settings.ttl_s * self._jitter(key_hash)
 
     def is_stale(self, ages_s: Seconds, ttl_s: Seconds, is_negative: Mask) -> Mask:
         """Which entries have expired, but may be served stale."""
@@ -182,3 +179,7 @@ class Lifetimes:
         """Which entries are of no use any longer."""
         ttl_s = self.ttl_s(hashes, is_negative)
         return (ages_s >= ttl_s) & ~self.is_stale(ages_s, ttl_s, is_negative)
+
+    def _jitter(self, hashes: _Hash) -> Any:  # noqa: ANN401  # a float for an int, else an array
+        """The share of the time to live that each key has, in (0, 1]."""
+        return 1 - self.settings.ttl_jitter * ((hashes >> _SHARE_SHIFT) * 0.5**_SHARE_BITS)

@@ -14,10 +14,10 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pyarrow as pa
 
-from lookup_core.cache.cached_entries import CachedEntries, Newcomers
+from lookup_core.cache.cached_entries import CachedEntries, NewEntries
 from lookup_core.cache.entry_states import Lifetimes
 from lookup_core.cache.row_segments import RowQueue
-from lookup_core.keys.key_index import ABSENT, Slots
+from lookup_core.keys.key_index import Slots
 from lookup_core.statistics import EvictionReason
 
 _SMALL_SHARE = 0.1  # of the rows' bytes
@@ -46,34 +46,32 @@ class Eviction:
 
     def forget(self, slots: Slots, reason: EvictionReason) -> int:
         """Remove the entries of slots, distinct but for ABSENT; returns their number."""
-        slots = slots[slots != ABSENT]
-        if len(slots):
-            self._entries.forget(slots)
-            self.counts[reason] += len(slots)
-        return len(slots)
+        count = self._entries.forget(slots)
+        self.counts[reason] += count
+        return count
 
-    def passing(self, newcomers: Newcomers) -> Newcomers:
+    def fitting(self, new: NewEntries) -> NewEntries:
         """The last of these new rows, as many as fit the free room or the small queue.
 
         The others leave a ghost, as if all had entered one by one: a batch as large as the cache
         must not empty it.
         """
-        entries, count = self._entries, len(newcomers.hashes)
+        entries, count = self._entries, len(new.hashes)
         free_bytes = self.max_bytes - entries.bytes - entries.growth_bytes(count, kept=len(entries))
         small_bytes = _SMALL_SHARE * (self.max_bytes - entries.overhead_bytes)
-        kept = int(count * max(free_bytes, small_bytes, 0) / newcomers.bytes)
+        kept = int(count * max(free_bytes, small_bytes, 0) / new.bytes)
         if kept >= count:
-            return newcomers
+            return new
         passed = max(count - max(kept, 1), 0)
-        entries.ghosts.add(newcomers.hashes[:passed])
-        left = newcomers.stored.take(pa.array(np.arange(passed, count)))
-        return Newcomers(newcomers.queue, newcomers.hashes[passed:], left)
+        entries.ghosts.add(new.hashes[:passed])
+        left = new.stored.take(pa.array(np.arange(passed, count)))
+        return NewEntries(new.queue, new.hashes[passed:], left)
 
-    def make_room(self, newcomers: Sequence[Newcomers], now: float) -> bool:
+    def make_room(self, new: Sequence[NewEntries], now: float) -> bool:
         """Evict until the new entries fit; False, without evictions, if they never would."""
         entries = self._entries
-        incoming_bytes = sum(each.bytes for each in newcomers)
-        count = sum(len(each.hashes) for each in newcomers)
+        incoming_bytes = sum(each.bytes for each in new)
+        count = sum(len(each.hashes) for each in new)
         entries.shrink_if_sparse(coming=count)
         room = self.max_bytes - incoming_bytes
         self._set_roominess()
@@ -83,9 +81,9 @@ class Eviction:
             self._evict(now, EvictionReason.SIZE)
         return True
 
-    def make_negative_room(self, newcomers: Newcomers, now: float) -> bool:
+    def make_negative_room(self, new: NewEntries, now: float) -> bool:
         """Evict negative entries until the new ones fit their share; False if they never would."""
-        incoming_bytes = newcomers.bytes + len(newcomers.hashes) * self._entries.bytes_by_slot
+        incoming_bytes = new.bytes + len(new.hashes) * self._entries.bytes_by_slot
         room = _NEGATIVE_SHARE * self.max_bytes - incoming_bytes
         if room < 0:
             return False

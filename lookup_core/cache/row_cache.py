@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from lookup_core.cache.cache_memory import CacheMemory
-from lookup_core.cache.cached_entries import CachedEntries, Newcomers
+from lookup_core.cache.cached_entries import CachedEntries, NewEntries
 from lookup_core.cache.dimension_cache import Bookmark, Hit, Probe
 from lookup_core.cache.entry_states import Lifetimes, Words
 from lookup_core.cache.eviction import Eviction, unit_bytes
@@ -76,12 +76,11 @@ class RowCache:
         slot = self._entries.find_one(key)
         if slot == ABSENT:
             return None
-        states = self._entries.states
-        word = states.of_one(slot)
-        age_s, ttl_s = states.table.age_s(word, now), self._lifetimes.row_ttl_s(key.hash)
-        if not states.table.is_row(word) or age_s >= ttl_s:
+        age_s = self._entries.states.table.row_age_s(slot, now)
+        ttl_s = self._lifetimes.row_ttl_s(key.hash)
+        if age_s is None or age_s >= ttl_s:
             return None
-        states.visit_one(slot, word)
+        self._entries.states.visit_one(slot)
         rows = self._entries.rows
         return Hit(rows.row(slot), age_s, Bookmark(rows.place(slot), ttl_s))
 
@@ -93,11 +92,10 @@ class RowCache:
         if not self._entries.rows.is_at(bookmark.place):
             return None
         states, slot = self._entries.states, bookmark.place.slot
-        word = states.of_one(slot)
-        age_s = states.table.age_s(word, now)
-        if age_s >= bookmark.ttl_s:
+        age_s = states.table.row_age_s(slot, now)
+        if age_s is None or age_s >= bookmark.ttl_s:
             return None
-        states.visit_one(slot, word)
+        states.visit_one(slot)
         return age_s
 
     def visit(self, slots: Slots) -> None:
@@ -131,10 +129,11 @@ class RowCache:
         """
         found = self._entries.find(keys)
         arrivals = self._arrivals(keys, has_row, rows=rows, found=found)
-        negative = self._entries.negative_newcomers(keys, ~has_row & self._keeps_negative)
+        missing = np.flatnonzero(~has_row & self._keeps_negative)
+        negative = self._entries.new_negatives(keys.take(missing.astype(np.int32)))
         self._eviction.forget(found, EvictionReason.REPLACED)  # even if the new ones do not fit
         arrivals = [
-            self._eviction.passing(each) if each.queue is RowQueue.SMALL else each
+            self._eviction.fitting(each) if each.queue is RowQueue.SMALL else each
             for each in arrivals
         ]
         if len(negative.hashes) and self._eviction.make_negative_room(negative, now):
@@ -232,13 +231,15 @@ class RowCache:
 
     def _arrivals(
         self, keys: CanonicalKeys, has_row: Mask, *, rows: pa.RecordBatch, found: Slots
-    ) -> list[Newcomers]:
-        is_proven = self._entries.is_proven(keys, found)
-        queues = {RowQueue.SMALL: has_row & ~is_proven, RowQueue.MAIN: has_row & is_proven}
+    ) -> list[NewEntries]:
+        is_for_main = self._entries.is_for_main(keys, found)
+        queues = {RowQueue.SMALL: has_row & ~is_for_main, RowQueue.MAIN: has_row & is_for_main}
         return [
             # `take` keeps the row count of a batch without columns; filters and slices do not.
-            self._entries.newcomers(
-                keys, which, queue=queue, rows=rows.take(pa.array(np.flatnonzero(which[has_row])))
+            self._entries.new_entries(
+                keys.take(np.flatnonzero(which).astype(np.int32)),
+                queue,
+                rows.take(pa.array(np.flatnonzero(which[has_row]))),
             )
             for queue, which in queues.items()
             if which.any()

@@ -165,10 +165,6 @@ class KeyIndex:
         """The memory of such an index."""
         return _bytes_of(KeyIndex.least_slots(count)) + 4 * _least_places(count)
 
-    def find(self, hashes: Hashes, is_same_key: IsSameKey | None = None) -> Slots:
-        """The slot of each key, or ABSENT."""
-        return self.table.find(hashes, is_same_key)
-
     def insert(self, hashes: Hashes) -> Slots:
         """Add distinct, absent keys; returns their slots."""
         self._make_places(len(hashes))

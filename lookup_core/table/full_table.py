@@ -65,7 +65,7 @@ class FullTable:
     def probe(self, keys: CanonicalKeys, now: float) -> Probe:
         """The rows and missing keys; counts as no visit."""
         slots = self._table.find(keys)
-        states = self._table.entries.states.table
+        states = self._table.states.table
         words = states.of(slots)
         is_found = slots != ABSENT
         is_here = is_found & ~states.is_negative(words) & self.is_whole
@@ -89,26 +89,27 @@ class FullTable:
 
     def hit(self, key: SingleKey, now: float) -> Hit | None:
         """The row of one key, if it is known."""
-        entries = self._table.entries
-        slot = entries.find_one(key) if self.is_whole else ABSENT
-        if slot == ABSENT or not entries.states.table.is_row(entries.states.of_one(slot)):
+        slot = self._table.find_one(key) if self.is_whole else ABSENT
+        age_s = None if slot == ABSENT else self._table.states.table.row_age_s(slot, now)
+        if age_s is None:
             return None
-        bookmark = Bookmark(entries.rows.place(slot), _NEVER_S)
-        return Hit(entries.rows.row(slot), self._row_age_s(slot, now), bookmark)
+        bookmark = Bookmark(self._table.rows.place(slot), _NEVER_S)
+        return Hit(self._table.rows.row(slot), min(age_s, now - self._fresh_at), bookmark)
 
     def revisit(self, bookmark: Bookmark, now: float) -> float | None:
         """The age of the row of a former hit, if it is still known."""
-        if not self.is_whole or not self._table.entries.rows.is_at(bookmark.place):
+        if not self.is_whole or not self._table.rows.is_at(bookmark.place):
             return None
-        return self._row_age_s(bookmark.place.slot, now)
+        age_s = self._table.states.table.row_age_s(bookmark.place.slot, now)
+        return None if age_s is None else min(age_s, now - self._fresh_at)
 
     def sample(self, draws: npt.NDArray[np.float64]) -> CanonicalKeys:
         """The distinct keys of random entries, for numbers in [0, 1)."""
-        return self._table.entries.sample(draws)
+        return self._table.sample(draws)
 
     def rows(self, slots: Slots, names: Sequence[str]) -> Gathered:
         """The rows in these slots of a probe, in the order of their storage."""
-        return self._table.entries.rows.gather(slots, names)
+        return self._table.rows.gather(slots, names)
 
     def fill_holes(
         self, keys: CanonicalKeys, has_row: Mask, *, rows: pa.RecordBatch, read_at: float
@@ -123,12 +124,12 @@ class FullTable:
             is_open |= (slots == ABSENT) & has_row & np.isin(keys.hashes, self._suspects)
         closed = np.flatnonzero(is_open & has_row).astype(np.int32)
         stored = rows.take(pa.array(np.flatnonzero(is_open[has_row])))
-        newcomers = self._table.newcomers(keys.take(closed), stored)
+        new = self._table.new_rows(keys.take(closed), stored)
         stays = (slots[closed] != ABSENT) & self._table.is_marked(slots[closed])
         with self._changing():
-            if self._table.has_room(newcomers, self._max_bytes - self._reload_bytes):
+            if self._table.has_room(new, self._max_bytes - self._reload_bytes):
                 self._table.forget(slots[is_open])
-                self._table.mark(self._table.add(newcomers, read_at=read_at)[stays])
+                self._table.mark(self._table.add([new], read_at=read_at)[stays])
 
     def apply(
         self,
@@ -151,11 +152,11 @@ class FullTable:
         with self._changing():
             if not self._begin_change(keys, has_row):
                 return 0
-            newcomers = self._table.newcomers(keys.take(came), rows.take(pa.array(last[came])))
-            has_room = self._table.has_room(newcomers, self._max_bytes - self._reload_bytes)
+            new = self._table.new_rows(keys.take(came), rows.take(pa.array(last[came])))
+            has_room = self._table.has_room(new, self._max_bytes - self._reload_bytes)
             if has_room:
-                self._table.mark(self._table.add(newcomers, read_at=now))
-            self._punch(keys, ~is_gone & ~(has_row & has_room), now)
+                self._table.mark(self._table.add([new], read_at=now))
+            self._add_holes(keys, ~is_gone & ~(has_row & has_room), now)
         return max(before - self._row_count, 0)
 
     def invalidate(self, keys: CanonicalKeys) -> int:
@@ -164,7 +165,7 @@ class FullTable:
         before = self._row_count
         with self._changing():
             if self._begin_change(keys, np.zeros(keys.size, np.bool_)):
-                self._punch(keys, np.ones(keys.size, np.bool_), self._fresh_at)
+                self._add_holes(keys, np.ones(keys.size, np.bool_), self._fresh_at)
         return before - self._row_count
 
     def clear(self) -> int:
@@ -178,17 +179,17 @@ class FullTable:
     def begin_move(self) -> None:
         """Store the arrays in the memory again; the rows follow."""
         for table in self._tables():
-            table.entries.begin_move()
+            table.begin_move()
 
     def move_next(self) -> bool:
         """Store some rows in the memory again; false once all are stored."""
-        return any(table.entries.rows.move_next() for table in self._tables())
+        return any(table.rows.move_next() for table in self._tables())
 
     def end_move(self) -> None:
         """Let readers use the table."""
         with self._changing():
             if self.is_whole:
-                self._table.entries.end_move()
+                self._table.end_move()
         self._memory.confirm(self._fresh_at)
 
     def set_max_bytes(self, max_bytes: int) -> None:
@@ -265,10 +266,6 @@ class FullTable:
         if self._reload is not None:
             yield self._reload.aside
 
-    def _row_age_s(self, slot: int, now: float) -> float:
-        states = self._table.entries.states
-        return min(states.table.age_s(states.of_one(slot), now), now - self._fresh_at)
-
     def _begin_change(self, keys: CanonicalKeys, has_row: Mask) -> bool:
         """Remove the keys; False if nothing is loaded or loading."""
         if self._reload is not None:
@@ -284,10 +281,10 @@ class FullTable:
             self._suspects = self._suspects[~np.isin(self._suspects, keys.hashes)]
         return True
 
-    def _punch(self, keys: CanonicalKeys, which: Mask, now: float) -> None:
-        holes = self._table.holes(keys.take(np.flatnonzero(which).astype(np.int32)))
+    def _add_holes(self, keys: CanonicalKeys, which: Mask, now: float) -> None:
+        holes = self._table.new_negatives(keys.take(np.flatnonzero(which).astype(np.int32)))
         if self._table.has_room(holes, self._configured_bytes):
-            self._table.mark(self._table.add(holes, read_at=now))
+            self._table.mark(self._table.add([holes], read_at=now))
         else:
             self._clear()
 
@@ -301,7 +298,7 @@ class FullTable:
 
     def _empty_table(self) -> TableRows:
         table = TableRows(self._schema, self._configured_bytes, self._memory)
-        table.entries.publish()
+        table.publish()
         return table
 
     @contextmanager
@@ -312,5 +309,5 @@ class FullTable:
             yield
         finally:
             if self.is_whole:  # before, readers know no row, although changes may have brought some
-                self._table.entries.publish()
+                self._table.publish()
             self._memory.end_change(is_whole=self.is_whole and not self._suspects.size)

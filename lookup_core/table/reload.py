@@ -136,7 +136,7 @@ class Reload:
         self._touched = TableRows(schema, max_bytes)  # changed keys
         self._names = schema.columns.names
         self.row_count = 0  # rows read so far
-        table.unmark_all()
+        table.unmark(table.index.used_slots())
 
     @property
     def bytes(self) -> int:
@@ -160,18 +160,18 @@ class Reload:
         self._set_aside(keys, rows, is_new=~is_hole & ~is_same, row_count=count)
         self._table.mark(found[is_same])
         if is_hole.any():
-            self._punch(keys.take(np.flatnonzero(is_hole).astype(np.int32)))
+            self._add_holes(keys.take(np.flatnonzero(is_hole).astype(np.int32)))
         self.row_count += count
 
     def touch(self, keys: CanonicalKeys) -> None:
         """Record changes of distinct keys: what the table has of them counts."""
         self.aside.forget(self.aside.find(keys))
         new = np.flatnonzero(self._touched.find(keys) == ABSENT).astype(np.int32)
-        self._touched.add(self._touched.holes(keys.take(new)), read_at=self.began_at)
+        self._touched.add([self._touched.new_negatives(keys.take(new))], read_at=self.began_at)
 
     def still_unseen(self, hashes: Hashes) -> Hashes:
         """Which of these keys have not changed since the reload began."""
-        return hashes[self._touched.entries.index.find(hashes) == ABSENT]
+        return hashes[self._touched.index.table.find(hashes) == ABSENT]
 
     def merged(self) -> TableRows:
         """The rows that are left in the table, and the new ones."""
@@ -179,7 +179,7 @@ class Reload:
         if len(large) < len(small):
             large, small = small, large
         large.absorb(small, read_at=self.began_at)
-        large.entries.shrink_if_sparse()
+        large.shrink_if_sparse()
         return large
 
     def check_invariants(self) -> None:
@@ -199,7 +199,7 @@ class Reload:
         is_same = np.zeros(len(found), np.bool_)
         at = np.flatnonzero(which)
         at = at[~self._table.is_hole(found[at])]
-        stored = self._table.entries.rows.gather(found[at], self._names)
+        stored = self._table.rows.gather(found[at], self._names)
         at = at[stored.order]
         is_same[at] = same_rows(stored.rows, rows.take(pa.array(at)))
         return is_same
@@ -208,18 +208,18 @@ class Reload:
         self, keys: CanonicalKeys, rows: pa.RecordBatch, *, is_new: Mask, row_count: int
     ) -> None:
         at = np.flatnonzero(is_new).astype(np.int32)
-        newcomers = self.aside.newcomers(keys.take(at), rows.take(pa.array(at)))
+        new = self.aside.new_rows(keys.take(at), rows.take(pa.array(at)))
         room_bytes = self.max_bytes - self._table.bytes - self._touched.bytes
-        if not self.aside.has_room(newcomers, room_bytes):
+        if not self.aside.has_room(new, room_bytes):
             raise self._is_full(self.row_count + row_count)
-        self.aside.add(newcomers, read_at=self.began_at)
+        self.aside.add([new], read_at=self.began_at)
 
-    def _punch(self, keys: CanonicalKeys) -> None:
+    def _add_holes(self, keys: CanonicalKeys) -> None:
         keys = keys.take(last_of_each(keys))
         found = self._table.find(keys)
         self._table.unmark(found[found != ABSENT])  # its row is one of several
         self.aside.forget(self.aside.find(keys))
-        self.aside.add(self.aside.holes(keys), read_at=self.began_at)
+        self.aside.add([self.aside.new_negatives(keys)], read_at=self.began_at)
 
     def _is_full(self, row_count: int) -> BackendError:
         detail = (

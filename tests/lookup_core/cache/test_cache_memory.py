@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from lookup_core.cache.cached_entries import CachedEntries, Newcomers
+from lookup_core.cache.cached_entries import CachedEntries, NewEntries
 from lookup_core.cache.row_cache import RowCache
 from lookup_core.cache.row_segments import RowQueue
 from lookup_core.statistics import CacheStatistics, EvictionReason
@@ -127,14 +127,13 @@ def test_sparse_index_is_given_back(more: int, shrinks: bool) -> None:  # noqa: 
 
 def entries_of(
     kind: CacheKind, numbers: range, queue: RowQueue, entries: CachedEntries | None = None
-) -> tuple[CachedEntries, Newcomers]:
-    """Entries of one cache, and the newcomers that these numbers are for them."""
+) -> tuple[CachedEntries, NewEntries]:
+    """Entries of one cache, and new ones of these numbers."""
     if entries is None:
         entries = CachedEntries(kind.schema, dict.fromkeys(RowQueue, 2**20), life_s=8.0)
     rows = kind.rows(numbers)
     rows = rows.select([]) if queue is RowQueue.NEGATIVE else rows
-    which = np.ones(len(numbers), np.bool_)
-    return entries, entries.newcomers(kind.keys(numbers), which, queue=queue, rows=rows)
+    return entries, entries.new_entries(kind.keys(numbers), queue, rows)
 
 
 @each_kind

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from lookup_core.cache.cache_view import CacheReader, CacheView
-from lookup_core.cache.cached_entries import CachedEntries, Newcomers
+from lookup_core.cache.cached_entries import CachedEntries, NewEntries
 from lookup_core.cache.entry_states import Lifetimes
 from lookup_core.cache.row_cache import RowCache
 from lookup_core.cache.row_segments import RowQueue
@@ -103,23 +103,22 @@ class Writer:
         """A fault: let stores become visible in any order."""
         self.memory.has_fences = False
 
-    def newcomers(self, number: int) -> Newcomers:
+    def new_entry(self, number: int) -> NewEntries:
         """A new entry."""
-        every = np.ones(1, np.bool_)
         keys, rows = self.kind.keys([number]), self.kind.rows([number])
-        return self.entries.newcomers(keys, every, queue=RowQueue.SMALL, rows=rows)
+        return self.entries.new_entries(keys, RowQueue.SMALL, rows)
 
     def replace_in_place(self, former: int, number: int) -> None:
         """A fault: give the slot of a key to another one without taking its row away before."""
         self.entries.index.remove(self.entries.find(self.kind.keys([former])))
-        self.entries.add([self.newcomers(number)], read_at=NOW)
+        self.entries.add([self.new_entry(number)], read_at=NOW)
         self.entries.publish()
 
     def put_states_last(self, number: int, *, age_s: float) -> None:
         """A fault: publish an entry before it has its state."""
-        newcomers = self.newcomers(number)
-        slots = self.entries.index.insert(newcomers.hashes)
-        self.entries.rows.add_rows(slots, newcomers.stored, newcomers.queue)
+        new = self.new_entry(number)
+        slots = self.entries.index.insert(new.hashes)
+        self.entries.rows.add_rows(slots, new.stored, new.queue)
         self.entries.publish()
         self.entries.states.begin(slots, read_at=NOW - age_s, is_negative=False)
 

@@ -46,11 +46,11 @@ def test_equal_hashes_compare_the_keys(index: KeyIndex) -> None:
     slots = index.insert(hashes_of(5, 5, 5))
     wanted = np.array([slots[2], slots[0], ABSENT])  # the third key, the first, an unknown one
 
-    found = index.find(hashes_of(5, 5, 5), lambda at, which: at == wanted[which])
+    found = index.table.find(hashes_of(5, 5, 5), lambda at, which: at == wanted[which])
     alone = [index.table.find_one(5, own.__eq__) for own in wanted.tolist()]
 
     assert found.tolist() == alone == wanted.tolist()
-    assert index.find(hashes_of(6, 5 + PLACES), is_never_called).tolist() == [ABSENT, ABSENT]
+    assert index.table.find(hashes_of(6, 5 + PLACES), is_never_called).tolist() == [ABSENT, ABSENT]
 
 
 def test_single_key_is_found_as_in_batch(index: KeyIndex) -> None:
@@ -59,9 +59,9 @@ def test_single_key_is_found_as_in_batch(index: KeyIndex) -> None:
     index.remove(index.insert(hashes)[::3])
     wanted = np.concatenate((hashes, hashes_of(PLACES * 40 - 1, 500, 2**64 - 1)))
 
-    alone = [index.find(wanted[at : at + 1]).item() for at in range(len(wanted))]
+    alone = [index.table.find(wanted[at : at + 1]).item() for at in range(len(wanted))]
 
-    assert alone == index.find(wanted).tolist()
+    assert alone == index.table.find(wanted).tolist()
     assert alone.count(ABSENT) == 13 + 3
 
 
@@ -73,7 +73,7 @@ def test_chains_wrap_around_the_end(index: KeyIndex) -> None:
 
     index.insert(hashes_of(*range(5_000, 7_000)))
 
-    assert index.find(hashes_of(*last, *first)).tolist() == slots.tolist()
+    assert index.table.find(hashes_of(*last, *first)).tolist() == slots.tolist()
 
 
 def test_slots_grow_by_a_quarter(index: KeyIndex) -> None:
@@ -109,7 +109,7 @@ def test_shrunk_index_is_as_if_new(index: KeyIndex) -> None:
 
     assert index.bytes == index.least_bytes(600)
     assert index.slot_count == index.least_slots(600) == 608
-    found = index.find(hashes_of(*range(10_000)))
+    found = index.table.find(hashes_of(*range(10_000)))
     assert found[:9_400].tolist() == [ABSENT] * 9_400
     assert former[found[9_400:]].tolist() == slots[9_400:].tolist()
     more = index.insert(hashes_of(*range(10_000, 12_000)))
