@@ -17,8 +17,8 @@ from lookup_core.answer import Answer, Outcome, ages_ms, rowless_answer, with_de
 from lookup_core.cache.cache_view import EntryReader, FoundRows, stored_schema
 from lookup_core.dimension_schema import DimensionSchema
 from lookup_core.keys.canonical_keys import canonical_keys, has_number_keys
-from lookup_core.keys.key_casts import KeyCasts
 from lookup_core.keys.key_index import Slots
+from lookup_core.keys.typed_keys import KeyCasts
 from lookup_core.lookup_options import LookupOptions
 from lookup_core.settings import CacheMode, CacheSettings
 

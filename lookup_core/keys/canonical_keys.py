@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from pyarrow import types
 
 from lookup_core.dimension_schema import DimensionSchema
-from lookup_core.keys.key_casts import NO_BLANKS_FIELD, TEXT_FIELDS, integer_range
+from lookup_core.keys.typed_keys import NO_BLANKS_FIELD, TEXT_FIELDS, integer_range
 
 _LONG_BYTES = 64  # longer keys are hashed one by one, not word by word for the whole column
 MIXERS = (0xBF58476D1CE4E5B9, 0x94D049BB133111EB)

@@ -1,4 +1,4 @@
-"""JSON values as keys of the dimension's exact types; `key_casts` converts columns.
+"""JSON values as keys of the dimension's exact types; `typed_keys` casts columns.
 
 Values are not coerced: `1.5`, `true` and `"1"` are not integers. A value of another type is a fault
 of its key only.
@@ -18,14 +18,14 @@ from pyarrow import types
 
 from lookup_core.dimension_schema import DimensionSchema
 from lookup_core.errors import ErrorCode, InvalidRequest
-from lookup_core.keys.key_casts import (
+from lookup_core.keys.typed_keys import (
     NO_BLANKS_FIELD,
     TEXT_FIELDS,
     UUID_FIELD,
     UUID_PATTERN,
+    TypedKeys,
     integer_range,
 )
-from lookup_core.keys.typed_keys import TypedKeys
 
 # The parsers of Python also accept spaces, underscores and other digits.
 _UUID = re.compile(UUID_PATTERN)

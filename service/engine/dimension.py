@@ -22,9 +22,8 @@ from lookup_core.dimension.flight_table import LookupId
 from lookup_core.dimension_schema import DimensionSchema
 from lookup_core.errors import BackendError, ErrorCode, InvalidRequest
 from lookup_core.freshness.feed_trust import FeedTrust
-from lookup_core.keys.key_casts import column_type
 from lookup_core.keys.key_index import Slots
-from lookup_core.keys.typed_keys import TypedKeys
+from lookup_core.keys.typed_keys import TypedKeys, column_type
 from lookup_core.lookup_options import LookupOptions
 from lookup_core.settings import DimensionSettings
 from lookup_core.statistics import (

@@ -20,8 +20,7 @@ from lookup_core.errors import (
     named_dimension,
     of_dimension,
 )
-from lookup_core.keys.key_casts import check_key_types
-from lookup_core.keys.typed_keys import named_key
+from lookup_core.keys.typed_keys import check_key_types, named_key
 from lookup_core.lookup_options import NO_OPTIONS
 from lookup_core.protocol import frames
 from lookup_core.protocol.answer_budget import AnswerBudget

@@ -11,7 +11,7 @@ from lookup_core.dimension.batcher import ChannelId
 from lookup_core.dimension.flight_table import LookupId
 from lookup_core.dimension_schema import DimensionSchema
 from lookup_core.errors import BackendError, ErrorCode, Overloaded
-from lookup_core.keys.key_casts import KeyCasts
+from lookup_core.keys.typed_keys import KeyCasts
 from lookup_core.lookup_options import LookupOptions
 from lookup_core.protocol.answer_budget import AnswerBudget
 from lookup_core.protocol.lookup_scheduler import Costs

@@ -23,8 +23,7 @@ from lookup_core.errors import (
     bad_frame,
     unknown_dimension,
 )
-from lookup_core.keys.key_casts import KeyCasts
-from lookup_core.keys.typed_keys import TypedKeys
+from lookup_core.keys.typed_keys import KeyCasts, TypedKeys
 from lookup_core.protocol import frames
 from lookup_core.protocol.arrow_payload import answer_batch, decode_batch, encode_batch
 from lookup_core.protocol.frame_codec import decode_frame, encode_frame

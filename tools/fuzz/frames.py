@@ -18,8 +18,12 @@ import pyarrow as pa
 
 from lookup_core.dimension_schema import DimensionSchema, VersionColumns
 from lookup_core.errors import InvalidRequest, ProtocolViolation
-from lookup_core.keys.key_casts import UUID_FIELD, check_key_types, typed_keys_from_arrow
-from lookup_core.keys.typed_keys import named_key
+from lookup_core.keys.typed_keys import (
+    UUID_FIELD,
+    check_key_types,
+    named_key,
+    typed_keys_from_arrow,
+)
 from lookup_core.lookup_options import LookupOptions
 from lookup_core.protocol import frames
 from lookup_core.protocol.arrow_payload import (

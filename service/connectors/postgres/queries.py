@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from pyarrow import types
 
 from lookup_core.dimension.batcher import QUERY_BYTES
-from lookup_core.keys.key_casts import UUID_FIELD
+from lookup_core.keys.typed_keys import UUID_FIELD
 from lookup_core.row_bytes import LISTED_ROW_BYTES
 from service.connectors.postgres.column_values import DAYS, MICROSECONDS
 from service.connectors.postgres.identification import PARTS

@@ -12,7 +12,7 @@ from pyarrow import types
 from lookup_core.changelog.change_decoder import RowChanges
 from lookup_core.freshness.server_identity import ServerIdentity
 from lookup_core.freshness.table_snapshot import TableSnapshot
-from lookup_core.keys.key_casts import UUID_FIELD
+from lookup_core.keys.typed_keys import UUID_FIELD
 from lookup_core.sources.splits import Split
 from service.connectors.postgres.blocks import BinaryArray, columns_of_blocks
 from service.connectors.postgres.queries import (

@@ -9,7 +9,7 @@ import pyarrow as pa
 from pyarrow import types
 
 from lookup_core.dimension_schema import DimensionSchema, TableOrigin, VersionColumns
-from lookup_core.keys.key_casts import NO_BLANKS_FIELD, NO_NUL_FIELD, UUID_FIELD
+from lookup_core.keys.typed_keys import NO_BLANKS_FIELD, NO_NUL_FIELD, UUID_FIELD
 from lookup_core.operator.as_of import is_moment
 from lookup_core.row_bytes import ROW_BYTES
 from lookup_core.type_texts import type_text

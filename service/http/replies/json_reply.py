@@ -16,7 +16,7 @@ from pyarrow import types
 
 from lookup_core.answer import Outcome
 from lookup_core.errors import ErrorCode
-from lookup_core.keys.key_casts import UUID_FIELD
+from lookup_core.keys.typed_keys import UUID_FIELD
 from service.http.replies.lookup_result import LookupResult
 
 CHUNK_ROWS = 1_000  # written in a few milliseconds

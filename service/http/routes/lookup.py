@@ -10,8 +10,7 @@ from aiohttp import web
 from lookup_core.dimension_schema import DimensionSchema
 from lookup_core.errors import ErrorCode, InvalidRequest
 from lookup_core.keys.json_keys import typed_keys_from_json
-from lookup_core.keys.key_casts import typed_keys_from_arrow
-from lookup_core.keys.typed_keys import TypedKeys
+from lookup_core.keys.typed_keys import TypedKeys, typed_keys_from_arrow
 from service.engine.dimension import Dimension
 from service.engine.tracer import CallerSpan
 from service.http.body import BodyReader, MediaType, json_body, sent_media_type, wanted_media_type

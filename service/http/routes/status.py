@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 from aiohttp import web
 
-from lookup_core.keys.key_casts import UUID_FIELD
+from lookup_core.keys.typed_keys import UUID_FIELD
 from lookup_core.protocol.recent_streams import EndedStream
 from lookup_core.protocol.server_channel import ChannelStatistics
 from lookup_core.settings import CacheMode

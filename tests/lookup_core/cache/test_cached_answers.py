@@ -18,8 +18,7 @@ from lookup_core.dimension.dimension_events import LookupRequest
 from lookup_core.dimension.flight_table import LookupId
 from lookup_core.dimension.local_resolver import LocalResolver
 from lookup_core.dimension_schema import DimensionSchema
-from lookup_core.keys.key_casts import KeyCasts
-from lookup_core.keys.typed_keys import EXACT_NAMES, named_key
+from lookup_core.keys.typed_keys import EXACT_NAMES, KeyCasts, named_key
 from lookup_core.lookup_options import LookupOptions
 from lookup_core.settings import CacheMode, CacheSettings, DimensionSettings, Match
 from tests.lookup_core.table.full_tables import ReadMemory

@@ -18,7 +18,7 @@ from lookup_core.changelog.debezium_values import plain_json
 from lookup_core.changelog.json_column import UNUSABLE, json_column
 from lookup_core.changelog.notification import NotificationDecoder
 from lookup_core.dimension_schema import DimensionSchema
-from lookup_core.keys.key_casts import UUID_FIELD
+from lookup_core.keys.typed_keys import UUID_FIELD
 from tests.lookup_core.changelog.change_messages import listed, schema_of
 
 DECIMAL, WHOLE = pa.decimal128(10, 2), pa.decimal128(10, 0)

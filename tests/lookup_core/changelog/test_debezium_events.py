@@ -17,7 +17,7 @@ from lookup_core.changelog.debezium_json import DebeziumDecoder, debezium_docume
 from lookup_core.changelog.event_origin import EventOrigins
 from lookup_core.dimension_schema import DimensionSchema
 from lookup_core.event_time.watermark_valve import NO_WATERMARK_MS
-from lookup_core.keys.key_casts import UUID_FIELD
+from lookup_core.keys.typed_keys import UUID_FIELD
 from tests.lookup_core.changelog.change_messages import (
     Listed,
     Message,

@@ -18,7 +18,7 @@ from lookup_core.changelog.notification import NotificationDecoder
 from lookup_core.dimension_schema import DimensionSchema
 from lookup_core.errors import ErrorCode, InvalidRequest
 from lookup_core.event_time.watermark_valve import NO_WATERMARK_MS
-from lookup_core.keys.key_casts import NO_BLANKS_FIELD
+from lookup_core.keys.typed_keys import NO_BLANKS_FIELD
 from tests.lookup_core.changelog.change_messages import Message, listed, message, schema_of
 
 SCHEMA = schema_of({"id": pa.int64()}, {"name": pa.utf8(), "tier": pa.int8()})

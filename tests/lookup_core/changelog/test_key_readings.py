@@ -13,7 +13,7 @@ from lookup_core.changelog.event_origin import EventOrigins
 from lookup_core.changelog.format import DECODERS, ChangelogFormat
 from lookup_core.changelog.key_readings import CONVERTER
 from lookup_core.dimension_schema import DimensionSchema
-from lookup_core.keys.key_casts import NO_NUL_FIELD, UUID_FIELD
+from lookup_core.keys.typed_keys import NO_NUL_FIELD, UUID_FIELD
 from tests.lookup_core.changelog.change_messages import Message, listed
 
 SETTINGS = DecoderSettings(EventOrigins("public.t"), with_rows=True)

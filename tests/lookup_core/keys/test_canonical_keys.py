@@ -28,8 +28,8 @@ from lookup_core.keys.canonical_keys import (
     keys_of_ids,
     shards_of_groups,
 )
-from lookup_core.keys.key_casts import NO_BLANKS_FIELD, NO_NUL_FIELD, UUID_FIELD
 from lookup_core.keys.restored_keys import restored_keys
+from lookup_core.keys.typed_keys import NO_BLANKS_FIELD, NO_NUL_FIELD, UUID_FIELD
 from tests.lookup_core.hypothesis_runs import few_examples
 
 SEED = 0x1234_5678_9ABC_DEF1

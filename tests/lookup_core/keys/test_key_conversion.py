@@ -18,15 +18,17 @@ from hypothesis import strategies as st
 from lookup_core.dimension_schema import DimensionSchema
 from lookup_core.errors import ErrorCode, InvalidRequest
 from lookup_core.keys.json_keys import typed_keys_from_json
-from lookup_core.keys.key_casts import (
+from lookup_core.keys.typed_keys import (
+    EXACT_NAMES,
     NO_BLANKS_FIELD,
     NO_NUL_FIELD,
     UUID_FIELD,
+    TypedKeys,
     check_key_types,
     integer_range,
+    named_key,
     typed_keys_from_arrow,
 )
-from lookup_core.keys.typed_keys import EXACT_NAMES, TypedKeys, named_key
 from lookup_core.type_texts import type_text
 from tests.lookup_core.hypothesis_runs import few_examples
 

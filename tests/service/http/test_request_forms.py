@@ -20,7 +20,7 @@ from lookup_core.answer import Answer, Outcome, rowless_answer
 from lookup_core.cache.row_store import StoredRow
 from lookup_core.dimension_schema import DimensionSchema
 from lookup_core.errors import ErrorCode, InvalidRequest
-from lookup_core.keys.key_casts import UUID_FIELD
+from lookup_core.keys.typed_keys import UUID_FIELD
 from service.http.body import json_body
 from service.http.replies.arrow import MAX_BATCHES, arrow_keys, arrow_reply
 from service.http.replies.json_reply import CHUNK_ROWS, json_reply, json_rows

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from lookup_core.freshness.server_identity import ServerIdentity
 from lookup_core.freshness.table_snapshot import TableSnapshot
-from lookup_core.keys.key_casts import UUID_FIELD
+from lookup_core.keys.typed_keys import UUID_FIELD
 from service.connectors.postgres.settings import PostgresSettings
 from service.connectors.postgres.snapshot_queries import (
     Bound,

@@ -10,7 +10,7 @@ import pytest
 
 from lookup_core.dimension_schema import TableOrigin
 from lookup_core.errors import BackendError, ErrorCode
-from lookup_core.keys.key_casts import NO_NUL_FIELD, UUID_FIELD
+from lookup_core.keys.typed_keys import NO_NUL_FIELD, UUID_FIELD
 from service.connectors.postgres.catalog import read_table
 from service.connectors.postgres.errors import mapped_errors
 from service.connectors.postgres.settings import PostgresSettings

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from lookup_core.errors import BackendError, ErrorCode
-from lookup_core.keys.key_casts import NO_BLANKS_FIELD, NO_NUL_FIELD
+from lookup_core.keys.typed_keys import NO_BLANKS_FIELD, NO_NUL_FIELD
 from lookup_core.type_texts import parsed_type
 from service.connectors.postgres.table import (
     ColumnReading,

@@ -13,7 +13,7 @@ import pytest
 
 from lookup_core.dimension_schema import VersionColumns
 from lookup_core.errors import ErrorCode, InvalidRequest
-from lookup_core.keys.key_casts import UUID_FIELD
+from lookup_core.keys.typed_keys import UUID_FIELD
 from service.connectors.postgres.plans import QueryPlan
 from service.connectors.postgres.queries import (
     blocks_query,
