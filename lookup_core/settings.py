@@ -5,6 +5,8 @@ from dataclasses import dataclass, field
 
 from lookup_core.compatibility import TextEnum
 
+LEAST_CACHE_BYTES = 16 * 1024  # the arrays of an empty cache are 13 KiB
+
 
 class CacheMode(TextEnum):
     """Which rows of a dimension are cached."""
@@ -33,9 +35,6 @@ class Match(TextEnum):
 
     FIRST = "first"  # in the order of the backend
     ALL = "all"  # each column is a list
-
-
-LEAST_CACHE_BYTES = 16 * 1024  # the arrays of an empty cache are 13 KiB
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +83,7 @@ class AuditSettings:
     """Audit of a feed: some cached rows are read again, at random times `every_s` apart."""
 
     every_s: float = 60.0  # on average
-    keys: int = 50  # of one query
+    keys: int = 50  # in one query
     grace_s: float = 30.0  # how far the feed's claim must be beyond a read that differs
 
 
@@ -93,7 +92,7 @@ class FeedSettings:
     """Limits of a live change feed; beyond them, cached rows are not served."""
 
     max_silence_s: float = 10.0  # since the last sign of life
-    max_staleness_s: float | None = None  # of the source's latest time, with heartbeats
+    max_staleness_s: float | None = None  # age of the source's latest time, with heartbeats
     max_drift_s: float | None = None  # a split further ahead of the slowest is paused
     audit: AuditSettings | None = None  # None: no row is audited
 
@@ -145,6 +144,6 @@ class DimensionSettings:
     feed: FeedSettings = field(default_factory=FeedSettings)
     match: Match | None = None  # None: a key has one row at most
     default: Mapping[str, object] | None = None  # {column: value} of the row for missing keys
-    timeout_s: float = 2.0  # of a query; default for a lookup over HTTP, retries included
+    timeout_s: float = 2.0  # for one query, and by default for a lookup over HTTP with its retries
     wait_for_dimension_s: float = 0.0  # maximal wait for changes up to the event time
     max_waiting_keys: int = 200_000  # beyond: Overloaded, before any work

@@ -21,6 +21,11 @@ from service.stream.handler import StreamHandler
 from service.tls.server_certificate import CertificateRotation
 from service.version import own_version
 
+_REMEDY = (
+    "tracing.endpoint: the package {name!r} is missing; run pip install "
+    "'sidelook-service[tracing]' (the image has it), or remove tracing"
+)
+
 
 @dataclass(frozen=True, slots=True)
 class Instruments:
@@ -58,12 +63,6 @@ class Instruments:
             resident_bytes=lambda: self.guard.statistics().resident_bytes,
             lag_s=lambda: self.lag.lag_s,
         )
-
-
-_REMEDY = (
-    "tracing.endpoint: the package {name!r} is missing; run pip install "
-    "'sidelook-service[tracing]' (the image has it), or remove tracing"
-)
 
 
 @asynccontextmanager

@@ -18,6 +18,8 @@ from service.config.secrets import SecretFile
 from service.config.section import Section, written
 from service.tls.server_certificate import CertificateFiles, ServerCertificate, server_certificate
 
+MAX_SOCKET_PATH_BYTES = 107  # Linux: sun_path without its final NUL
+
 
 class ListenTls(Section):
     """TLS of `listen.http`; without this section, it uses plain HTTP.
@@ -50,8 +52,6 @@ class ListenTls(Section):
         """Read the files; raises ValueError for unusable ones."""
         return server_certificate(self.files())
 
-
-MAX_SOCKET_PATH_BYTES = 107  # Linux: sun_path without its final NUL
 
 Address = Annotated[
     HostPort,

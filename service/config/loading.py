@@ -13,6 +13,8 @@ from service.config.postgres_address import holds_password
 from service.config.settings import Settings
 from service.config.yaml_document import manifest_fault, read_yaml_document
 
+# The default configuration, which needs no database; the wheel has it, too.
+EMBEDDED = Path(__file__).parents[1] / "example" / "sidelook.yaml"
 PATH_KEYS = frozenset(
     {
         *("unix", "token_file", "admin_token_file", "dsn_file", "path"),
@@ -51,10 +53,6 @@ def inline_secrets(document: Mapping[str, Any]) -> Iterator[str]:
                 f"dimensions.{name}.source.dsn: holds a password; put it in dsn_file, "
                 "or set allow_inline_secrets: true"
             )
-
-
-# The default configuration, which needs no database; the wheel has it, too.
-EMBEDDED = Path(__file__).parents[1] / "example" / "sidelook.yaml"
 
 
 def load_settings(path: Path | None, environ: Mapping[str, str]) -> Settings:

@@ -11,7 +11,7 @@ from pydantic import PlainValidator, WithJsonSchema
 
 DURATION_UNITS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400}  # {unit: seconds}
 SIZE_UNITS = {"B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}  # {unit: bytes}
-SHOWN_CHARACTERS = 40  # of a wrong value in an error
+SHOWN_VALUE_CHARACTERS = 40  # in an error
 
 
 @dataclass(frozen=True, slots=True, eq=False)  # pydantic hashes it in optional fields
@@ -53,7 +53,7 @@ class Quantity(GroupedMetadata):
 
 def _shown(value: object) -> str:
     """A wrong value as the file has it; an empty variable is null, too."""
-    return "null" if value is None else repr(value)[:SHOWN_CHARACTERS]
+    return "null" if value is None else repr(value)[:SHOWN_VALUE_CHARACTERS]
 
 
 def size_text(count_bytes: int) -> str:

@@ -18,6 +18,13 @@ from service.config.section import Section, written
 from service.config.source import PostgresSource, Source
 from service.file_identity import read_secret
 
+MOST_NAME_BYTES = 63  # PostgreSQL's limit
+LEAST_GRACE_S = 15.0  # changes of the table itself are noticed later than those of rows
+UNCHECKED = "none"  # as a publication
+_DIGEST_CHARACTERS = 8
+_DEFAULT_STALENESS_S = 30.0
+_WEAK_CLAIM_S = 300.0  # without heartbeats: a connector may lag unnoticed
+_DEBEZIUM = ChangelogFormat.DEBEZIUM_JSON
 _TIME_OF_DAY = re.compile(r"([01]\d|2[0-3]):([0-5]\d)", re.ASCII)
 
 
@@ -53,10 +60,6 @@ class Reload(Section):
         return ReloadSettings(at_s=60.0 * (60 * hours + minutes))
 
 
-MOST_CHANNEL_BYTES = 63  # PostgreSQL's limit
-_DIGEST_CHARACTERS = 8
-
-
 class Notifications(Section):
     """Change feed from notifications of triggers, which `sidelook gen-triggers` prints.
 
@@ -65,7 +68,7 @@ class Notifications(Section):
 
     channel: str | None = Field(
         default=None,
-        pattern=rf"^[A-Za-z0-9_.-]{{1,{MOST_CHANNEL_BYTES}}}$",
+        pattern=rf"^[A-Za-z0-9_.-]{{1,{MOST_NAME_BYTES}}}$",
         description="PostgreSQL channel of the notifications. `null`: `sidelook_` and the name of"
         " the dimension.",
     )
@@ -79,16 +82,12 @@ class Notifications(Section):
     def channel_of(self, dimension: str) -> str:
         """Return the channel for the dimension of this name."""
         name = self.channel or f"sidelook_{dimension}"
-        if len(name) <= MOST_CHANNEL_BYTES:
+        if len(name) <= MOST_NAME_BYTES:
             return name
         digest = sha256(dimension.encode()).hexdigest()[:_DIGEST_CHARACTERS]
-        return f"{name[: MOST_CHANNEL_BYTES - len(digest) - 1]}_{digest}"
+        return f"{name[: MOST_NAME_BYTES - len(digest) - 1]}_{digest}"
 
 
-_STALENESS_S = 30.0  # default
-_DEBEZIUM = ChangelogFormat.DEBEZIUM_JSON
-_MOST_NAME_BYTES = 63
-UNCHECKED = "none"  # as a publication
 TopicName = Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,249}$")]
 
 
@@ -175,7 +174,7 @@ class Changelog(Section):
         " `null`: as the topics are named; rows of other events are queried.",
     )
     max_staleness_s: Annotated[float, duration("5s", "1d")] = written(
-        f"{_STALENESS_S:.0f}s",
+        f"{_DEFAULT_STALENESS_S:.0f}s",
         alias="max_staleness",
         description="Maximum age of the last heartbeat. Beyond it, lookups bypass the cache. Needs"
         " `heartbeat_topic`.",
@@ -204,7 +203,7 @@ class Changelog(Section):
     @field_validator("max_staleness_s", mode="after")
     @classmethod
     def _has_heartbeats(cls, staleness_s: float, info: ValidationInfo) -> float:
-        if staleness_s != _STALENESS_S and not info.data.get("heartbeat_topic", True):
+        if staleness_s != _DEFAULT_STALENESS_S and not info.data.get("heartbeat_topic", True):
             raise ValueError("has no effect without changelog.heartbeat_topic")
         return staleness_s
 
@@ -214,8 +213,8 @@ class Changelog(Section):
         is_other = info.data.get("format", _DEBEZIUM) is not _DEBEZIUM
         if publication is not None and is_other:
             raise ValueError("has no effect without changelog.format: debezium_json")
-        if len((publication or "").encode()) > _MOST_NAME_BYTES:
-            raise ValueError(f"is longer than the {_MOST_NAME_BYTES} bytes of a name in PostgreSQL")
+        if len((publication or "").encode()) > MOST_NAME_BYTES:
+            raise ValueError(f"is longer than the {MOST_NAME_BYTES} bytes of a name in PostgreSQL")
         return publication
 
     @field_validator("brokers", mode="after")
@@ -224,10 +223,6 @@ class Changelog(Section):
         for broker in brokers:
             parse_host_port(broker)
         return brokers
-
-
-_WEAK_CLAIM_S = 300.0  # without heartbeats: a connector may lag unnoticed
-LEAST_GRACE_S = 15.0  # changes of the table itself are noticed later than those of rows
 
 
 class Audit(Section):

@@ -19,6 +19,9 @@ from service.config.source import PostgresSource
 from service.config.tracing import Tracing
 from service.file_identity import read_secret
 
+MAX_NAME_CHARACTERS = 63
+NAME_FORM = r"[A-Za-z0-9](_?[A-Za-z0-9.-])*"  # variables use two underscores as separator
+
 
 class Limits(Section):
     """Limits of memory, connections, channels and requests."""
@@ -100,15 +103,11 @@ class Auth(Section):
         )
 
 
-MAX_CHARACTERS = 63
-FORM = r"[A-Za-z0-9](_?[A-Za-z0-9.-])*"  # variables use two underscores as separator
-
-
 def check_dimension_name(name: str) -> str:
     """Return the name; raises ValueError if it fits no URL or variable."""
-    if len(name) > MAX_CHARACTERS or not re.fullmatch(FORM, name, re.ASCII):
+    if len(name) > MAX_NAME_CHARACTERS or not re.fullmatch(NAME_FORM, name, re.ASCII):
         raise ValueError(
-            f"is not a valid name: up to {MAX_CHARACTERS} letters, digits, '.', '-' and "
+            f"is not a valid name: up to {MAX_NAME_CHARACTERS} letters, digits, '.', '-' and "
             "single '_' between them"
         )
     return name

@@ -12,7 +12,7 @@ from service.config.secrets import SecretFile
 from service.config.section import Section
 from service.file_identity import read_secret
 
-_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")  # of a header, by RFC 9110
+_HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")  # RFC 9110
 
 
 def check_endpoint(endpoint: str) -> str:
@@ -36,7 +36,7 @@ def parse_headers(text: str) -> dict[str, str]:
     headers = {}
     for number, line in enumerate(text.splitlines(), start=1):
         name, colon, value = line.partition(":")
-        if not (colon and _NAME.fullmatch(name.strip()) and value.strip()):
+        if not (colon and _HEADER_NAME.fullmatch(name.strip()) and value.strip()):
             raise ValueError(f"line {number} is not `name: value`, as in `authorization: Bearer …`")
         headers[name.strip()] = value.strip()
     return headers

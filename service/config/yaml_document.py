@@ -13,6 +13,8 @@ from ruamel.yaml.nodes import MappingNode, Node
 
 from lookup_core.errors import ConfigurationError
 
+_CONFIG_MAP_KEY = "sidelook.yaml"
+
 
 @dataclass(frozen=True, slots=True)
 class YamlDocument:
@@ -93,9 +95,6 @@ def _repeated_keys(root: Node) -> Iterator[str]:
             waiting.append((child, (*path, name)))
 
 
-_USUAL_KEY = "sidelook.yaml"  # of a ConfigMap
-
-
 def manifest_fault(path: Path, values: Mapping[str, Any]) -> str | None:
     """Return a fault for a manifest, with the command that extracts the configuration."""
     kind = values.get("kind")
@@ -106,7 +105,7 @@ def manifest_fault(path: Path, values: Mapping[str, Any]) -> str | None:
     data = values.get("data")
     files = [str(key) for key in data] if isinstance(data, Mapping) else []
     files = [key for key in files if key.endswith((".yaml", ".yml"))]
-    name = _USUAL_KEY if _USUAL_KEY in files or not files else files[0]
+    name = _CONFIG_MAP_KEY if _CONFIG_MAP_KEY in files or not files else files[0]
     escaped = name.replace(".", r"\.")
     # Another name than the manifest's: the shell would truncate that before kubectl reads it.
     command = ("kubectl", "patch", "--local", "-f", str(path), "-p", "{}", "-o")

@@ -15,7 +15,7 @@ from service.observability.logs import frame_texts
 
 INTERVAL_S = 0.25  # between heartbeats, and between checks
 LATE_S = 2.0  # a later heartbeat means a blocked loop
-WINDOW_S = 15.0  # of the lag
+LAG_WINDOW_S = 15.0
 
 log = structlog.get_logger()
 
@@ -70,10 +70,10 @@ class Watchdog:
 
 
 class EventLoopLag:
-    """The longest timer delay within the last `WINDOW_S`, for one event loop."""
+    """The longest timer delay within the last `LAG_WINDOW_S`, for one event loop."""
 
     def __init__(self) -> None:
-        self._delays_s: deque[float] = deque(maxlen=round(WINDOW_S / INTERVAL_S))
+        self._delays_s: deque[float] = deque(maxlen=round(LAG_WINDOW_S / INTERVAL_S))
 
     @property
     def lag_s(self) -> float:

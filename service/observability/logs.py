@@ -18,6 +18,7 @@ from lookup_core.rate_limits import EventRateLimit
 from service.observability.line_sink import LineSink
 
 MAX_TEXT = 300
+WINDOW_S = 1.0
 REMOVED = "[removed]"
 _PRIVATE = frozenset(
     {"key", "keys", "row", "rows", "token", "password", "secret", "dsn", "authorization", "body"}
@@ -74,7 +75,6 @@ def frame_texts(frames: Iterable[traceback.FrameSummary]) -> list[str]:
     return [f"{frame.filename}:{frame.lineno} {frame.name}" for frame in frames]
 
 
-WINDOW_S = 1.0
 # What an event is about: names of the configuration, and peers. Details may differ in each event.
 _SUBJECT = (
     *("event", "code", "peer", "dimension", "table", "create_index", "path", "topic", "channel"),

@@ -84,7 +84,7 @@ class _BoundedAdapter(HTTPAdapter):
 
     def __init__(self) -> None:
         super().__init__()
-        self._connections: list[ref[Any]] = []  # of urllib3, which reuses them
+        self._connections: list[ref[Any]] = []  # urllib3 reuses them
 
     def get_connection_with_tls_context(self, *arguments: Any, **named: Any) -> Any:  # noqa: ANN401 -- the library's signature
         """The pool, with a hook that registers its new connections."""

@@ -18,7 +18,7 @@ log = structlog.get_logger()
 
 SHRINK_FROM = 0.85  # share of the limit
 _HYSTERESIS = 0.03  # a level ends this far below its threshold
-_SHRINK_STEP = 0.2  # of the caches' bounds, per reading
+_SHRINK_STEP = 0.2  # share of the caches' bounds, per reading
 _GROW_STEP = 0.1
 _GROW_BELOW = 0.75  # share of the limit
 _INTERVAL_S = 0.25
@@ -47,7 +47,7 @@ class MemoryPressure:
 
     def __init__(self) -> None:
         self.level = PressureLevel.NONE
-        self.cache_share = 1.0  # of the caches' configured bounds
+        self.cache_share = 1.0  # share of the configured bounds
 
     def on_reading(self, used_share: float) -> PressureLevel:
         """The new level; under pressure each reading shrinks the caches by a fifth."""

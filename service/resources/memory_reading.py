@@ -4,6 +4,11 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
+# Files with limit and usage, and the entry of memory.stat for cached files.
+_VERSION_1 = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
+_VERSION_2 = ("memory.max", "memory.current", "inactive_file")
+_NO_LIMIT = 2**60  # version 1 has a huge number for "none"
+
 
 @dataclass(frozen=True, slots=True)
 class ControlGroup:
@@ -43,12 +48,6 @@ def _existing(groups: Path, path: str) -> Path:
     # In a container the path may be the host's; the own group is then at the root.
     folder = groups / path.strip("/")
     return folder if folder.is_dir() else groups
-
-
-# Files with limit and usage, and the entry of memory.stat for cached files.
-_VERSION_1 = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
-_VERSION_2 = ("memory.max", "memory.current", "inactive_file")
-_NO_LIMIT = 2**60  # version 1 has a huge number for "none"
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,7 +38,7 @@ class SharedPlace:
 
     folder: Path
     mount: Path
-    bytes: int  # of the file system; 0: no bound
+    bytes: int  # size of the file system; 0: no bound
 
 
 def shared_place(socket: Path) -> SharedPlace | str:

@@ -28,8 +28,8 @@ class KafkaTopic:
     """The state of a topic that outlives its readers."""
 
     begins: Mapping[str, int] | None = None  # {split id: first offset to read}; None: unknown
-    id: bytes | None = None  # of the topic whose changes were reported last
-    epochs: LogEpochs = field(default_factory=LogEpochs)  # of the batches that were read
+    reported_id: bytes | None = None  # the topic whose changes were reported last
+    epochs: LogEpochs = field(default_factory=LogEpochs)  # batches that were read
     senders: EventSenders = field(default_factory=EventSenders)
     _logs: dict[str, ReplayFilter] = field(default_factory=dict)  # {split id: its filter}
 
@@ -64,7 +64,7 @@ class KafkaAssignment:
     def __init__(
         self, consumer: KafkaConsumer, settings: KafkaSettings, *, topic: KafkaTopic
     ) -> None:
-        self.progress: dict[TopicPartition, KafkaProgress] = {}  # of the partitions in the consumer
+        self.progress: dict[TopicPartition, KafkaProgress] = {}  # partitions in the consumer
         self.restarted: dict[TopicPartition, str] = {}  # {partition: reason}, to be reported
         self.waiting: dict[TopicPartition, int] = {}  # {partition: position}, not in the consumer
         self.paused: frozenset[TopicPartition] = frozenset()
@@ -73,7 +73,7 @@ class KafkaAssignment:
         self._consumer = consumer
         self._settings = settings
         self._topic = topic
-        self._topic_id = topic.id
+        self._topic_id = topic.reported_id
 
     async def add(self, address: TopicPartition, *, position: int) -> None:
         """Read one more partition from the next `update` on; raises what `mapped_errors` maps."""
@@ -138,7 +138,7 @@ class KafkaAssignment:
     def note_reported(self) -> None:
         """Record the topic's id once all restarts are reported."""
         if not self.restarted:
-            self._topic.id = self._topic_id
+            self._topic.reported_id = self._topic_id
 
     def _follow_topic(self, topic_id: bytes) -> None:
         if self._topic_id not in (None, topic_id):

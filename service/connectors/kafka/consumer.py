@@ -26,7 +26,7 @@ from aiokafka.protocol.fetch import FetchRequest
 
 from service.connectors.kafka.errors import mapped_errors
 from service.connectors.kafka.leader_epochs import (
-    Batch,
+    BatchHeader,
     EpochEnd,
     EpochEndRequest,
     LogEpochs,
@@ -52,8 +52,8 @@ class KafkaClient(AIOKafkaClient):  # type: ignore[misc]  # aiokafka has no type
             retry_backoff_ms=RETRY_BACKOFF_MS,
             **settings.connection_options(),
         )
-        self.topic_ids: dict[str, bytes] = {}  # of the existing topics, at the last refresh
-        self.epochs = epochs or LogEpochs()  # of the changelog's partitions
+        self.topic_ids: dict[str, bytes] = {}  # existing topics, at the last refresh
+        self.epochs = epochs or LogEpochs()  # the changelog's partitions
         self._own_topics = settings.topics
         self._settings = settings
 
@@ -124,7 +124,7 @@ class KafkaClient(AIOKafkaClient):  # type: ignore[misc]  # aiokafka has no type
             raise for_code(error_code)(address)
         return int(end)
 
-    async def batch_at(self, address: TopicPartition, offset: int) -> Batch | None:
+    async def batch_at(self, address: TopicPartition, offset: int) -> BatchHeader | None:
         """The batch of an offset, or the next one; None at the ends of the log.
 
         Raises KafkaError.

@@ -18,7 +18,7 @@ from aiokafka.protocol.types import Array, Int16, Int32, Int64, Schema, String
 _BATCH = struct.Struct(">qiibiHi8x8x8x2x4xi")
 _LENGTH_END = 12
 _EPOCHS_SINCE = 2  # version of batches
-_ANY_EPOCH = -1  # of the leader
+_ANY_LEADER_EPOCH = -1
 _CONSUMER = -1
 
 
@@ -31,7 +31,7 @@ class EpochEnd:
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class BatchHeader:
     """The header of a batch."""
 
     first: int  # offset
@@ -40,7 +40,7 @@ class Batch:
     checksum: int
     messages: int
 
-    def is_in_log(self, found: "Batch | None") -> bool:
+    def is_in_log(self, found: "BatchHeader | None") -> bool:
         """Whether a log has this batch, given what it has from its first offset on.
 
         Compaction may have removed messages, or the batch: then it may be in the log.
@@ -50,14 +50,14 @@ class Batch:
         return self == found
 
 
-def batches_of(content: bytes) -> Iterator[Batch]:
+def batches_of(content: bytes) -> Iterator[BatchHeader]:
     """The headers of the complete batches that have epochs."""
     at = 0
     while at + _BATCH.size <= len(content):
         first, nbytes, epoch, version, checksum, _, more, count = _BATCH.unpack_from(content, at)
         at += _LENGTH_END + nbytes
         if version >= _EPOCHS_SINCE and epoch >= 0 and at <= len(content):
-            yield Batch(first, first + more + 1, epoch, checksum, count)
+            yield BatchHeader(first, first + more + 1, epoch, checksum, count)
 
 
 @dataclass(slots=True)
@@ -65,8 +65,8 @@ class _ReadLog:
     """The epochs of one partition, in the order of reading."""
 
     ends: list[EpochEnd] = field(default_factory=list)
-    last: Batch | None = None
-    compared: Batch | None = None  # the last one before the log became suspect
+    last: BatchHeader | None = None
+    compared: BatchHeader | None = None  # the last one before the log became suspect
     leader_epoch: int | None = None
     is_suspect: bool = False  # another leader may have another log
 
@@ -74,7 +74,7 @@ class _ReadLog:
         if not self.is_suspect:
             self.is_suspect, self.compared = True, self.last
 
-    def add(self, batch: Batch) -> None:
+    def add(self, batch: BatchHeader) -> None:
         self.last, found = batch, EpochEnd(batch.epoch, batch.end)
         if self.ends and self.ends[-1].epoch == found.epoch:
             found = EpochEnd(found.epoch, max(found.end, self.ends.pop().end))
@@ -93,7 +93,7 @@ class LogEpochs:
         for batch in batches_of(batches):
             log.add(batch)
 
-    def last_batch(self, address: TopicPartition) -> Batch | None:
+    def last_batch(self, address: TopicPartition) -> BatchHeader | None:
         """The last batch before a change of the leader, which may have another one instead."""
         log = self._log(address)
         return log.compared if log.is_suspect else None
@@ -189,5 +189,5 @@ class EpochEndRequest(Request[EpochEndQuery]):  # type: ignore[misc]  # as above
 
     def build(self, request_struct_class: type[EpochEndQuery]) -> EpochEndQuery:
         """The request for a broker that supports this version."""
-        partitions = [(self._address.partition, _ANY_EPOCH, self._epoch)]
+        partitions = [(self._address.partition, _ANY_LEADER_EPOCH, self._epoch)]
         return request_struct_class(_CONSUMER, [(self._address.topic, partitions)])

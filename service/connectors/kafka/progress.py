@@ -49,7 +49,7 @@ class KafkaProgress:
     def __init__(self, position: int, *, end: int, at: Clocks) -> None:
         self.watermark_ms = NO_WATERMARK_MS
         self.is_caught_up = False
-        self._end = end  # of the partition at its assignment
+        self._end_at_assignment = end
         self.poll = Poll(position)
         self._heard_s = self._looked_s = at.monotonic_s
         self._complete_s = at.monotonic_s  # all messages before this moment are read
@@ -66,7 +66,7 @@ class KafkaProgress:
         self._looked_s = at.monotonic_s
         self.poll = poll
         if poll.answered_at_ms is not None:
-            self.is_caught_up |= poll.position >= self._end
+            self.is_caught_up |= poll.position >= self._end_at_assignment
         self._apply_heartbeats()
 
     def resume(self, *, at: Clocks) -> None:

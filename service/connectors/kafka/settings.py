@@ -21,10 +21,10 @@ class KafkaSettings:
     sasl_user: str | None = None
     sasl_password: str | None = field(default=None, repr=False)
     ca_file: Path | None = None  # None: the authorities of the system
-    certificate_file: Path | None = None  # of the client, if the brokers require one
+    certificate_file: Path | None = None  # the client's, if the brokers require one
     certificate_key_file: Path | None = None
     request_timeout_s: float = 10.0
-    discovery_interval_s: float = 10.0  # of new partitions
+    discovery_interval_s: float = 10.0  # finds new partitions
     lookback_s: float = 60.0  # reading begins this long before the first discovery
     # Additional messages: the replay filter needs the last changes before a replay.
     lookback_messages: int = 10

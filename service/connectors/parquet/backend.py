@@ -40,7 +40,7 @@ class _Loaded:
     identities: Mapping[str, FileIdentity]
     seen_at: float  # monotonic seconds of the last check that found this file
     checked_at: float  # monotonic seconds of the last check, failed ones included
-    fault: BackendError | None = None  # of the last check
+    fault: BackendError | None = None  # the last check's
 
     @property
     def next_check_at(self) -> float:

@@ -36,7 +36,7 @@ _PLAIN_TYPES = {kind: kind for kind in _UNCHANGED} | {
     pa.binary_view(): pa.binary(),
     pa.date64(): pa.date32(),
 }
-_MAX_DIGITS = 38  # of a decimal128, and of Spark
+_MAX_DECIMAL_DIGITS = 38  # decimal128, and Spark
 
 
 def plain_type(kind: pa.DataType) -> pa.DataType | None:
@@ -47,7 +47,7 @@ def plain_type(kind: pa.DataType) -> pa.DataType | None:
         return pa.timestamp("us", None if kind.tz is None else "UTC")
     if types.is_time(kind):
         return pa.time64("us")
-    if types.is_decimal(kind) and kind.precision <= _MAX_DIGITS:
+    if types.is_decimal(kind) and kind.precision <= _MAX_DECIMAL_DIGITS:
         return pa.decimal128(kind.precision, kind.scale)
     return _PLAIN_TYPES.get(kind)
 

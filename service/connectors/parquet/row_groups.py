@@ -30,7 +30,7 @@ from service.file_identity import FileIdentity
 class ParquetRowGroup(Split):
     """One row group; its position counts the rows that were read."""
 
-    fragment: ds.ParquetFileFragment  # of this row group alone
+    fragment: ds.ParquetFileFragment  # this row group alone
     identity: FileIdentity
     total: int  # rows
 

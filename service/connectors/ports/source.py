@@ -32,7 +32,7 @@ class SplitPiece:
     is_finished: bool = False  # no piece follows; bounded sources only
     total: int | None = None  # the final `position`, roughly, if known
     snapshot: TableSnapshot | None = None  # the snapshot that the rows belong to, if any
-    server: ServerIdentity | None = None  # of the rows, or of the changes' transaction ids
+    server: ServerIdentity | None = None  # it has the rows, or the changes' transaction ids
     ignored: int = 0  # messages without changes of the table
     undecodable: int = 0  # messages that count as changes of the whole table
     doubt: str | None = None  # why the source may not report the table, by its latest events

@@ -8,7 +8,13 @@ import time
 
 import pytest
 
-from service.observability.event_loop import INTERVAL_S, LATE_S, WINDOW_S, EventLoopLag, Watchdog
+from service.observability.event_loop import (
+    INTERVAL_S,
+    LAG_WINDOW_S,
+    LATE_S,
+    EventLoopLag,
+    Watchdog,
+)
 from service.observability.logs import configure_logs
 from tests.hand_clock import HandClock
 from tools.processes.until import until
@@ -40,7 +46,7 @@ def test_lag_is_the_worst_recent_delay() -> None:
     """The lag starts at 0, early timers count as 0, and old delays leave the window."""
     lag = EventLoopLag()
     lags = [lag.lag_s]
-    for delay_s in (-0.001, 0.01, 0.7, *[0.02] * round(WINDOW_S / INTERVAL_S - 1), 0.01):
+    for delay_s in (-0.001, 0.01, 0.7, *[0.02] * round(LAG_WINDOW_S / INTERVAL_S - 1), 0.01):
         lag.record(delay_s)
         lags.append(lag.lag_s)
 

@@ -139,11 +139,11 @@ async def test_recreated_topic_restarts_all(
 
     await assignment.update(at=NOW)
     assignment.note_reported()
-    ids = [topic.id]
+    ids = [topic.reported_id]
     assignment.restarted.clear()
     assignment.note_reported()
 
-    assert [*ids, topic.id] == [ONE, TWO]
+    assert [*ids, topic.reported_id] == [ONE, TWO]
     assert (list(assignment.progress), list(assignment.waiting)) == ([FIRST], [SECOND])
 
 
@@ -151,7 +151,7 @@ async def test_new_reader_detects_recreated_topic(
     consumer: FakeConsumer, topic: KafkaTopic
 ) -> None:
     """A position of a former topic is not used."""
-    topic.id, consumer.topic_ids["planes"] = ONE, TWO
+    topic.reported_id, consumer.topic_ids["planes"] = ONE, TWO
     consumer.ranges[FIRST] = (0, 9)
     assignment = assignment_of(consumer, topic)
 
@@ -390,7 +390,7 @@ def test_partitions_are_splits() -> None:
     assert isinstance(partition, Split)
     assert (partition.id, partition.address, partition.begin) == ("planes-1", SECOND, 7)
     assert partition_id(SECOND) == "planes-1"
-    assert (new.begins, new.id, new.begin("planes-0")) == (None, None, 0)
+    assert (new.begins, new.reported_id, new.begin("planes-0")) == (None, None, 0)
     assert (known.begin("planes-0"), known.begin("planes-1")) == (7, 0)
 
 

@@ -5,7 +5,7 @@ import struct
 import pytest
 from aiokafka import TopicPartition
 
-from service.connectors.kafka.leader_epochs import Batch, EpochEnd, LogEpochs
+from service.connectors.kafka.leader_epochs import BatchHeader, EpochEnd, LogEpochs
 
 PLACE = TopicPartition("planes", 0)
 
@@ -62,20 +62,20 @@ def test_other_leader_makes_the_log_suspect() -> None:
 @pytest.mark.parametrize(
     ("found", "expected"),
     [
-        (Batch(10, 15, 2, checksum=7, messages=5), True),
-        (Batch(10, 15, 2, checksum=8, messages=5), False),
-        (Batch(10, 16, 2, checksum=7, messages=6), False),
-        (Batch(8, 15, 2, checksum=7, messages=7), False),
-        (Batch(10, 15, 3, checksum=7, messages=5), False),
+        (BatchHeader(10, 15, 2, checksum=7, messages=5), True),
+        (BatchHeader(10, 15, 2, checksum=8, messages=5), False),
+        (BatchHeader(10, 16, 2, checksum=7, messages=6), False),
+        (BatchHeader(8, 15, 2, checksum=7, messages=7), False),
+        (BatchHeader(10, 15, 3, checksum=7, messages=5), False),
         # Compaction removed some messages, or all.
-        (Batch(10, 15, 2, checksum=8, messages=4), True),
-        (Batch(15, 16, 2, checksum=8, messages=9), True),
+        (BatchHeader(10, 15, 2, checksum=8, messages=4), True),
+        (BatchHeader(15, 16, 2, checksum=8, messages=9), True),
         (None, True),
     ],
 )
-def test_other_batch_is_of_another_log(found: Batch | None, *, expected: bool) -> None:
+def test_other_batch_is_of_another_log(found: BatchHeader | None, *, expected: bool) -> None:
     """A log with another batch in its place is another log, unless compaction rewrote the batch."""
-    assert Batch(10, 15, 2, checksum=7, messages=5).is_in_log(found) is expected
+    assert BatchHeader(10, 15, 2, checksum=7, messages=5).is_in_log(found) is expected
 
 
 def test_forgotten_log_needs_no_check() -> None:
