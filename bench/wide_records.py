@@ -25,7 +25,7 @@ from bench.timing import Timing, time_in_turn
 from bench.workload import SEED, ZIPF_EXPONENT, Workload, workload_postgres, zipf_keys
 from demo.stream import CORES, spark_session
 from spark_client import Sidecar
-from spark_client.driver.call_options import Route
+from spark_client.driver.options import Route
 
 ADDED = ("name", "segment", "tier")
 USED = ("event", "amount")

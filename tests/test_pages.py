@@ -1,13 +1,9 @@
-"""Pages of the documentation: options of the client, and tests of promises and threats."""
+"""Pages of the documentation: tests of promises and threats."""
 
-import inspect
 import re
-from collections.abc import Callable
-from typing import Any
 
 import pytest
 
-from spark_client import Sidecar
 from tests.test_layers import ROOT
 
 CONSISTENCY = (ROOT / "docs" / "explanation" / "consistency.md").read_text()
@@ -15,27 +11,6 @@ PROMISES = re.findall(r"^\* .+(?:\n .+)*", CONSISTENCY, re.MULTILINE)
 NAMED = r"`([\w/]+\.py)::(test_\w+)`"
 _SECURITY = (ROOT / "SECURITY.md").read_text()
 THREATS = _SECURITY.partition("\n## Threats\n")[2].partition("\n## ")[0]
-
-
-@pytest.mark.parametrize(
-    "method",
-    [
-        Sidecar,
-        Sidecar.local,
-        Sidecar.lookup_join,
-        Sidecar.lookup_joins,
-        Sidecar.lookup_udf,
-        Sidecar.register,
-        Sidecar.repartition_for,
-    ],
-)
-def test_docstring_describes_options(method: Callable[..., Any]) -> None:
-    """The section `Args`, which is the reference of the options, has those of the signature."""
-    _, _, arguments = (inspect.getdoc(method) or "").partition("\nArgs:\n")
-    described = re.findall(r"^    (\w+): \S", arguments.partition("\n\n")[0], re.MULTILINE)
-
-    options = inspect.signature(method).parameters
-    assert described == [name for name in options if name != "self"]
 
 
 @pytest.mark.parametrize("promise", PROMISES)

@@ -3,6 +3,7 @@
 What is no column of the records becomes a hidden column behind them.
 """
 
+import dataclasses
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -32,11 +33,14 @@ class ParsedOn:
     """The keys of a lookup by name, and the expressions among them."""
 
     keys: JoinKeys
-    expressions: Mapping[int, Column]  # {position in the key: expression}
+    # {position in the key: expression}; `keys` has their texts, by which they are compared
+    expressions: Mapping[int, Column] = dataclasses.field(default_factory=dict, compare=False)
 
 
-def parsed_on(on: On) -> ParsedOn:
+def parsed_on(on: On | None) -> ParsedOn:
     """Parse the forms of `on=`; raises ValueError for others."""
+    if on is None:
+        raise ValueError("on must name at least one column, not None")
     pairs, are_exact = _pairs(on)
     if not pairs:
         raise ValueError("on must name at least one column")
@@ -158,9 +162,7 @@ class InputColumns:
         """The records with the hidden columns."""
         if not self._hidden:
             return self.records
-        prefix = "_lookup_key_"
-        while any(field.name.lower().startswith(prefix) for field in self._fields):
-            prefix = f"_{prefix}"
+        prefix = free_prefix("_lookup_key_", self.records.columns)
         hidden = [
             each.column.alias(f"{prefix}{number}")
             for number, each in enumerate(self._hidden.values())
@@ -262,6 +264,13 @@ def column_names(records: DataFrame) -> ColumnNames:
 def quoted(name: str) -> str:
     """The name as one part of a path: unquoted, Spark reads dots and backticks as such."""
     return f"`{name.replace('`', '``')}`"
+
+
+def free_prefix(wanted: str, names: Sequence[str]) -> str:
+    """The wanted name, behind underscores until none of the names begins with it."""
+    while any(name.lower().startswith(wanted) for name in names):
+        wanted = f"_{wanted}"
+    return wanted
 
 
 # By name, because not every version has every type.

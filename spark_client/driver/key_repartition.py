@@ -12,7 +12,14 @@ from pyspark.sql.types import DoubleType, FloatType, IntegerType, StructField, S
 
 from lookup_core.errors import ErrorCode, InvalidRequest
 from lookup_core.keys.canonical_keys import KEY_GROUPS
-from spark_client.driver.input_columns import InputColumn, InputColumns, ParsedOn, addressable
+from spark_client.driver.input_columns import (
+    InputColumn,
+    InputColumns,
+    ParsedOn,
+    addressable,
+    free_prefix,
+)
+from spark_client.driver.lookup_functions import HAS_ARROW_FUNCTIONS
 from spark_client.driver.schemas import described_key
 from spark_client.spark_types import key_field
 from spark_client.transport.connections import Address
@@ -50,10 +57,10 @@ class KeyRepartition:
             usual = records.sparkSession.conf.get("spark.sql.shuffle.partitions")
             assert usual is not None  # it has a default
             count = min(int(usual), KEY_GROUPS)
-        if not hasattr(F, "arrow_udf"):  # PySpark 3.5 and 4.0
+        if not HAS_ARROW_FUNCTIONS:
             divided = divided_by_salt(inputs, [key.position for key in keys], count)
         else:
-            shard = F.arrow_udf(shards_function(count), returnType="int")
+            shard = F.arrow_udf(shards_function(count), returnType="int")  # type: ignore[attr-defined]
             divided = records.repartitionById(count, shard(*(key.column for key in keys)))
         return in_sequence(divided, self.sequence)
 
@@ -92,9 +99,8 @@ def in_sequence(records: DataFrame, names: Sequence[str]) -> DataFrame:
 
 def divided_by_salt(inputs: InputColumns, positions: Sequence[int], count: int) -> DataFrame:
     """Without `repartitionById`, by a column whose hash in Spark is the wanted partition."""
-    records, name = inputs.records, "_salt"
-    while name.lower() in {column.lower() for column in records.columns}:
-        name = f"_{name}"
+    records = inputs.records
+    name = free_prefix("_salt", records.columns)
     schema = StructType([*records.schema.fields, StructField(name, IntegerType())])
     task = SaltTask(tuple(positions), count, len(records.columns))
     salted = addressable(inputs.projected()).mapInArrow(task, schema)

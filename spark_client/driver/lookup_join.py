@@ -4,38 +4,46 @@ Looks up nothing; `lookup_task` does so in the Python workers.
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import wraps
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
-from pyspark.errors import ParseException
-from pyspark.sql import Column, DataFrame
-from pyspark.sql.types import DataType, StructField, StructType, _parse_datatype_string
+from pyspark.sql import DataFrame
+from pyspark.sql.types import DataType, StructField, StructType
 
 from lookup_core.errors import ErrorCode, InvalidRequest
 from lookup_core.event_time.record_watermarks import is_event_time
 from lookup_core.operator.as_of import is_moment
 from lookup_core.protocol.frames import MAX_CHANNELS
-from spark_client.driver.call_options import PassOptions, lookup_settings, pass_options
 from spark_client.driver.input_columns import (
     InputColumn,
     InputColumns,
+    On,
+    ParsedOn,
     addressable,
     only_in_jvm,
+    parsed_on,
     quoted,
 )
-from spark_client.driver.pandas_function import LookupFunction, pandas_function
-from spark_client.driver.pass_function import (
-    HAS_ARROW_FUNCTIONS,
-    arrow_function,
-    by_function,
-    is_function,
+from spark_client.driver.lookup_functions import HAS_ARROW_FUNCTIONS
+from spark_client.driver.options import (
+    How,
+    PassOptions,
+    choice,
+    dimension_name,
+    distinct_names,
+    flag,
+    name_prefix,
+    optional,
+    record_column,
+    schema_text_or_type,
+    text,
 )
+from spark_client.driver.pass_function import by_function, is_function
 from spark_client.driver.schemas import (
     added_fields,
     arrow_columns,
+    as_struct,
     chosen_columns,
     described_columns,
     dimension_columns,
@@ -45,25 +53,25 @@ from spark_client.lookup_settings import (
     JoinType,
     KeyColumn,
     LookupSettings,
-    PassSettings,
     Via,
 )
 from spark_client.spark_types import arrow_type, key_field
-from spark_client.transport.connections import ANY_KEY, Address
-from spark_client.worker.lookup_task import (
-    LookupFunctionTask,
-    LookupJoinTask,
-    LookupPass,
-    LookupTarget,
-)
+from spark_client.transport.connections import Address
+from spark_client.worker.lookup_task import LookupJoinTask, LookupPass, LookupTarget
 from spark_client.worker.output_columns import AddedPart
+
+# {option: (test of the column's type, accepted types)}
+_TIMES = {
+    "event_time": (is_event_time, "a timestamp, or whole milliseconds since the epoch"),
+    "as_of": (is_moment, "a timestamp or date"),
+}
 
 
 @dataclass(frozen=True, slots=True)
 class AddedColumns:
     """The columns that a join adds to its records, as the user gave them."""
 
-    columns: tuple[str, ...] | None  # of the dimension; None: all but its key
+    columns: tuple[str, ...] | None  # the dimension's; None: all but its key
     schema: str | StructType | None  # None: the driver reads it from a sidecar
     prefix: str
     status_column: str | None
@@ -87,37 +95,13 @@ class LookupJoin:
 
     address: Address
     dimension: str
-    keys: JoinKeys
+    on: ParsedOn
     added: AddedColumns
     as_of: str | None
     settings: LookupSettings
     options: PassOptions
-    # {position in `keys`: Column}; compared by their texts in `keys`
-    expressions: Mapping[int, Column] = field(default_factory=dict, compare=False)
 
-    @classmethod
-    def of(cls, address: Address, values: Mapping[str, Any]) -> "LookupJoin":
-        """The lookup with these parsed options; ValueError if they contradict each other."""
-        on, how, columns = values["on"], values["how"], values["columns"]
-        if on is None:
-            raise ValueError("on must name at least one column, not None")
-        if columns is None and not how.has_columns:
-            columns = ()
-        schema, prefix, status_column = values["schema"], values["prefix"], values["status_column"]
-        join = cls(
-            address=address,
-            dimension=values["dimension"],
-            keys=on.keys,
-            added=AddedColumns(columns, schema, prefix, status_column, how, values["expand"]),
-            as_of=values["as_of"],
-            settings=lookup_settings(values),
-            options=pass_options(values),
-            expressions=on.expressions,
-        )
-        join.check()
-        return join
-
-    def check(self) -> None:
+    def __post_init__(self) -> None:
         """Raise ValueError for options that contradict each other."""
         added, is_as_of = self.added, self.as_of is not None
         if added.expands and not added.how.has_columns:
@@ -173,6 +157,48 @@ class LookupJoin:
 
 
 @dataclass(frozen=True, slots=True)
+class JoinArguments:
+    """The options of a lookup that are for a join only, as `lookup_join` gets them."""
+
+    dimension: str
+    on: On
+    as_of: str | None
+    columns: Sequence[str] | None
+    schema: str | StructType | None
+    prefix: str
+    status_column: str | None
+    how: How
+    expand: bool
+
+    def parsed(
+        self, address: Address, settings: LookupSettings, options: PassOptions
+    ) -> LookupJoin:
+        """The lookup; ValueError for a wrong option, and for options that contradict."""
+        how = choice("how", self.how, JoinType)
+        columns = () if self.columns is None and not how.has_columns else self.columns
+        return LookupJoin(
+            address=address,
+            dimension=dimension_name(self.dimension),
+            on=parsed_on(self.on),
+            added=AddedColumns(
+                columns=optional(distinct_names, "columns", columns),
+                schema=optional(schema_text_or_type, "schema", self.schema),
+                prefix=name_prefix(self.prefix),
+                status_column=optional(_new_column, "status_column", self.status_column),
+                how=how,
+                expands=flag("expand", self.expand),
+            ),
+            as_of=optional(record_column, "as_of", self.as_of),
+            settings=settings,
+            options=options,
+        )
+
+
+def _new_column(option: str, value: object) -> str:
+    return text(option, value, accepted="the name of a new column")
+
+
+@dataclass(frozen=True, slots=True)
 class LookupJoins:
     """Several lookups in one pass: a function of a DataFrame, for `DataFrame.transform`."""
 
@@ -200,11 +226,11 @@ class LookupJoins:
         """
         self._check_timeout(self.options.settings(None).timeout_s)
         inputs = InputColumns(records)
-        columns = _Columns(inputs, self.lookups)
+        sources = _KeySources(inputs, self.lookups)
         targets, added, origins = [], [], []  # an origin is the dimension of an added column
         for number, lookup in enumerate(self.lookups):
-            keys = columns.keys_of(number)
-            join_keys = lookup.keys
+            keys = sources.keys_of(number)
+            join_keys = lookup.on.keys
             if not join_keys.are_exact:
                 join_keys = replace(join_keys, names=tuple(key.name for key in keys))
             described = lookup.described(join_keys, [key.kind for key in keys])
@@ -215,7 +241,7 @@ class LookupJoins:
             added += fields
             origins += [lookup.dimension] * len(fields)
             if lookup.added.how.has_columns:
-                columns.add(number, described, lookup.added)
+                sources.add_columns(number, described, lookup.added)
         inputs.names.check_with([each.name for each in added], origins)
         options = self.options
         event_time = _time_position(inputs, "event_time", column=options.event_time)
@@ -237,33 +263,33 @@ class LookupJoins:
 
 
 @dataclass(frozen=True, slots=True)
-class _Column:
+class _KeySource:
     place: KeyColumn
     name: str
     kind: DataType
 
 
-class _Columns:
+class _KeySources:
     """The columns that keys may have: those of the input, then those of earlier lookups."""
 
     def __init__(self, inputs: InputColumns, lookups: Sequence[LookupJoin]) -> None:
         self._inputs = inputs
         self._lookups = lookups
-        found = inputs.computed([each for one in lookups for each in one.expressions.values()])
-        places = [(number, at) for number, one in enumerate(lookups) for at in one.expressions]
+        found = inputs.computed([each for one in lookups for each in one.on.expressions.values()])
+        places = [(number, at) for number, one in enumerate(lookups) for at in one.on.expressions]
         self._computed = dict(zip(places, found, strict=True))
-        self._added: dict[str, _Column] = {}
-        self._multiplied: set[str] = set()  # of lookups that expand
+        self._added: dict[str, _KeySource] = {}
+        self._expanded: set[str] = set()
 
-    def add(self, lookup: int, columns: StructType, added: AddedColumns) -> None:
+    def add_columns(self, lookup: int, columns: StructType, added: AddedColumns) -> None:
         """Add the columns of a lookup."""
         for position, each in enumerate(columns):
             place, name = KeyColumn(position, lookup), added.prefix + each.name
-            self._added[name] = _Column(place, name, each.dataType)
+            self._added[name] = _KeySource(place, name, each.dataType)
             if added.expands:
-                self._multiplied.add(name)
+                self._expanded.add(name)
 
-    def keys_of(self, lookup: int) -> list[_Column]:
+    def keys_of(self, lookup: int) -> list[_KeySource]:
         """The key of a lookup.
 
         Raises InvalidRequest for a name that no column has, and for a column of a lookup that
@@ -273,13 +299,13 @@ class _Columns:
             _input_column(self._computed[lookup, position])
             if (lookup, position) in self._computed
             else self._named(lookup, name)
-            for position, name in enumerate(self._lookups[lookup].keys.columns)
+            for position, name in enumerate(self._lookups[lookup].on.keys.columns)
         ]
 
-    def _named(self, lookup: int, name: str) -> _Column:
+    def _named(self, lookup: int, name: str) -> _KeySource:
         for known, column in self._added.items():
             if self._inputs.names.are_same(name, known):
-                if known in self._multiplied:
+                if known in self._expanded:
                     raise InvalidRequest(
                         ErrorCode.BAD_REQUEST,
                         f"key column {known!r} has several rows for a record, as its lookup has"
@@ -311,15 +337,8 @@ class _Columns:
                 raise InvalidRequest(ErrorCode.UNKNOWN_COLUMN, detail)
 
 
-def _input_column(column: InputColumn) -> _Column:
-    return _Column(KeyColumn(column.position), column.name, column.kind)
-
-
-# {option: (test of the column's type, accepted types)}
-_TIMES = {
-    "event_time": (is_event_time, "a timestamp, or whole milliseconds since the epoch"),
-    "as_of": (is_moment, "a timestamp or date"),
-}
+def _input_column(column: InputColumn) -> _KeySource:
+    return _KeySource(KeyColumn(column.position), column.name, column.kind)
 
 
 def _by_batches(
@@ -342,77 +361,3 @@ def _time_position(inputs: InputColumns, option: str, *, column: str | None) -> 
         detail = f"{option} {column!r} is {found.kind.simpleString()}; it must be {accepted}"
         raise InvalidRequest(ErrorCode.TYPE, detail)
     return found.position
-
-
-@dataclass(frozen=True, slots=True)
-class LookupFunctions:
-    """Makes lookup functions that share their options."""
-
-    address: Address
-    lookup: LookupSettings
-    settings: PassSettings
-    is_deterministic: bool
-
-    @classmethod
-    def of(cls, address: Address, values: Mapping[str, Any]) -> "LookupFunctions":
-        """The functions with these parsed options; ValueError if they contradict each other."""
-        settings, lookup = pass_options(values).settings(None), lookup_settings(values)
-        lookup.check_timeout(settings.timeout_s)
-        return cls(address, lookup, settings, values["deterministic"])
-
-    def declared(
-        self, dimension: str, names: Sequence[str] | None, schema: str | StructType | None
-    ) -> LookupFunction:
-        """The function that returns these columns, by name or with their types.
-
-        Raises ValueError; without a schema as `described` does.
-        """
-        if names == () or schema == StructType():
-            raise ValueError("a struct needs a field: columns and schema have at least one column")
-        if schema is None:
-            return self.function(dimension, dimension_columns(self.described(dimension, names)))
-        return self.function(dimension, chosen_columns(as_struct("schema", schema), names))
-
-    def described(self, dimension: str, names: Sequence[str] | None) -> pa.Schema:
-        """Read a dimension's columns from a sidecar; raises as `described_columns` does."""
-        needs = self.lookup.needs()
-        return described_columns(self.address, dimension, columns=names, key=ANY_KEY, needs=needs)
-
-    def function(self, dimension: str, columns: StructType) -> LookupFunction:
-        """A function of the key's columns, in the order of the dimension's key."""
-        offered = arrow_columns(columns)
-        task = LookupFunctionTask(self.address, dimension, offered, self.lookup, self.settings)
-        name = f"lookup_{dimension}"  # shown in query plans
-        make = arrow_function if HAS_ARROW_FUNCTIONS else pandas_function
-        function = make(task, columns, name)
-        if not self.is_deterministic:
-            function = function.asNondeterministic()  # type: ignore[attr-defined]
-        return _with_arguments(function, name)
-
-
-def _with_arguments(function: LookupFunction, name: str) -> LookupFunction:
-    @wraps(function)  # keeps what Spark needs to register it
-    def checked(*keys: Any) -> Column:  # noqa: ANN401 -- columns or their names
-        if not keys:
-            raise ValueError(f"{name} has no argument; pass the columns of the dimension's key")
-        return function(*keys)
-
-    return checked
-
-
-SCHEMA_FORMS = "DDL as 'name string, tier int', or a StructType"
-
-
-def as_struct(option: str, schema: str | StructType) -> StructType:
-    """A schema given as DDL, which needs a Spark session, or as it is; or ValueError."""
-    if isinstance(schema, StructType):
-        return schema
-    parse = getattr(StructType, "fromDDL", _parse_datatype_string)  # PySpark 3.5 has none
-    cause = None
-    try:
-        parsed = parse(schema)
-    except ParseException as error:
-        parsed, cause = None, error
-    if not isinstance(parsed, StructType):
-        raise ValueError(f"{option} is {SCHEMA_FORMS}, not {schema!r}") from cause  # noqa: TRY004 -- as documented
-    return parsed

@@ -3,50 +3,21 @@
 Chooses between such a function and `mapInArrow` for a pass; looks up nothing.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import islice
 
-import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 -- its usual name
 from pyspark.sql.types import ArrayType, BooleanType, DataType, StructField, StructType
 
-from spark_client.driver.input_columns import quoted
-from spark_client.driver.pandas_function import LookupFunction
+from spark_client.driver.input_columns import free_prefix, quoted
+from spark_client.driver.lookup_functions import HAS_ARROW_FUNCTIONS, arrow_function
 from spark_client.lookup_settings import OutputMode, Via
-from spark_client.worker.lookup_task import LookupFunctionTask, LookupPass, LookupPassTask
+from spark_client.worker.lookup_task import LookupPass, LookupPassTask
 from spark_client.worker.output_columns import AddedPart, drops_records
 
-HAS_ARROW_FUNCTIONS = hasattr(F, "arrow_udf")  # PySpark 4.1 and newer
 LEAST_COLUMNS = 10  # of the records; see docs/decisions/037
-
-
-def arrow_function(
-    task: LookupFunctionTask | LookupPassTask, result: DataType, name: str
-) -> LookupFunction:
-    """The task as a function of columns; `name` is shown in query plans."""
-
-    def looked_up(arguments: Iterator[pa.Array]) -> Iterator[pa.Array]:
-        return task(arguments)
-
-    looked_up.__name__ = name
-    # Its kind stands in the type hints; the stubs of PySpark lack it.
-    return F.arrow_udf(looked_up, returnType=result)  # type: ignore[attr-defined]
-
-
-def check_via(
-    via: Via | None, mode: OutputMode | None, *, has_functions: bool = HAS_ARROW_FUNCTIONS
-) -> None:
-    """Raise ValueError if the pass cannot run as a function although the user wants it to."""
-    if via is not Via.UDF:
-        return
-    if mode not in {None, OutputMode.ORDERED}:
-        raise ValueError(
-            f"via='udf' keeps the order of each partition; use via='batch' for mode={str(mode)!r}"
-        )
-    if not has_functions:
-        raise ValueError("via='udf' needs PySpark 4.1 or newer; use via='batch'")
 
 
 def is_function(
@@ -83,7 +54,7 @@ def by_function(
     name = "_".join(["lookup", *(target.dimension for target in lookups.targets)])
     function = arrow_function(LookupPassTask(lookups.over_inputs()), result, name)
     arguments = [quoted(records.columns[position]) for position in lookups.inputs]
-    found = _free_name(records.columns)
+    found = free_prefix("_lookup", records.columns)
     looked_up = records.select("*", function.asNondeterministic()(*arguments).alias(found))  # type: ignore[attr-defined]
     fields = [F.col(found)]
     if kinds[1:]:
@@ -129,11 +100,3 @@ def _returned(parts: Sequence[AddedPart], added: Sequence[StructField]) -> list[
             returned.append(_Returned(kind, tuple(each.name for each in rows), expands=True))
         returned += [_Returned(each.dataType, (each.name,)) for each in own]
     return returned
-
-
-def _free_name(names: Sequence[str]) -> str:
-    """A name with which none of these begins."""
-    name = "_lookup"
-    while any(each.lower().startswith(name) for each in names):
-        name = f"_{name}"
-    return name

@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 
 import pyarrow as pa
-from pyspark.sql.types import StructField, StructType
+from pyspark.errors import ParseException
+from pyspark.sql.types import StructField, StructType, _parse_datatype_string
 
 from lookup_core.errors import SidecarUnreachable
 from lookup_core.protocol.client_channel import ChannelRequest
@@ -13,6 +14,7 @@ from spark_client.transport.channel_session import ChannelSession
 from spark_client.transport.connections import ANY_KEY, Address, described_channel
 from spark_client.worker.as_of import single_columns
 
+SCHEMA_FORMS = "DDL as 'name string, tier int', or a StructType"
 STATUS = StructType().add("outcome", "string").add("age_ms", "long").add("error", "string")
 
 
@@ -90,3 +92,18 @@ def chosen_columns(given: StructType, names: Sequence[str] | None) -> StructType
 def arrow_columns(columns: StructType) -> pa.Schema:
     """The Arrow columns to which answers are cast; raises as `column_field` does."""
     return pa.schema([column_field(field.name, field.dataType) for field in columns])
+
+
+def as_struct(option: str, schema: str | StructType) -> StructType:
+    """A schema given as DDL, which needs a Spark session, or as it is; or ValueError."""
+    if isinstance(schema, StructType):
+        return schema
+    parse = getattr(StructType, "fromDDL", _parse_datatype_string)  # PySpark 3.5 has none
+    cause = None
+    try:
+        parsed = parse(schema)
+    except ParseException as error:
+        parsed, cause = None, error
+    if not isinstance(parsed, StructType):
+        raise ValueError(f"{option} is {SCHEMA_FORMS}, not {schema!r}") from cause  # noqa: TRY004 -- as documented
+    return parsed

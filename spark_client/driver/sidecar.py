@@ -4,30 +4,44 @@ Validates arguments; `lookup_join` and `key_repartition` apply the lookups to a 
 """
 
 import os
+import reprlib
 from collections.abc import Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
-from spark_client.driver.call_options import (
+from lookup_core.keys.canonical_keys import KEY_GROUPS
+from spark_client.driver.input_columns import On, parsed_on
+from spark_client.driver.key_repartition import KeyRepartition
+from spark_client.driver.local_sidecar import LocalProcess
+from spark_client.driver.lookup_functions import LookupFunction, LookupFunctions
+from spark_client.driver.lookup_join import JoinArguments, LookupJoin, LookupJoins
+from spark_client.driver.options import (
     Duration,
     How,
+    LookupArguments,
     Mode,
     OnFailure,
+    PassArguments,
     RetryMissing,
     Route,
     check_libraries,
-    pass_options,
+    dimension_name,
+    distinct_names,
+    file_path,
+    flag,
+    is_whole,
+    name_prefix,
+    optional,
+    refused,
+    schema_text_or_type,
+    seconds,
+    some_names,
+    text,
 )
-from spark_client.driver.input_columns import On
-from spark_client.driver.key_repartition import KeyRepartition
-from spark_client.driver.local_sidecar import LocalProcess
-from spark_client.driver.lookup_join import LookupFunctions, LookupJoin, LookupJoins
-from spark_client.driver.option_parsers import parsed
-from spark_client.driver.pandas_function import LookupFunction
-from spark_client.driver.sql_functions import Dimensions, SqlFunctions
+from spark_client.driver.sql_functions import Dimensions, SqlFunctions, parsed_dimensions
 from spark_client.transport.connections import Address
 from spark_client.transport.endpoint import SYSTEMS_TLS, ClientTls, endpoint_of
 
@@ -60,7 +74,10 @@ class Sidecar:
     key_file: str | None = None
 
     def __post_init__(self) -> None:
-        parsed({each.name: getattr(self, each.name) for each in fields(Sidecar)})
+        text("url", self.url, accepted="a text as unix:///path/of.sock or http://host:port")
+        seconds("connect_timeout", self.connect_timeout)
+        for option in ("token_file", "ca_file", "cert_file", "key_file"):
+            optional(file_path, option, getattr(self, option))
         endpoint = endpoint_of(self.url)
         if self._address().tls != SYSTEMS_TLS and not endpoint.is_secure:
             raise ValueError("ca_file, cert_file and key_file need a url with https://")
@@ -92,9 +109,10 @@ class Sidecar:
             SidecarUnreachable: The sidecar did not start in time.
 
         """
-        parsed(locals())
-        process = LocalProcess(Path(config), python=python)
-        process.wait_until_ready(start_timeout)
+        file, timeout_s = Path(file_path("config", config)), seconds("start_timeout", start_timeout)
+        optional(file_path, "python", python)
+        process = LocalProcess(file, python=python)
+        process.wait_until_ready(timeout_s)
         return LocalSidecar(process.url, process=process)
 
     def lookup_join(  # noqa: PLR0913 -- one call with all options is what a user reads
@@ -192,11 +210,20 @@ class Sidecar:
                 `schema`.
 
         """
-        values = parsed(locals())
+        join = JoinArguments(
+            dimension, on, as_of, columns, schema, prefix, status_column, how, expand
+        )
+        lookup = LookupArguments(
+            on_timeout, on_error, max_age, retry_missing, retry_if, traceparent, show_keys
+        )
+        shared = PassArguments(
+            mode, capacity, timeout, event_time, watermark_delay, watermark_interval, via
+        )
+        parsed = join.parsed(self._address(), lookup.settings(), shared.options())
         check_libraries()
-        return LookupJoin.of(self._address(), values)
+        return parsed
 
-    def lookup_joins(  # noqa: PLR0913 -- as above
+    def lookup_joins(  # noqa: D417, PLR0913 -- the other options are documented once
         self,
         lookups: Sequence[LookupJoin],
         *,
@@ -211,20 +238,14 @@ class Sidecar:
         """Look up several dimensions in one pass: `events.transform(dims.lookup_joins([…]))`.
 
         All lookups of a record run at the same time; the record is emitted after the last answer.
-        The output has the added columns in the order of the list.
+        The output has the added columns in the order of the list. The options are those of
+        `lookup_join`: `timeout` is for all lookups of a record together, and `mode="key_ordered"`
+        keeps the order of equal keys of the first lookup.
 
         Args:
             lookups: Results of `lookup_join`, also of other sidecars, and several of one dimension.
                 A key may be a column that an earlier lookup of the list adds, by its name in the
                 output.
-            mode: As in `lookup_join`. `"key_ordered"` keeps the order of equal keys of the first
-                lookup.
-            capacity: As in `lookup_join`.
-            timeout: Seconds for all lookups of a record together.
-            event_time: As in `lookup_join`.
-            watermark_delay: As in `lookup_join`.
-            watermark_interval: As in `lookup_join`.
-            via: As in `lookup_join`.
 
         Raises:
             ValueError: The list is empty, an option is invalid, or an option has two values: here
@@ -232,12 +253,18 @@ class Sidecar:
                 `lookup_join`.
 
         """
-        options = pass_options(parsed(locals()))
+        options = PassArguments(
+            mode, capacity, timeout, event_time, watermark_delay, watermark_interval, via
+        ).options()
+        is_list = type(lookups) in {list, tuple} and lookups
+        if not is_list or not all(isinstance(lookup, LookupJoin) for lookup in lookups):
+            accepted = "a list of at least one lookup_join(…)"
+            raise ValueError(f"lookups is {accepted}, not {reprlib.repr(lookups)}")
         for lookup in lookups:
             options = options.joined(lookup.options)
         return LookupJoins(tuple(lookups), options)
 
-    def lookup_udf(  # noqa: PLR0913 -- as above
+    def lookup_udf(  # noqa: D417, PLR0913 -- the other options are documented once
         self,
         dimension: str,
         *,
@@ -257,20 +284,10 @@ class Sidecar:
 
         The struct has the columns of the dimension, and is NULL without a row. The order of records
         is kept. Use `name = dims.lookup_udf("customers", columns=["name"])`, then
-        `events.select(name("customer_id"))`. Dimensions with versions need `lookup_join`.
+        `events.select(name("customer_id"))`. Dimensions with versions need `lookup_join`, which
+        documents the other options.
 
         Args:
-            dimension: Name of the dimension in the configuration.
-            columns: As in `lookup_join`.
-            timeout: As in `lookup_join`.
-            on_timeout: As in `lookup_join`.
-            on_error: As in `lookup_join`.
-            max_age: As in `lookup_join`.
-            retry_missing: As in `lookup_join`.
-            retry_if: As in `lookup_join`.
-            schema: As in `lookup_join`.
-            traceparent: As in `lookup_join`.
-            show_keys: As in `lookup_join`.
             deterministic: Whether Spark may evaluate a call for each use of its result, and get two
                 answers. False prevents that, some optimizations, and the use in join conditions and
                 aggregates.
@@ -282,12 +299,17 @@ class Sidecar:
             SidecarUnreachable: The driver has neither a sidecar nor `schema`.
 
         """
-        values = parsed(locals())
-        check_libraries()
-        functions = LookupFunctions.of(self._address(), values)
-        return functions.declared(dimension, values["columns"], schema)
+        lookup = LookupArguments(
+            on_timeout, on_error, max_age, retry_missing, retry_if, traceparent, show_keys
+        )
+        functions = self._functions(lookup, timeout, deterministic=deterministic)
+        return functions.declared(
+            dimension_name(dimension),
+            optional(distinct_names, "columns", columns),
+            optional(schema_text_or_type, "schema", schema),
+        )
 
-    def register(  # noqa: PLR0913 -- as above
+    def register(  # noqa: D417, PLR0913 -- the other options are documented once
         self,
         spark: SparkSession,
         *,
@@ -305,9 +327,9 @@ class Sidecar:
     ) -> dict[str, str]:
         """Register a SQL function for each dimension: `SELECT lookup_airports(dest).name FROM t`.
 
-        Arguments and results of the functions are those of `lookup_udf`. They replace functions of
-        the same names in the session, classic or Connect. After an error, no function is
-        registered.
+        Arguments and results of the functions are those of `lookup_udf`. They
+        replace functions of the same names in the session, classic or Connect. After an error, no
+        function is registered. `lookup_join` documents the options that are not listed.
 
         Args:
             spark: The session.
@@ -318,15 +340,6 @@ class Sidecar:
                 of the sidecar. Those with versions, types that Spark lacks or no readable database,
                 or without a default row that an option needs, are left out with a warning; if none
                 is left, the error of the first one is raised.
-            timeout: As in `lookup_join`.
-            on_timeout: As in `lookup_join`.
-            on_error: As in `lookup_join`.
-            max_age: As in `lookup_join`.
-            retry_missing: As in `lookup_join`.
-            retry_if: As in `lookup_join`.
-            traceparent: As in `lookup_join`.
-            show_keys: As in `lookup_join`.
-            deterministic: As in `lookup_udf`.
 
         Returns:
             `{name of the function: dimension}`.
@@ -339,10 +352,14 @@ class Sidecar:
             SidecarUnreachable: The driver has no sidecar.
 
         """
-        values = parsed(locals())
-        check_libraries()
-        functions = LookupFunctions.of(self._address(), values)
-        return SqlFunctions(functions, prefix, values["dimensions"]).register(spark)
+        if not hasattr(spark, "udf"):
+            raise refused("spark", "a SparkSession", spark)
+        lookup = LookupArguments(
+            on_timeout, on_error, max_age, retry_missing, retry_if, traceparent, show_keys
+        )
+        functions = self._functions(lookup, timeout, deterministic=deterministic)
+        chosen = None if dimensions is None else parsed_dimensions(dimensions)
+        return SqlFunctions(functions, name_prefix(prefix), chosen).register(spark)
 
     def repartition_for(
         self,
@@ -374,11 +391,31 @@ class Sidecar:
                 given.
 
         """
-        values = parsed(locals())
-        check_libraries()
-        return KeyRepartition(
-            self._address(), dimension, values["on"], partitions, values["sequence"]
+        if partitions is not None and not (is_whole(partitions) and 1 <= partitions <= KEY_GROUPS):
+            raise refused("partitions", f"a number from 1 to {KEY_GROUPS}", partitions)
+        names = (sequence,) if isinstance(sequence, str) else sequence
+        repartition = KeyRepartition(
+            address=self._address(),
+            dimension=dimension_name(dimension),
+            on=None if on is None else parsed_on(on),
+            partitions=partitions,
+            sequence=() if names is None else some_names("sequence", names),
         )
+        check_libraries()
+        return repartition
+
+    def _functions(
+        self, lookup: LookupArguments, timeout: float | None, *, deterministic: bool
+    ) -> LookupFunctions:
+        options = PassArguments(timeout=timeout).options()
+        functions = LookupFunctions(
+            address=self._address(),
+            lookup=lookup.settings(),
+            settings=options.settings(None),
+            is_deterministic=flag("deterministic", deterministic),
+        )
+        check_libraries()
+        return functions
 
     def _address(self) -> Address:
         tls = ClientTls(self.ca_file, self.cert_file, self.key_file)

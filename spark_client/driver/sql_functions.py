@@ -7,6 +7,7 @@ import logging
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import Any
 
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
@@ -17,8 +18,9 @@ from lookup_core.errors import (
     SidecarUnreachable,
     of_dimension,
 )
-from spark_client.driver.lookup_join import LookupFunctions, as_struct
-from spark_client.driver.schemas import dimension_columns
+from spark_client.driver.lookup_functions import LookupFunctions
+from spark_client.driver.options import distinct_names, refused, schema_text_or_type, some_names
+from spark_client.driver.schemas import as_struct, dimension_columns
 from spark_client.transport.dimension_names import dimension_names
 
 _log = logging.getLogger(__name__)
@@ -101,6 +103,25 @@ class SqlFunctions:
             remedy = f"in register, list the others: dimensions={{{dimension!r}: […]}}"
             detail = of_dimension(dimension, f"{error.detail}; {remedy}")
             raise InvalidRequest(error.code, detail) from error
+
+
+def parsed_dimensions(value: Any) -> dict[str, Fields]:  # noqa: ANN401 -- also wrong ones
+    """The columns of each dimension; ValueError for another value."""
+    option = "dimensions"
+    named = value if isinstance(value, Mapping) else dict.fromkeys(distinct_names(option, value))
+    if not named or not all(isinstance(name, str) and name for name in named):
+        raise refused(option, "a list of one or more names, or {name: columns}", value)
+    return {name: _fields(f"{option}[{name!r}]", each) for name, each in named.items()}
+
+
+def _fields(option: str, value: Fields) -> Fields:
+    if value is None:
+        return None
+    if isinstance(value, str) and value.isidentifier():
+        raise ValueError(f"{option} is a list of names, or DDL with types; write [{value!r}]")
+    if isinstance(value, (str, StructType)) and value != StructType():
+        return schema_text_or_type(option, value)
+    return some_names(option, value)
 
 
 def _check_names(names: Iterable[str], session: SparkSession) -> None:

@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 -- its usual name
 
 from spark_client import Sidecar
-from spark_client.driver.call_options import How
+from spark_client.driver.options import How
 from tests.end_to_end.sidecars import url_of
 from tests.integration.sidecars import postgres_sidecar
 from tools.processes.postgres_server import Database

@@ -7,7 +7,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 -- its usual name
 
 from spark_client import Sidecar
-from spark_client.driver.call_options import Route
+from spark_client.driver.options import Route
 from tests.end_to_end.sidecars import url_of
 from tests.end_to_end.spark_frames import written
 from tools.processes.sidecar_process import SidecarProcess

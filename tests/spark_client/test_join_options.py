@@ -15,11 +15,10 @@ from lookup_core.keys.typed_keys import EXACT_NAMES
 from lookup_core.lookup_options import LookupOptions
 from lookup_core.protocol.frames import MAX_CHANNELS, TraceParent
 from spark_client import Sidecar
-from spark_client.driver.call_options import PassOptions, RetryMissing
-from spark_client.driver.input_columns import ColumnNames
+from spark_client.driver.input_columns import ColumnNames, ParsedOn
 from spark_client.driver.lookup_join import AddedColumns, LookupJoin
-from spark_client.driver.option_parsers import duration_ms
-from spark_client.driver.pass_function import LEAST_COLUMNS, check_via, is_function
+from spark_client.driver.options import PassOptions, RetryMissing, duration_ms
+from spark_client.driver.pass_function import LEAST_COLUMNS, is_function
 from spark_client.lookup_settings import (
     FailurePolicy,
     JoinKeys,
@@ -45,7 +44,7 @@ def test_defaults_are_the_documented_ones() -> None:
     assert join == LookupJoin(
         address=Address(URL, None, 60.0),
         dimension="customers",
-        keys=JoinKeys(("customer_id",), ("customer_id",)),
+        on=ParsedOn(JoinKeys(("customer_id",), ("customer_id",))),
         added=AddedColumns(columns=None, schema=None, prefix="", status_column=None),
         as_of=None,
         settings=LookupSettings(),
@@ -86,7 +85,7 @@ def test_options_are_carried_over() -> None:
     assert join == LookupJoin(
         address=Address("https://h:1", "/t", 1.5, ClientTls("ca", "crt", "key")),
         dimension="d",
-        keys=JoinKeys(("a",), ("b",), are_exact=True),
+        on=ParsedOn(JoinKeys(("a",), ("b",), are_exact=True)),
         added=AddedColumns(("x",), "x string", "p_", "_s", JoinType.INNER),
         as_of="at",
         settings=LookupSettings(
@@ -168,8 +167,8 @@ def test_width_and_mode_choose_the_way(
 def test_older_pyspark_refuses_functions() -> None:
     """Before PySpark 4.1, `via="udf"` is an error with the remedy."""
     with pytest.raises(ValueError, match=r"needs PySpark 4\.1 or newer; use via='batch'"):
-        check_via(Via.UDF, None, has_functions=False)
-    check_via(Via.AUTO, None, has_functions=False)
+        PassOptions(via=Via.UDF).check(has_functions=False)
+    PassOptions(via=Via.AUTO).check(has_functions=False)
 
 
 @pytest.mark.parametrize(
@@ -356,8 +355,8 @@ def test_forms_of_on_are_pairs(on: Any, keys: JoinKeys) -> None:  # noqa: ANN401
     """A name, names, or a mapping or pairs, whose names must be those of the key."""
     join = Sidecar(URL).lookup_join("d", on=on)
 
-    assert join.keys == keys
-    assert join.keys.metadata == (EXACT_NAMES if keys.are_exact else None)
+    assert join.on.keys == keys
+    assert join.on.keys.metadata == (EXACT_NAMES if keys.are_exact else None)
 
 
 def test_joins_travel_by_value() -> None:

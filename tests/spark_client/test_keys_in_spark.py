@@ -14,7 +14,7 @@ from lookup_core.errors import ErrorCode, InvalidRequest
 from lookup_core.protocol import frames
 from spark_client import Sidecar
 from spark_client.driver.input_columns import On
-from spark_client.driver.pass_function import HAS_ARROW_FUNCTIONS
+from spark_client.driver.lookup_functions import HAS_ARROW_FUNCTIONS
 from spark_client.testing.fake_server import MemoryServer
 from spark_client.testing.fake_sidecar import FakeDimension, MemorySidecar
 from tests.spark_client.builders import ALL_DIMENSIONS, HISTORY, received

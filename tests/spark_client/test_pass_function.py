@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 -- its usual name
 
 from spark_client import Sidecar
-from spark_client.driver.call_options import How
+from spark_client.driver.options import How
 from spark_client.testing.fake_server import MemoryServer
 from spark_client.testing.fake_sidecar import FakeDimension, MemorySidecar
 from tests.spark_client.builders import ALL_DIMENSIONS

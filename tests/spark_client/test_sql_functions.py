@@ -16,7 +16,7 @@ from lookup_core.answer import Answer
 from lookup_core.errors import ErrorCode, InvalidRequest, SidecarUnreachable
 from lookup_core.keys.typed_keys import TypedKeys
 from spark_client import Sidecar
-from spark_client.driver.pandas_function import pandas_function
+from spark_client.driver.lookup_functions import pandas_function
 from spark_client.driver.schemas import arrow_columns
 from spark_client.driver.sql_functions import Dimensions
 from spark_client.lookup_settings import LookupSettings, PassSettings
