@@ -7,11 +7,12 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import structlog
 
@@ -20,25 +21,28 @@ from lookup_core.settings import CacheMode
 from service.bound_sockets import BoundSockets
 from service.config.settings import Settings
 from service.config.source import ParquetSource
+from service.configured_tracer import opened_tracer
 from service.dimension_parts import database_shares, dimension_backend, refresh_sources
 from service.engine.dimension import Dimension
 from service.engine.tracer import Tracer
 from service.http.application import ServiceParts
 from service.http.limits import AnswerByteBudget, BodyByteBudget, Limits
 from service.http.readiness import Readiness
+from service.http.routes.status import ProcessStatistics
 from service.http.status_history import StatusHistory
-from service.instruments import Instruments, opened_tracer
 from service.listeners import certificate_rotation, listeners
+from service.observability.collector import Collector
 from service.observability.event_loop import EventLoopLag, Watchdog
 from service.observability.load_bars import LoadBars
 from service.observability.logs import configure_logs, log_loop_error
-from service.observability.prometheus_observer import PrometheusObserver
+from service.observability.prometheus_observer import Exposition, PrometheusObserver
 from service.resources.memory_guard import MemoryGuard, Relief
 from service.resources.memory_reading import ProcessMemory
 from service.resources.memory_shares import MemoryShares, cache_scale
 from service.resources.shared_memory import SharedCaches
 from service.stream.channel_registry import ChannelRegistry
 from service.stream.handler import StreamHandler
+from service.tls.server_certificate import CertificateRotation
 from service.version import own_version
 
 log = structlog.get_logger()
@@ -64,30 +68,27 @@ async def run(
     stopped = _stop_signal()
     if until_eof:
         _stop_at_eof(sys.stdin.fileno(), stopped)
-    observer, lag = PrometheusObserver(), EventLoopLag()
+    observer = PrometheusObserver()
     certificate = certificate_rotation(settings)
     async with AsyncExitStack() as stack:
         tracer = await stack.enter_async_context(opened_tracer(settings, version=own_version()))
         caches = SharedCaches.for_socket(settings.listen.unix)
         make = partial(Dimension, observer=observer, tracer=tracer, shared_caches=caches)
         dimensions = await _dimensions(settings, file, make, stack=stack)
-        streams = _streams(settings, dimensions, tracer)
-        readiness = Readiness(dimensions)
-        guard = _memory_guard(settings, dimensions, readiness, streams=streams)
-        instruments = Instruments(observer, tracer, lag, guard, certificate)
-        parts = _parts(settings, dimensions, readiness, streams=streams, instruments=instruments)
+        sidecar = Sidecar(
+            settings, dimensions, observer=observer, tracer=tracer, certificate=certificate
+        )
         watchdog = stack.enter_context(Watchdog().watching())
         bars = LoadBars(sink, lambda: {n: each.load_statistics() for n, each in dimensions.items()})
         running = await stack.enter_async_context(asyncio.TaskGroup())
-        runs = [caches.run, lag.run, watchdog.run, guard.run, bars.run, parts.history.run]
-        runs += [*(each.run for each in dimensions.values()), streams.run]
-        tasks = [running.create_task(each()) for each in runs]
-        async with listeners(settings, parts, sockets, certificate=certificate):
+        runs = [caches.run, watchdog.run, bars.run, *(each.run for each in dimensions.values())]
+        tasks = [running.create_task(each()) for each in (*runs, *sidecar.runs)]
+        async with listeners(settings, sidecar.parts, sockets, certificate=certificate):
             await stopped.wait()
             log.info("service.draining")
             caches.drain()
-            readiness.start_draining()
-            await _drain(streams, dimensions, timeout_s=DRAIN_S)
+            sidecar.readiness.start_draining()
+            await drain(sidecar.streams, dimensions, timeout_s=DRAIN_S)
         for task in tasks:
             task.cancel()
     log.info("service.stopped")
@@ -116,9 +117,10 @@ def _stop_at_eof(descriptor: int, stopped: asyncio.Event) -> None:
     loop.add_reader(descriptor, on_readable)
 
 
-async def _drain(
+async def drain(
     streams: StreamHandler, dimensions: Mapping[str, Dimension], *, timeout_s: float
 ) -> None:
+    """Wait for lookups in flight, at most this long."""
     async with asyncio.TaskGroup() as draining:
         draining.create_task(streams.drain(timeout_s))
         draining.create_task(_wait_for_lookups(dimensions, timeout_s))
@@ -161,85 +163,109 @@ async def _dimensions(
     return dimensions
 
 
-def _streams(
-    settings: Settings, dimensions: Mapping[str, Dimension], tracer: Tracer
-) -> StreamHandler:
-    limits = settings.limits
-    shares = MemoryShares(limits.memory_bytes)
-    registry = ChannelRegistry(
-        dimensions, max_channels=limits.channels, credit_bytes=shares.credit_bytes
-    )
-    return StreamHandler(
-        registry,
-        agent=f"sidelook/{own_version()}",
-        # Credit allows a LOOKUP of this size, also if the limit of HTTP requests is smaller.
-        max_message_bytes=max(limits.request_bytes, _STREAM_MESSAGE_BYTES),
-        answer_bytes=shares.stream_answer_bytes,
-        tracer=tracer,
-    )
+class Sidecar:
+    """What serves the dimensions: streams, memory guard, readiness, metrics and status."""
 
+    def __init__(
+        self,
+        settings: Settings,
+        dimensions: Mapping[str, Dimension],
+        *,
+        observer: PrometheusObserver,
+        tracer: Tracer,
+        certificate: CertificateRotation | None = None,
+    ) -> None:
+        limits = settings.limits
+        self._settings = settings
+        self._dimensions = dimensions
+        self._shares = shares = MemoryShares(limits.memory_bytes)
+        self._lag = EventLoopLag()
+        self._tracer = tracer
+        registry = ChannelRegistry(
+            dimensions, max_channels=limits.channels, credit_bytes=shares.credit_bytes
+        )
+        self.streams = StreamHandler(
+            registry,
+            agent=f"sidelook/{own_version()}",
+            # Credit allows a LOOKUP of this size, also if the limit of HTTP requests is smaller.
+            max_message_bytes=max(limits.request_bytes, _STREAM_MESSAGE_BYTES),
+            answer_bytes=shares.stream_answer_bytes,
+            tracer=tracer,
+        )
+        self.readiness = Readiness(dimensions)
+        self.guard = self._memory_guard()
+        self.parts = self._parts(Exposition([observer, self._collector(certificate)]))
+        runs = (self._lag.run, self.guard.run, self.parts.history.run, self.streams.run)
+        self.runs: Sequence[Callable[[], Coroutine[Any, Any, None]]] = runs  # until cancelled
 
-def _memory_guard(
-    settings: Settings,
-    dimensions: Mapping[str, Dimension],
-    readiness: Readiness,
-    *,
-    streams: StreamHandler,
-) -> MemoryGuard:
-    configs = settings.dimensions
-    max_bytes = {name: each.cache.wanted_bytes for name, each in configs.items()}
-    written = [
-        name
-        for name, each in configs.items()
-        if max_bytes[name] and "max_bytes" in each.cache.model_fields_set
-    ]
-    shares = MemoryShares(settings.limits.memory_bytes)
-    scale = cache_scale(max_bytes, shares, written=written)
+    def _memory_guard(self) -> MemoryGuard:
+        configs, shares = self._settings.dimensions, self._shares
+        max_bytes = {name: each.cache.wanted_bytes for name, each in configs.items()}
+        written = [
+            name
+            for name, each in configs.items()
+            if max_bytes[name] and "max_bytes" in each.cache.model_fields_set
+        ]
+        scale = cache_scale(max_bytes, shares, written=written)
 
-    full = {name for name, each in configs.items() if each.cache.mode is CacheMode.FULL}
-    files = {name for name, each in configs.items() if isinstance(each.source, ParquetSource)}
+        full = {name for name, each in configs.items() if each.cache.mode is CacheMode.FULL}
+        files = {name for name, each in configs.items() if isinstance(each.source, ParquetSource)}
 
-    def limit_caches(share: float) -> None:
-        for name, dimension in dimensions.items():
-            # A full table evicts nothing: with less room it could not take its changes.
-            dimension.limit_cache(scale if name in full else share * scale)
+        def limit_caches(share: float) -> None:
+            for name, dimension in self._dimensions.items():
+                # A full table evicts nothing: with less room it could not take its changes.
+                dimension.limit_cache(scale if name in full else share * scale)
 
-    limit_caches(1.0)
-    return MemoryGuard(
-        ProcessMemory().read,
-        Relief(limit_caches, streams.registry.allow_growth, readiness.allow_requests),
-        limit_bytes=settings.limits.memory_bytes,
-        # Full tables and files cannot be evicted: they are part of the base.
-        is_settled=lambda: (full | files).isdisjoint((*readiness.undescribed(), *readiness.cold())),
-    )
+        limit_caches(1.0)
+        readiness, registry = self.readiness, self.streams.registry
+        return MemoryGuard(
+            ProcessMemory().read,
+            Relief(limit_caches, registry.allow_growth, readiness.allow_requests),
+            limit_bytes=shares.total_bytes,
+            # Full tables and files cannot be evicted: they are part of the base.
+            is_settled=lambda: (full | files).isdisjoint(
+                (*readiness.undescribed(), *readiness.cold())
+            ),
+        )
 
+    def _collector(self, certificate: CertificateRotation | None) -> Collector:
+        dimensions, registry = self._dimensions, self.streams.registry
+        return Collector(
+            dimensions=lambda: {name: each.statistics() for name, each in dimensions.items()},
+            refreshes=lambda: {n: each.refresh_statistics() for n, each in dimensions.items()},
+            channels=registry.statistics,
+            watermarks_ms=registry.watermarks.watermarks_ms,
+            undescribed=self.readiness.undescribed,
+            uses_index=lambda: {name: each.uses_index for name, each in dimensions.items()},
+            lag_s=lambda: self._lag.lag_s,
+            is_reachable=lambda: self.readiness.unreachable is None,
+            memory=self.guard.statistics,
+            version=own_version(),
+            certificate=certificate,
+        )
 
-def _parts(
-    settings: Settings,
-    dimensions: Mapping[str, Dimension],
-    readiness: Readiness,
-    *,
-    streams: StreamHandler,
-    instruments: Instruments,
-) -> ServiceParts:
-    limits = settings.limits
-    shares = MemoryShares(limits.memory_bytes)
-    return ServiceParts(
-        dimensions=dimensions,
-        readiness=readiness,
-        channels=streams.registry.statistics,
-        stream=streams.handle,
-        metrics=instruments.exposition(dimensions, readiness, streams).render,
-        version=own_version(),
-        history=StatusHistory(dimensions),
-        ended_streams=streams.registry.ended_streams,
-        process=instruments.process_statistics(limits.memory_bytes),
-        limits=Limits(
-            connections=limits.connections,
-            request_keys=limits.request_keys,
-            request_bytes=limits.request_bytes,
-        ),
-        body_budget=BodyByteBudget(shares.body_bytes),
-        answer_budget=AnswerByteBudget(shares.plain_answer_bytes),
-        tracer=instruments.tracer,
-    )
+    def _parts(self, metrics: Exposition) -> ServiceParts:
+        limits, shares, registry = self._settings.limits, self._shares, self.streams.registry
+        return ServiceParts(
+            dimensions=self._dimensions,
+            readiness=self.readiness,
+            channels=registry.statistics,
+            stream=self.streams.handle,
+            metrics=metrics.render,
+            version=own_version(),
+            history=StatusHistory(self._dimensions),
+            ended_streams=registry.ended_streams,
+            process=ProcessStatistics(
+                shares.total_bytes,
+                resident_bytes=lambda: self.guard.statistics().resident_bytes,
+                lag_s=lambda: self._lag.lag_s,
+            ),
+            limits=Limits(
+                connections=limits.connections,
+                request_keys=limits.request_keys,
+                request_bytes=limits.request_bytes,
+            ),
+            body_budget=BodyByteBudget(shares.body_bytes),
+            answer_budget=AnswerByteBudget(shares.plain_answer_bytes),
+            tracer=self._tracer,
+        )

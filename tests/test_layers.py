@@ -51,7 +51,7 @@ ALLOWED = {
     ),
     "service.app": ("service",),
     "service.dimension_parts": ("service",),
-    "service.instruments": ("service",),
+    "service.configured_tracer": ("service",),
     "service.listeners": ("service",),
     "service.commands": (
         *("service.config", "service.resources.thread_limit", "service.app", "service.doctor"),

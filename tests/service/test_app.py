@@ -186,8 +186,8 @@ async def test_drain_waits_for_plain_requests() -> None:
             dimension.lookup(typed(7), columns=None, timeout_s=PATIENCE_S)
         )
         await backend.wait_for_fetches(1)
-        await app._drain(no_streams(), dimensions, timeout_s=0.01)
-        drain = asyncio.ensure_future(app._drain(no_streams(), dimensions, timeout_s=PATIENCE_S))
+        await app.drain(no_streams(), dimensions, timeout_s=0.01)
+        drain = asyncio.ensure_future(app.drain(no_streams(), dimensions, timeout_s=PATIENCE_S))
         done, _ = await asyncio.wait([drain], timeout=0.1)
 
         assert (done, waiting.done()) == (set(), False)
