@@ -18,8 +18,9 @@ from lookup_core.error_texts import ErrorScope
 from lookup_core.errors import ErrorCode, ProtocolViolation
 from lookup_core.protocol.arrow_payload import decode_schema, encode_schema
 from spark_client.driver.sidecar import Sidecar
-from spark_client.testing import fake_sidecar as memory
 from spark_client.testing.fake_server import MemoryServer
+from spark_client.testing.fake_sidecar import MemorySidecar
+from spark_client.testing.served_dimension import ServedDimension
 
 Row = Mapping[str, object]
 
@@ -66,7 +67,7 @@ class FakeDimension:
             raise ValueError(f"match={match!r}: it is None or 'all'")
         if (valid_to or match) and (valid_from is None) != (match is not None):
             raise ValueError("valid_to needs valid_from, and match excludes both")
-        self.served = memory.FakeDimension(
+        self.served = ServedDimension(
             table,
             names,
             errors=_errors(errors or {}, parts=len(names)),
@@ -93,22 +94,22 @@ class FakeSidecar:
     def __init__(self, dimensions: Mapping[str, FakeDimension]) -> None:
         """Take the dimensions by name."""
         self._dimensions = dict(dimensions)
-        self._open: list[ExitStack] = []  # of the blocks, which may be nested
+        self._open_blocks: list[ExitStack] = []  # they may be nested
 
     def __enter__(self) -> Sidecar:
         """Start the server, and return its address with all lookups."""
         served = {name: each.served for name, each in self._dimensions.items()}
-        server = MemoryServer(memory.MemorySidecar(served))
+        server = MemoryServer(MemorySidecar(served))
         folder = tempfile.mkdtemp(prefix="sidelook-fake-")
         with ExitStack() as stack:
             stack.callback(shutil.rmtree, folder, ignore_errors=True)
             dims = Sidecar(stack.enter_context(server.at(Path(folder) / "sidelook.sock")))
-            self._open.append(stack.pop_all())
+            self._open_blocks.append(stack.pop_all())
         return dims
 
     def __exit__(self, *_: object) -> None:
         """Stop the server of the innermost block."""
-        self._open.pop().close()
+        self._open_blocks.pop().close()
 
 
 def _table(rows: Sequence[Row]) -> pa.Table:

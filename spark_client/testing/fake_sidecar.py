@@ -1,222 +1,28 @@
-"""In-memory sidecar for tests: a transport, a protocol peer and dimensions in Arrow tables.
+"""Fake sidecar: the service's side of the protocol, over dimensions in Arrow tables.
 
-The peer checks the client's frames as the service does; it has no clock, network or thread.
+It checks the client's frames as the service does; it has no clock, network or thread.
 """
 
 import random
-import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Protocol
 
-import numpy as np
-import pyarrow as pa
-
-from lookup_core.answer import Answer, Outcome, rowless_answer
-from lookup_core.dimension_schema import DimensionSchema, VersionColumns
+from lookup_core.answer import Answer
 from lookup_core.errors import (
     ErrorCode,
     InvalidRequest,
     ProtocolViolation,
-    SidecarUnreachable,
-    SidelookError,
     bad_frame,
     unknown_dimension,
 )
-from lookup_core.keys.typed_keys import KeyCasts, TypedKeys
+from lookup_core.keys.typed_keys import KeyCasts
 from lookup_core.protocol import frames
 from lookup_core.protocol.arrow_payload import answer_batch, decode_batch, encode_batch
 from lookup_core.protocol.frame_codec import decode_frame, encode_frame
 from lookup_core.protocol.frames import Frame
+from spark_client.testing.served_dimension import ServedDimension
 
-AGE_MS = 7  # of every row
 AGENT = "fake-sidecar"
-URL = "memory:"
-
-Key = tuple[object, ...]
-
-
-class MemoryPeer(Protocol):
-    """The other end of a `MemoryTransport`; called by one thread at a time."""
-
-    def on_message(self, message: bytes) -> Sequence[bytes]:
-        """The immediate replies; raises ProtocolViolation to close the connection."""
-
-    def more(self) -> Sequence[bytes]:
-        """Later messages; called with each `receive`."""
-
-
-class MemoryTransport:
-    """A `Transport` to a peer in the same process; waits and wakes like a socket."""
-
-    def __init__(self, peer: MemoryPeer) -> None:
-        self._peer = peer
-        self._changed = threading.Condition()
-        self._inbox: list[bytes] = []
-        self._failure: SidelookError | None = None
-        self._is_woken = False
-
-    def send(self, message: bytes) -> None:
-        """See `Transport`."""
-        with self._changed:
-            if self._failure is None:
-                try:
-                    self._inbox.extend(self._peer.on_message(message))
-                except SidelookError as error:
-                    self._failure = error
-                self._wake()
-
-    def receive(self, timeout_s: float) -> Sequence[bytes]:
-        """See `Transport`."""
-        with self._changed:
-            self._changed.wait_for(self._has_something, timeout_s)
-            self._is_woken = False
-            inbox, self._inbox = self._inbox, []
-            if self._failure is not None and not inbox:
-                raise self._failure
-            return inbox
-
-    def wake(self) -> None:
-        """See `Transport`."""
-        with self._changed:
-            self._wake()
-
-    def close(self) -> None:
-        """See `Transport`."""
-        self.lose("closed by the client")
-
-    def disown(self) -> None:
-        """See `Transport`; there are no descriptors."""
-
-    def deliver(self, messages: Sequence[bytes]) -> None:
-        """Send from the peer's side."""
-        with self._changed:
-            self._inbox.extend(messages)
-            self._changed.notify()
-
-    def lose(self, reason: str) -> None:
-        """Break the connection; messages that have arrived are still delivered."""
-        with self._changed:
-            self._failure = self._failure or SidecarUnreachable("memory", reason)
-            self._changed.notify()
-
-    def _wake(self) -> None:
-        self._is_woken = True
-        self._changed.notify()
-
-    def _has_something(self) -> bool:
-        if self._failure is None:
-            self._inbox.extend(self._peer.more())
-        return bool(self._inbox or self._is_woken or self._failure)
-
-
-@dataclass(frozen=True, slots=True)
-class FakeDimension:
-    """A table that is looked up by some of its columns."""
-
-    table: pa.Table
-    key: tuple[str, ...]
-    errors: Mapping[Key, ErrorCode] = field(default_factory=dict)
-    versions: VersionColumns | None = None  # a key then has several rows, sent as lists
-    waits: bool = False  # sent in OPENED; it has nothing to wait for
-    has_all_rows: bool = False  # a key may have several rows, sent as lists
-    default: Mapping[str, object] | None = None  # sent in OPENED
-    fills_missing: bool = False  # missing keys get the default row, too, as from the service
-    _rows_of: dict[Key, list[int]] = field(default_factory=dict, init=False, repr=False)
-
-    def __post_init__(self) -> None:
-        for row, key in enumerate(_keys(self.table.select(list(self.key)))):
-            self._rows_of.setdefault(key, []).append(row)
-        if self.versions is not None:
-            begins = self.table.column(self.versions.valid_from).to_pylist()
-            for rows in self._rows_of.values():
-                rows.sort(key=lambda row: () if begins[row] is None else (begins[row],))
-
-    @property
-    def columns(self) -> tuple[str, ...]:
-        """All columns but the key's."""
-        return tuple(name for name in self.table.column_names if name not in self.key)
-
-    def casts(self, given: pa.Schema) -> KeyCasts | None:
-        """Casts of keys by position, or by name; None for none.
-
-        Raises InvalidRequest as the service does.
-        """
-        if len(given) not in {0, len(self.key)}:
-            raise InvalidRequest(ErrorCode.KEY_TYPE, f"the key is {self.key}")
-        if not len(given):
-            return None
-        key = pa.schema([self.table.schema.field(name) for name in self.key])
-        if set(given.names) != set(self.key):
-            given = pa.schema(list(map(pa.Field.with_name, given, self.key)))
-        return KeyCasts(given, DimensionSchema(key, pa.schema([])))
-
-    def answers(self, keys: TypedKeys, columns: tuple[str, ...]) -> list[Answer]:
-        """Answers for all keys: with a row, missing or with the default, and with an error."""
-        rows = self._rows_of
-        wanted = _keys(keys.columns)
-        for place in keys.nulls.tolist():
-            wanted[place] = (None,)
-        codes = {place: self.errors[key] for place, key in enumerate(wanted) if key in self.errors}
-        codes |= keys.faults
-        places = np.arange(len(wanted), dtype=np.int32)
-        is_error = np.isin(places, list(codes))
-        is_hit = np.array([None not in key and key in rows for key in wanted], np.bool_) & ~is_error
-        hits, failed, missing = places[is_hit], places[is_error], places[~is_hit & ~is_error]
-        found = self._rows([rows[wanted[place]] for place in hits.tolist()], columns)
-        outcomes = np.full(len(hits), Outcome.HIT, np.uint8)
-        ages_ms = np.full(len(hits), AGE_MS, np.uint32)
-        errors = {place: codes[place] for place in failed.tolist()}
-        is_late = [code is ErrorCode.TIMEOUT for code in errors.values()]
-        answers = [
-            Answer(hits, outcomes, ages_ms, found),
-            self._missing(missing, columns),
-            replace(
-                rowless_answer(failed, Outcome.ERROR),
-                outcomes=np.where(is_late, Outcome.TIMEOUT, Outcome.ERROR).astype(np.uint8),
-                errors=errors,
-            ),
-        ]
-        return [answer for answer in answers if answer.size]
-
-    def _missing(self, places: np.ndarray, columns: tuple[str, ...]) -> Answer:
-        row = self.default_row(columns) if self.fills_missing else None
-        if row is None:
-            return rowless_answer(places, Outcome.MISSING)
-        rows = row.take(pa.array(np.zeros(len(places), np.int32)))
-        outcomes = np.full(len(places), Outcome.DEFAULT, np.uint8)
-        return Answer(places, outcomes, np.zeros(len(places), np.uint32), rows)
-
-    def schema(self, columns: tuple[str, ...]) -> pa.Schema:
-        """The schema of rows with these columns."""
-        fields = [self.table.schema.field(name) for name in columns]
-        if not self._has_lists:
-            return pa.schema(fields)
-        return pa.schema([pa.field(each.name, pa.list_(each.type)) for each in fields])
-
-    def default_row(self, columns: tuple[str, ...]) -> pa.RecordBatch | None:
-        """The default row with these columns."""
-        if self.default is None:
-            return None
-        schema = self.schema(columns)
-        values = [pa.array([self.default.get(each.name)], each.type) for each in schema]
-        return pa.record_batch(values, schema=schema)
-
-    @property
-    def _has_lists(self) -> bool:
-        return self.has_all_rows or self.versions is not None
-
-    def _rows(self, rows: list[list[int]], columns: tuple[str, ...]) -> pa.RecordBatch:
-        chosen = rows if self._has_lists else [versions[-1:] for versions in rows]
-        ends = np.cumsum([0, *map(len, chosen)])
-        flat = pa.array([row for versions in chosen for row in versions], pa.int64())
-        arrays = []
-        for each in self.schema(columns):
-            values = self.table.column(each.name).take(flat).combine_chunks()
-            if self._has_lists:
-                values = pa.ListArray.from_arrays(pa.array(ends, pa.int32()), values)
-            arrays.append(values.cast(each.type))
-        return pa.record_batch(arrays, schema=self.schema(columns))
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,7 +51,7 @@ class Memory:
 @dataclass(slots=True)
 class _Channel:
     opened: frames.Open
-    dimension: FakeDimension
+    dimension: ServedDimension
     columns: tuple[str, ...]
     casts: KeyCasts | None  # None: the channel only describes
     records_left: int
@@ -261,10 +67,10 @@ class _Waiting:
 
 
 class FakePeer:
-    """A `MemoryPeer` that speaks the service's side of `sidelook.v1`."""
+    """The service's side of one connection, of `sidelook.v1`; called by one thread at a time."""
 
     def __init__(
-        self, dimensions: Mapping[str, FakeDimension], behaviour: Behaviour, memory: Memory
+        self, dimensions: Mapping[str, ServedDimension], behaviour: Behaviour, memory: Memory
     ) -> None:
         self._dimensions = dimensions
         self._behaviour = behaviour
@@ -273,7 +79,7 @@ class FakePeer:
         self._waiting: list[_Waiting] = []
 
     def on_message(self, message: bytes) -> Sequence[bytes]:
-        """See `MemoryPeer`."""
+        """The immediate replies; raises ProtocolViolation to close the connection."""
         frame = decode_frame(message)
         if isinstance(frame, frames.Hello):
             return [encode_frame(frames.Welcome(self._behaviour.version, AGENT))]
@@ -281,7 +87,7 @@ class FakePeer:
         return [encode_frame(reply) for reply in self._replies(frame)]
 
     def more(self) -> Sequence[bytes]:
-        """See `MemoryPeer`: the next part that waits, or all of them without a seed."""
+        """Later messages: the next part that waits, or all of them without a seed."""
         sent: list[Frame] = []
         while self._waiting and not self._behaviour.is_silent:
             if self._behaviour.seed is not None:
@@ -395,46 +201,20 @@ class MemorySidecar:
     """One sidecar process; any thread may connect, any number of times."""
 
     def __init__(
-        self, dimensions: Mapping[str, FakeDimension], behaviour: Behaviour | None = None
+        self, dimensions: Mapping[str, ServedDimension], behaviour: Behaviour | None = None
     ) -> None:
         self.behaviour = behaviour or Behaviour()
         self.memory = Memory(chance=random.Random(self.behaviour.seed))  # noqa: S311 -- repeatable
-        self.connection_count = 0
-        self.is_down = False
         self._dimensions = dimensions
-        self._transports: list[MemoryTransport] = []
 
     @property
     def names(self) -> list[str]:
         """The names of the dimensions, sorted."""
         return sorted(self._dimensions)
 
-    def connect(self) -> MemoryTransport:
-        """A new connection; raises SidecarUnreachable while the sidecar is down."""
-        if self.is_down:
-            raise SidecarUnreachable(URL, "it is down")
-        self.connection_count += 1
-        transport = MemoryTransport(self.new_peer())
-        self._transports.append(transport)
-        return transport
-
     def new_peer(self) -> FakePeer:
         """The service's side of a new connection, for any transport."""
         return FakePeer(self._dimensions, self.behaviour, self.memory)
-
-    def crash(self) -> None:
-        """Break all connections; open lookups stay unanswered."""
-        for transport in self._transports:
-            transport.lose("crashed")
-
-    def broadcast(self, frame: Frame) -> None:
-        """Send a frame on all connections."""
-        for transport in self._transports:
-            transport.deliver([encode_frame(frame)])
-
-
-def _keys(columns: pa.RecordBatch | pa.Table) -> list[Key]:
-    return list(zip(*(column.to_pylist() for column in columns.columns), strict=True))
 
 
 def _failure(opened: frames.Open, code: ErrorCode, detail: str) -> frames.Failure:

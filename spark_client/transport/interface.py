@@ -1,6 +1,6 @@
 """Ports of the client: `Transport` (messages to a sidecar) and `LookupChannel` (one channel).
 
-`web_socket` and `fake_sidecar` implement the first, `channel_session` the second.
+`web_socket` implements the first, `channel_session` the second.
 """
 
 from collections.abc import Sequence

@@ -16,7 +16,7 @@ from lookup_core.protocol.client_channel import ChannelRequest
 from lookup_core.protocol.frames import Frame
 from lookup_core.protocol.sent_lookups import QuestionId, SentKeys
 from spark_client.lookup_settings import JoinType, KeyColumn, LookupSettings, PassSettings
-from spark_client.testing.fake_sidecar import URL, FakeDimension, MemorySidecar
+from spark_client.testing.served_dimension import ServedDimension
 from spark_client.transport.channel_session import ChannelSession
 from spark_client.transport.connection import Connection, Timing
 from spark_client.transport.interface import LookupChannel
@@ -24,6 +24,7 @@ from spark_client.worker.as_of import AsOfPlan, single_columns, version_pick
 from spark_client.worker.input_thread import Doorbell
 from spark_client.worker.lookup_operator import LookupOperator, LookupPlan
 from spark_client.worker.output_columns import AddedPart, column_casts, joined_output
+from tests.spark_client.memory_transport import URL, ReachableSidecar
 
 CUSTOMERS = pa.table(
     {
@@ -40,11 +41,11 @@ HISTORY = pa.table(
     }
 )
 COMPOSITE = pa.table({"a": [1, 2], "b": ["x", "y"], "name": ["one", "two"]})
-DIMENSIONS = {"customers": FakeDimension(CUSTOMERS, ("id",))}
+DIMENSIONS = {"customers": ServedDimension(CUSTOMERS, ("id",))}
 ALL_DIMENSIONS = {
     **DIMENSIONS,
-    "history": FakeDimension(HISTORY, ("id",), versions=VersionColumns("since")),
-    "composite": FakeDimension(COMPOSITE, ("a", "b"), default={"name": "unknown"}),
+    "history": ServedDimension(HISTORY, ("id",), versions=VersionColumns("since")),
+    "composite": ServedDimension(COMPOSITE, ("a", "b"), default={"name": "unknown"}),
 }
 KEY = pa.schema({"id": pa.int64()})
 REQUEST = ChannelRequest("customers", ("name",), "a test", KEY)
@@ -52,7 +53,7 @@ NO_PAUSE = Timing(connect_timeout_s=5.0, pause=lambda _: None)
 WAIT_S = 10.0
 
 
-def connection_to(sidecar: MemorySidecar, timing: Timing = NO_PAUSE) -> Connection:
+def connection_to(sidecar: ReachableSidecar, timing: Timing = NO_PAUSE) -> Connection:
     """A connection of this process."""
     return Connection(sidecar.connect, url=URL, timing=timing)
 
@@ -96,7 +97,7 @@ def result(
     return frames.Result(channel, sequence, is_last, has_rows=False, payload=payload)
 
 
-def received(sidecar: MemorySidecar, kind: type[Frame]) -> list[Any]:
+def received(sidecar: ReachableSidecar, kind: type[Frame]) -> list[Any]:
     """The frames of one kind that a sidecar has received."""
     return [frame for frame in sidecar.memory.received if isinstance(frame, kind)]
 
@@ -156,7 +157,7 @@ class Partition:
     The key of a lookup has columns of the records or, by the names in the output, of earlier ones.
     """
 
-    sidecar: MemorySidecar
+    sidecar: ReachableSidecar
     settings: PassSettings = field(default_factory=PassSettings)
     lookups: tuple[Lookup, ...] = (Lookup(),)
     connection: Connection | None = None  # None: a new one

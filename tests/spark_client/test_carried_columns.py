@@ -13,7 +13,8 @@ from lookup_core.errors import ErrorCode, InvalidRequest
 from spark_client import Sidecar
 from spark_client.driver.input_columns import addressable
 from spark_client.testing.fake_server import MemoryServer
-from spark_client.testing.fake_sidecar import FakeDimension, MemorySidecar
+from spark_client.testing.served_dimension import ServedDimension
+from tests.spark_client.memory_transport import ReachableSidecar
 
 pytestmark = pytest.mark.full
 
@@ -48,12 +49,12 @@ NEWER_VALUES = {  # {name: (a function of PySpark that is as new, expression)}
 def sidecar(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sidecar]:
     """A sidecar that the driver and the workers reach."""
     dimensions = {
-        "names": FakeDimension(NAMES, ("id",)),
-        "tags": FakeDimension(TAGS, ("id",), has_all_rows=True),
-        "codes": FakeDimension(NAMES, ("name",)),
+        "names": ServedDimension(NAMES, ("id",)),
+        "tags": ServedDimension(TAGS, ("id",), has_all_rows=True),
+        "codes": ServedDimension(NAMES, ("name",)),
     }
     path = tmp_path_factory.mktemp("sidecar") / "s.sock"
-    with MemoryServer(MemorySidecar(dimensions)).at(path) as url:
+    with MemoryServer(ReachableSidecar(dimensions)).at(path) as url:
         yield Sidecar(url, connect_timeout=20.0)
 
 

@@ -20,7 +20,7 @@ from lookup_core.protocol import frames
 from lookup_core.protocol.arrow_payload import answer_batch, decode_batch, encode_batch
 from lookup_core.protocol.client_channel import ChannelRequest, ClientChannel
 from lookup_core.protocol.frames import Frame
-from spark_client.testing.fake_sidecar import Behaviour, MemorySidecar
+from spark_client.testing.fake_sidecar import Behaviour
 from spark_client.transport.channel_session import ChannelSession, Wire
 from spark_client.transport.connection import Connection
 from tests.spark_client.builders import (
@@ -32,6 +32,7 @@ from tests.spark_client.builders import (
     look_up,
     result,
 )
+from tests.spark_client.memory_transport import ReachableSidecar
 
 OPENED = frames.Opened(1, 10, 10_000, pa.schema({"name": pa.utf8()}), ("id",))
 GONE = SidecarUnreachable("x", "gone")
@@ -158,9 +159,9 @@ def payload(*positions: int, outcome: int = Outcome.MISSING) -> bytes:
 
 
 @pytest.fixture
-def sidecar() -> MemorySidecar:
+def sidecar() -> ReachableSidecar:
     """A sidecar that takes lookups and never answers; the tests answer for it."""
-    return MemorySidecar(DIMENSIONS, Behaviour(is_silent=True))
+    return ReachableSidecar(DIMENSIONS, Behaviour(is_silent=True))
 
 
 @pytest.mark.parametrize(
@@ -172,7 +173,7 @@ def sidecar() -> MemorySidecar:
     ],
 )
 def test_malformed_answer_fails_its_channel(
-    sidecar: MemorySidecar, connection: Connection, sent: bytes, why: str
+    sidecar: ReachableSidecar, connection: Connection, sent: bytes, why: str
 ) -> None:
     """The task's error has the reason; other channels continue."""
     channel, other = connection.open(REQUEST), connection.open(REQUEST)
@@ -190,7 +191,7 @@ def test_malformed_answer_fails_its_channel(
 
 @pytest.mark.parametrize("sequence", [0, 7, 2**63 - 1])
 def test_answers_without_lookup_are_ignored(
-    sidecar: MemorySidecar, connection: Connection, sequence: int
+    sidecar: ReachableSidecar, connection: Connection, sequence: int
 ) -> None:
     """A RESULT of a sequence that is not open is dropped, whatever its payload is."""
     channel = connection.open(REQUEST)

@@ -28,13 +28,7 @@ from lookup_core.protocol.frame_codec import encode_frame
 from lookup_core.protocol.frames import MAX_CHANNELS, Frame
 from lookup_core.protocol.sent_lookups import QuestionId
 from spark_client.testing.fake_server import MemoryServer
-from spark_client.testing.fake_sidecar import (
-    URL,
-    Behaviour,
-    FakePeer,
-    MemorySidecar,
-    MemoryTransport,
-)
+from spark_client.testing.fake_sidecar import Behaviour, FakePeer
 from spark_client.transport.connection import AGENT, WELCOME_TIMEOUT_S, Connection, Timing
 from spark_client.transport.connections import Address, Connections, connections
 from tests.spark_client.builders import (
@@ -49,6 +43,7 @@ from tests.spark_client.builders import (
     received,
     result,
 )
+from tests.spark_client.memory_transport import URL, MemoryTransport, ReachableSidecar
 
 # Other channels need its credit: CREDIT is always 0.
 CONTENDED = Behaviour(credit_records=10, returns_credit=False)
@@ -61,7 +56,7 @@ def refusal(
     return frames.Failure(channel, code, "full", is_retryable=is_retryable)
 
 
-def test_connects_with_the_first_channel(sidecar: MemorySidecar, connection: Connection) -> None:
+def test_connects_with_the_first_channel(sidecar: ReachableSidecar, connection: Connection) -> None:
     """No thread and no connection exist before the first channel."""
     before = set(threading.enumerate())
     connection.disown()  # nothing to close yet
@@ -75,7 +70,7 @@ def test_connects_with_the_first_channel(sidecar: MemorySidecar, connection: Con
     assert len(set(threading.enumerate()) - before) == 1
 
 
-def test_full_channel_blocks_no_other(sidecar: MemorySidecar, connection: Connection) -> None:
+def test_full_channel_blocks_no_other(sidecar: ReachableSidecar, connection: Connection) -> None:
     """Channels share a connection; one whose answers are not fetched does not block the others."""
     quiet, busy = connection.open(REQUEST), connection.open(REQUEST)
     for question in range(50):
@@ -90,7 +85,7 @@ def test_full_channel_blocks_no_other(sidecar: MemorySidecar, connection: Connec
     assert sidecar.connection_count == 1
 
 
-def test_idleness_survives_a_reconnect(sidecar: MemorySidecar) -> None:
+def test_idleness_survives_a_reconnect(sidecar: ReachableSidecar) -> None:
     """A channel without input is idle, and again on a new connection; the others are not."""
     connection = connection_to(sidecar)
     silent, busy = connection.open(REQUEST), connection.open(REQUEST)
@@ -104,7 +99,7 @@ def test_idleness_survives_a_reconnect(sidecar: MemorySidecar) -> None:
     assert received(sidecar, frames.Status) == [frames.Status(1, is_idle=True)] * 2
 
 
-def test_lost_connection_is_replayed(sidecar: MemorySidecar) -> None:
+def test_lost_connection_is_replayed(sidecar: ReachableSidecar) -> None:
     """After a crash the unanswered lookups are sent again, and answered once."""
     sidecar.behaviour = Behaviour(is_silent=True)
     channel = connection_to(sidecar).open(REQUEST)
@@ -119,7 +114,7 @@ def test_lost_connection_is_replayed(sidecar: MemorySidecar) -> None:
     assert list(channel.answers(0.0)) == []
 
 
-def test_missing_sidecar_is_retried(sidecar: MemorySidecar) -> None:
+def test_missing_sidecar_is_retried(sidecar: ReachableSidecar) -> None:
     """The connection retries until the sidecar responds."""
     sidecar.is_down = True
     pauses = []
@@ -140,7 +135,7 @@ def test_missing_sidecar_is_retried(sidecar: MemorySidecar) -> None:
     ],
 )
 def test_final_refusals_fail_their_channel(
-    sidecar: MemorySidecar, connection: Connection, request_: ChannelRequest, code: ErrorCode
+    sidecar: ReachableSidecar, connection: Connection, request_: ChannelRequest, code: ErrorCode
 ) -> None:
     """A refused channel raises; the others and the connection continue."""
     channel = connection.open(REQUEST)
@@ -153,7 +148,7 @@ def test_final_refusals_fail_their_channel(
     assert sidecar.connection_count == 1
 
 
-def test_retriable_refusals_are_retried(sidecar: MemorySidecar, connection: Connection) -> None:
+def test_retriable_refusals_are_retried(sidecar: ReachableSidecar, connection: Connection) -> None:
     """An overloaded sidecar gets OPEN again on the same connection."""
     sidecar.memory.refusals += [refusal(), refusal()]
 
@@ -174,7 +169,7 @@ UNAVAILABLE = ErrorCode.TABLE_UNAVAILABLE
     ],
 )
 def test_lasting_refusal_fails_at_once(
-    sidecar: MemorySidecar, connection: Connection, sent: frames.Failure, *, is_patient: bool
+    sidecar: ReachableSidecar, connection: Connection, sent: frames.Failure, *, is_patient: bool
 ) -> None:
     """A permanent refusal ends any OPEN; the driver's also one that a person must mend."""
     sidecar.memory.refusals.append(sent)
@@ -188,7 +183,7 @@ def test_lasting_refusal_fails_at_once(
 
 @pytest.mark.parametrize("work", ["keys", "a watermark"])
 def test_revoked_channel_opens_with_work(
-    sidecar: MemorySidecar, connection: Connection, work: str
+    sidecar: ReachableSidecar, connection: Connection, work: str
 ) -> None:
     """A channel that ended while it was silent is opened again for keys or a watermark."""
     silent, busy = connection.open(REQUEST), connection.open(REQUEST)
@@ -202,7 +197,7 @@ def test_revoked_channel_opens_with_work(
     assert (revoked, len(received(sidecar, frames.Open))) == (2, 3)
 
 
-def test_driver_waits_for_what_heals(sidecar: MemorySidecar, connection: Connection) -> None:
+def test_driver_waits_for_what_heals(sidecar: ReachableSidecar, connection: Connection) -> None:
     """An outage of the database or an overload is retried, also by the driver."""
     sidecar.memory.refusals += [refusal(), refusal(ErrorCode.BACKEND_UNAVAILABLE)]
 
@@ -210,7 +205,7 @@ def test_driver_waits_for_what_heals(sidecar: MemorySidecar, connection: Connect
     assert len(received(sidecar, frames.Open)) == 3
 
 
-def test_long_waits_are_logged(sidecar: MemorySidecar, caplog: pytest.LogCaptureFixture) -> None:
+def test_long_waits_are_logged(sidecar: ReachableSidecar, caplog: pytest.LogCaptureFixture) -> None:
     """A missing sidecar or a lasting refusal is logged, and raised after the connect timeout."""
     connection = connection_to(sidecar, Timing(connect_timeout_s=0.1, warn_after_s=0.05))
 
@@ -256,7 +251,7 @@ def test_wait_for_a_channel_is_bounded() -> None:
     ],
 )
 def test_connection_errors_reach_all_channels(
-    sidecar: MemorySidecar,
+    sidecar: ReachableSidecar,
     connection: Connection,
     frame: Frame,
     error: type[SidelookError],
@@ -276,7 +271,7 @@ def test_connection_errors_reach_all_channels(
 
 @pytest.mark.parametrize("frame", [refusal(channel=frames.CONNECTION), frames.Goaway("drain")])
 def test_left_connection_is_replaced(
-    sidecar: MemorySidecar, connection: Connection, frame: Frame
+    sidecar: ReachableSidecar, connection: Connection, frame: Frame
 ) -> None:
     """After a retriable ERROR of the connection, or GOAWAY, channels move to the next one."""
     channel = connection.open(REQUEST)
@@ -297,7 +292,7 @@ def test_left_connection_is_replaced(
     ],
 )
 def test_first_frame_must_be_a_known_welcome(
-    sidecar: MemorySidecar, greeting: Frame, error: type[SidelookError], text: str
+    sidecar: ReachableSidecar, greeting: Frame, error: type[SidelookError], text: str
 ) -> None:
     """A refusal is raised unchanged; another frame, or another version, is refused."""
 
@@ -318,7 +313,7 @@ class MutePeer(FakePeer):
         return []
 
 
-def test_peer_without_welcome_is_unreachable(sidecar: MemorySidecar) -> None:
+def test_peer_without_welcome_is_unreachable(sidecar: ReachableSidecar) -> None:
     """A silent peer is left after `WELCOME_TIMEOUT_S` of the clock, and retried."""
     times = itertools.count(0.0, WELCOME_TIMEOUT_S / 2)
     timing = Timing(connect_timeout_s=1.0, clock=lambda: next(times), pause=lambda _: None)
@@ -328,7 +323,9 @@ def test_peer_without_welcome_is_unreachable(sidecar: MemorySidecar) -> None:
         Connection(lambda: MemoryTransport(peer), url="x", timing=timing).open(REQUEST)
 
 
-def test_unknown_opened_channel_is_closed(sidecar: MemorySidecar, connection: Connection) -> None:
+def test_unknown_opened_channel_is_closed(
+    sidecar: ReachableSidecar, connection: Connection
+) -> None:
     """OPENED for a channel whose task has ended is answered with CLOSE."""
     channel = connection.open(REQUEST)
 
@@ -339,7 +336,7 @@ def test_unknown_opened_channel_is_closed(sidecar: MemorySidecar, connection: Co
 
 
 def test_closed_channel_leaves_nothing_behind(
-    sidecar: MemorySidecar, connection: Connection
+    sidecar: ReachableSidecar, connection: Connection
 ) -> None:
     """Closing cancels the open lookups once, and its number is not used again."""
     sidecar.behaviour = Behaviour(is_silent=True)
@@ -367,7 +364,7 @@ def test_unexpected_errors_reach_the_tasks() -> None:
 
 def test_lookups_wait_for_open_after_loss() -> None:
     """Answers that end a wait for credit are decoded at a reconnect, and send nothing then."""
-    sidecar = MemorySidecar(DIMENSIONS, CONTENDED)
+    sidecar = ReachableSidecar(DIMENSIONS, CONTENDED)
     connection = connection_to(sidecar)
     blocked, busy = connection.open(REQUEST), connection.open(REQUEST)
     look_up(blocked, 1, *range(6))
@@ -382,7 +379,7 @@ def test_lookups_wait_for_open_after_loss() -> None:
     assert sidecar.connection_count == 2
 
 
-def test_outage_spends_no_credit(sidecar: MemorySidecar) -> None:
+def test_outage_spends_no_credit(sidecar: ReachableSidecar) -> None:
     """Lookups during an outage wait in the backlog and go out on the next connection."""
     is_lost, is_over = threading.Event(), threading.Event()
 
@@ -403,7 +400,7 @@ def test_outage_spends_no_credit(sidecar: MemorySidecar) -> None:
 
 def test_failed_channel_sends_nothing() -> None:
     """A malformed answer found at a reconnect fails its channel; the others continue."""
-    sidecar = MemorySidecar(DIMENSIONS, CONTENDED)
+    sidecar = ReachableSidecar(DIMENSIONS, CONTENDED)
     connection = connection_to(sidecar)
     failing, busy = connection.open(REQUEST), connection.open(REQUEST)
     sidecar.broadcast(frames.Result(1, 1, is_last=True, has_rows=False, payload=b""))
@@ -424,7 +421,7 @@ def test_failed_channel_sends_nothing() -> None:
     assert [opening.channel for opening in received(sidecar, frames.Open)] == [1, 2, 2]
 
 
-def test_failed_channel_spares_the_next_connection(sidecar: MemorySidecar) -> None:
+def test_failed_channel_spares_the_next_connection(sidecar: ReachableSidecar) -> None:
     """A task that has not noticed the end of its channel sends nothing on a later connection."""
     connection = connection_to(sidecar, Timing(connect_timeout_s=0.05))
     failed, thread = connection.open(REQUEST), connection._thread
@@ -443,7 +440,7 @@ def test_failed_channel_spares_the_next_connection(sidecar: MemorySidecar) -> No
         failed.answers(WAIT_S)
 
 
-def test_impossible_opened_fails_alone(sidecar: MemorySidecar) -> None:
+def test_impossible_opened_fails_alone(sidecar: ReachableSidecar) -> None:
     """OPENED without OPEN, and OPENED with other columns, fail their channels, which are closed."""
     connection = connection_to(sidecar, Timing(clock=lambda: 0.0))  # nothing is ever due
     refused, changed, busy = (connection.open(REQUEST) for _ in range(3))
@@ -473,7 +470,7 @@ class LeavingPeer(FakePeer):
         return [*replies, *goaway]
 
 
-def test_goaway_behind_welcome_is_heard(sidecar: MemorySidecar) -> None:
+def test_goaway_behind_welcome_is_heard(sidecar: ReachableSidecar) -> None:
     """Frames that come in one read with WELCOME are not dropped."""
     leaving = [MemoryTransport(LeavingPeer(DIMENSIONS, Behaviour(), sidecar.memory))]
 
@@ -486,7 +483,7 @@ def test_goaway_behind_welcome_is_heard(sidecar: MemorySidecar) -> None:
     assert sidecar.connection_count == 1
 
 
-def test_left_connection_opens_no_channel(sidecar: MemorySidecar) -> None:
+def test_left_connection_opens_no_channel(sidecar: ReachableSidecar) -> None:
     """After GOAWAY a refused channel is requested on the next connection only."""
     sidecar.behaviour, now_s = Behaviour(is_silent=True), [0.0]
     connection = connection_to(sidecar, Timing(clock=lambda: now_s[0], pause=lambda _: None))
@@ -508,7 +505,7 @@ def test_left_connection_opens_no_channel(sidecar: MemorySidecar) -> None:
     assert [opening.channel for opening in received(sidecar, frames.Open)] == [1, 2, 1, 2]
 
 
-def test_token_is_read_from_its_file(sidecar: MemorySidecar, tmp_path: Path) -> None:
+def test_token_is_read_from_its_file(sidecar: ReachableSidecar, tmp_path: Path) -> None:
     """The request has the token, as the sidecar reads it; an unfit file is an error at once."""
     server, token = MemoryServer(sidecar), tmp_path / "token"
     token.write_text("\ufeffsecret\r\n")
@@ -526,7 +523,7 @@ def test_token_is_read_from_its_file(sidecar: MemorySidecar, tmp_path: Path) -> 
 
 def test_forked_child_has_no_connection(tmp_path: Path) -> None:
     """A child starts without connections, and the parent's continues."""
-    server = MemoryServer(MemorySidecar(DIMENSIONS))
+    server = MemoryServer(ReachableSidecar(DIMENSIONS))
 
     with server.at(tmp_path / "s.sock") as url:
         connection = connections.to(Address(url))
@@ -563,7 +560,7 @@ def test_import_starts_nothing() -> None:
 
 def test_channels_spread_over_connections(tmp_path: Path) -> None:
     """The 65th channel of a process has a connection of its own; places that are free are used."""
-    sidecar = MemorySidecar(DIMENSIONS)
+    sidecar = ReachableSidecar(DIMENSIONS)
     with MemoryServer(sidecar).at(tmp_path / "s.sock") as url:
         own, address = Connections(), Address(url)
         channels = [own.to(address).open(REQUEST) for _ in range(MAX_CHANNELS + 1)]

@@ -10,18 +10,18 @@ import pytest
 
 from lookup_core.errors import ErrorCode, InvalidRequest, SidecarUnreachable, SidelookError
 from spark_client.testing.fake_server import MemoryServer
-from spark_client.testing.fake_sidecar import MemorySidecar
 from spark_client.transport.connection import Timing
 from spark_client.transport.connections import Address
 from spark_client.transport.dimension_names import dimension_names
 from tests.spark_client.builders import ALL_DIMENSIONS
+from tests.spark_client.memory_transport import ReachableSidecar
 from tools.processes.until import until
 
 
 @pytest.fixture
 def server() -> MemoryServer:
     """A sidecar with three dimensions, which is not served yet."""
-    return MemoryServer(MemorySidecar(ALL_DIMENSIONS))
+    return MemoryServer(ReachableSidecar(ALL_DIMENSIONS))
 
 
 def refusal(url: str, token_file: Path | None = None) -> SidelookError:

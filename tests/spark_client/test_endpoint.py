@@ -13,7 +13,6 @@ import pytest
 
 from lookup_core.errors import ErrorCode, InvalidRequest, SidecarUnreachable, SidelookError
 from spark_client.testing.fake_server import MemoryServer
-from spark_client.testing.fake_sidecar import MemorySidecar
 from spark_client.transport.endpoint import (
     SYSTEMS_TLS,
     ClientTls,
@@ -22,6 +21,7 @@ from spark_client.transport.endpoint import (
 )
 from spark_client.transport.handshake import handshake
 from tests.service.tls.certificates import authority
+from tests.spark_client.memory_transport import ReachableSidecar
 
 
 @pytest.mark.parametrize(
@@ -117,7 +117,7 @@ def test_unusable_files_are_named(tmp_path: Path) -> None:
 @pytest.fixture
 def server() -> MemoryServer:
     """A sidecar that is not served yet."""
-    return MemoryServer(MemorySidecar({}))
+    return MemoryServer(ReachableSidecar({}))
 
 
 def refusal(

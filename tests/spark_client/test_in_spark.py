@@ -16,9 +16,10 @@ from spark_client import Sidecar
 from spark_client.driver.input_columns import InputColumns
 from spark_client.driver.key_repartition import divided_by_salt, in_sequence
 from spark_client.testing.fake_server import MemoryServer
-from spark_client.testing.fake_sidecar import FakeDimension, MemorySidecar
+from spark_client.testing.served_dimension import ServedDimension
 from spark_client.worker.task_context import task_trace
 from tests.spark_client.builders import ALL_DIMENSIONS
+from tests.spark_client.memory_transport import ReachableSidecar
 
 pytestmark = pytest.mark.full
 
@@ -43,10 +44,10 @@ def sidecar(tmp_path: Path) -> Iterator[Sidecar]:
     """A sidecar that the driver and the workers reach."""
     dimensions = {
         **ALL_DIMENSIONS,
-        "history": FakeDimension(HISTORY, ("id",), versions=VersionColumns("since")),
-        "types": FakeDimension(TYPES, ("id",)),
+        "history": ServedDimension(HISTORY, ("id",), versions=VersionColumns("since")),
+        "types": ServedDimension(TYPES, ("id",)),
     }
-    with MemoryServer(MemorySidecar(dimensions)).at(tmp_path / "s.sock") as url:
+    with MemoryServer(ReachableSidecar(dimensions)).at(tmp_path / "s.sock") as url:
         yield Sidecar(url, connect_timeout=20.0)
 
 
@@ -169,7 +170,7 @@ def test_records_get_the_version_of_their_time(
 def test_lookups_share_a_pass(sidecar: Sidecar, records: DataFrame, tmp_path: Path) -> None:
     """Columns stand in the order of the lookups, also of another sidecar, and of one dimension."""
     tiers = pa.table({"tier": pa.array([1], pa.int32()), "title": ["gold"]})
-    with MemoryServer(MemorySidecar({"tiers": FakeDimension(tiers, ("tier",))})).at(
+    with MemoryServer(ReachableSidecar({"tiers": ServedDimension(tiers, ("tier",))})).at(
         tmp_path / "t.sock"
     ) as url:
         joins = sidecar.lookup_joins(

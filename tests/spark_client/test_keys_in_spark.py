@@ -16,8 +16,9 @@ from spark_client import Sidecar
 from spark_client.driver.input_columns import On
 from spark_client.driver.lookup_functions import HAS_ARROW_FUNCTIONS
 from spark_client.testing.fake_server import MemoryServer
-from spark_client.testing.fake_sidecar import FakeDimension, MemorySidecar
+from spark_client.testing.served_dimension import ServedDimension
 from tests.spark_client.builders import ALL_DIMENSIONS, HISTORY, received
+from tests.spark_client.memory_transport import ReachableSidecar
 
 pytestmark = pytest.mark.full
 
@@ -32,23 +33,23 @@ INVOICES = pa.table(
 
 
 @pytest.fixture
-def fake() -> MemorySidecar:
+def fake() -> ReachableSidecar:
     """The sidecar in memory."""
-    people = FakeDimension(PEOPLE, ("email",))
+    people = ServedDimension(PEOPLE, ("email",))
     dimensions = {
         **ALL_DIMENSIONS,
         "people": people,
-        "moments": FakeDimension(HISTORY, ("id",), versions=VersionColumns("since")),
-        "invoices": FakeDimension(
+        "moments": ServedDimension(HISTORY, ("id",), versions=VersionColumns("since")),
+        "invoices": ServedDimension(
             INVOICES, ("id",), has_all_rows=True, default={"number": [0], "text": ["none"]}
         ),
-        "arrays": FakeDimension(pa.table({"id": [1], "tags": [["a", "b"]]}), ("id",)),
+        "arrays": ServedDimension(pa.table({"id": [1], "tags": [["a", "b"]]}), ("id",)),
     }
-    return MemorySidecar(dimensions)
+    return ReachableSidecar(dimensions)
 
 
 @pytest.fixture
-def sidecar(fake: MemorySidecar, tmp_path: Path) -> Iterator[Sidecar]:
+def sidecar(fake: ReachableSidecar, tmp_path: Path) -> Iterator[Sidecar]:
     """A sidecar that the driver and the workers reach."""
     with MemoryServer(fake).at(tmp_path / "s.sock") as url:
         yield Sidecar(url, connect_timeout=20.0)
@@ -95,7 +96,7 @@ def test_fields_of_structs_are_keys(sidecar: Sidecar, orders: DataFrame) -> None
 
 
 def test_times_may_be_fields_of_structs(
-    fake: MemorySidecar, sidecar: Sidecar, orders: DataFrame
+    fake: ReachableSidecar, sidecar: Sidecar, orders: DataFrame
 ) -> None:
     """`as_of` and `event_time` take paths, too."""
     join = sidecar.lookup_join(

@@ -7,7 +7,6 @@ from lookup_core.errors import InvalidRequest
 from lookup_core.protocol import frames
 from lookup_core.protocol.frames import TraceParent
 from spark_client.lookup_settings import JoinKeys, KeyColumn, LookupSettings, PassSettings
-from spark_client.testing.fake_sidecar import MemorySidecar
 from spark_client.transport.connections import Address
 from spark_client.worker.lookup_task import (
     LookupFunctionTask,
@@ -19,6 +18,7 @@ from spark_client.worker.lookup_task import (
 from spark_client.worker.output_columns import AddedPart
 from spark_client.worker.task_context import origin, task_trace
 from tests.spark_client.builders import batch
+from tests.spark_client.memory_transport import ReachableSidecar
 
 COLUMNS = pa.schema({"name": pa.utf8()})
 NOWHERE = Address("unix:///nowhere", None, 0.01)
@@ -44,7 +44,7 @@ def function_task(address: Address, dimension: str) -> LookupFunctionTask:
     return LookupFunctionTask(address, dimension, COLUMNS, LookupSettings(), PassSettings())
 
 
-def test_partition_is_enriched(address: Address, sidecar: MemorySidecar) -> None:
+def test_partition_is_enriched(address: Address, sidecar: ReachableSidecar) -> None:
     """Batches in, batches of one schema out, over one channel that is closed at the end."""
     batches = [batch(), batch(1, 9), batch(), batch(3)]
 
@@ -109,7 +109,7 @@ def test_array_is_refused_as_a_key() -> None:
             list(function(iter([keys])))
 
 
-def test_early_end_closes_the_channel(address: Address, sidecar: MemorySidecar) -> None:
+def test_early_end_closes_the_channel(address: Address, sidecar: ReachableSidecar) -> None:
     """If the consumer stops, joins and functions close their channels."""
     function = function_task(address, "customers")
     for outputs in (
@@ -217,7 +217,9 @@ def test_versions_are_picked_and_cast(address: Address) -> None:
     assert output.column("c_name").to_pylist() == ["Ann", "Ann II"]
 
 
-def test_task_refuses_what_the_driver_did_not_see(address: Address, sidecar: MemorySidecar) -> None:
+def test_task_refuses_what_the_driver_did_not_see(
+    address: Address, sidecar: ReachableSidecar
+) -> None:
     """With `schema=` only the task sees the dimension; it closes the channel that it refuses."""
     with pytest.raises(InvalidRequest, match=r"\(since\).*lookup_join\(as_of=…\)"):
         list(join_task(address, "history")(iter([TIMED])))
@@ -228,7 +230,7 @@ def test_task_refuses_what_the_driver_did_not_see(address: Address, sidecar: Mem
     assert frames.Close(1) in sidecar.memory.received
 
 
-def test_declared_types_are_checked(address: Address, sidecar: MemorySidecar) -> None:
+def test_declared_types_are_checked(address: Address, sidecar: ReachableSidecar) -> None:
     """A type in `schema=` that loses values is refused at the opening, also with `as_of`."""
     wrong = pa.schema({"name": pa.int32()})
 

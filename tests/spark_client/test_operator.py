@@ -19,7 +19,8 @@ from spark_client.lookup_settings import (
     OutputMode,
     PassSettings,
 )
-from spark_client.testing.fake_sidecar import Behaviour, FakeDimension, MemorySidecar
+from spark_client.testing.fake_sidecar import Behaviour
+from spark_client.testing.served_dimension import ServedDimension
 from spark_client.worker.as_of import version_pick
 from spark_client.worker.lookup_operator import IDLE_AFTER_S
 from tests.spark_client.builders import (
@@ -33,13 +34,14 @@ from tests.spark_client.builders import (
     batch,
     received,
 )
+from tests.spark_client.memory_transport import ReachableSidecar
 
-FAILING = {"customers": FakeDimension(CUSTOMERS, ("id",), {(3,): ErrorCode.BACKEND_UNAVAILABLE})}
+FAILING = {"customers": ServedDimension(CUSTOMERS, ("id",), {(3,): ErrorCode.BACKEND_UNAVAILABLE})}
 
 
 def test_distinct_keys_travel_once() -> None:
     """A batch sends each of its distinct keys once, without an event time if it has none."""
-    sidecar = MemorySidecar({"customers": replace(DIMENSIONS["customers"], waits=True)})
+    sidecar = ReachableSidecar({"customers": replace(DIMENSIONS["customers"], waits=True)})
 
     Partition(sidecar).rows(batch(*[1, 2] * 4))
 
@@ -58,7 +60,9 @@ def test_distinct_keys_travel_once() -> None:
 )
 def test_joins_drop_records(how: JoinType, ids: list[int], columns: list[str]) -> None:
     """Records with a row, or those without, do not leave; only some joins add columns."""
-    partition = Partition(MemorySidecar(DIMENSIONS), lookups=(Lookup(columns=("name",), how=how),))
+    partition = Partition(
+        ReachableSidecar(DIMENSIONS), lookups=(Lookup(columns=("name",), how=how),)
+    )
 
     (output,) = partition.run([batch(1, 9, 4)])
 
@@ -68,7 +72,7 @@ def test_joins_drop_records(how: JoinType, ids: list[int], columns: list[str]) -
 
 def test_empty_output_is_not_yielded() -> None:
     """A batch of which no record leaves gives no output."""
-    partition = Partition(MemorySidecar(DIMENSIONS), lookups=(Lookup(how=JoinType.INNER),))
+    partition = Partition(ReachableSidecar(DIMENSIONS), lookups=(Lookup(how=JoinType.INNER),))
 
     assert list(partition.run([batch(8, 9)])) == []
 
@@ -76,7 +80,7 @@ def test_empty_output_is_not_yielded() -> None:
 @pytest.mark.parametrize("mode", OutputMode)
 def test_capacity_bounds_records_in_flight(mode: OutputMode) -> None:
     """A long batch is sent in parts that fit into the capacity."""
-    sidecar = MemorySidecar(DIMENSIONS, Behaviour(part_size=1, seed=1))
+    sidecar = ReachableSidecar(DIMENSIONS, Behaviour(part_size=1, seed=1))
 
     rows = Partition(sidecar, PassSettings(mode, capacity=4)).rows(*[batch(1, 2, 3, 4, 9)] * 5)
 
@@ -91,7 +95,7 @@ def test_capacity_bounds_records_in_flight(mode: OutputMode) -> None:
 )
 def test_timeouts_fail_the_task(keys: tuple[int, ...], count: str, shown: str) -> None:
     """The error has count, timeout, keys and remedy; the channel is cancelled and closed."""
-    sidecar = MemorySidecar(DIMENSIONS, Behaviour(is_silent=True))
+    sidecar = ReachableSidecar(DIMENSIONS, Behaviour(is_silent=True))
     detail = (
         f'{count} of dimension "customers" had no answer within 0.02 s: {shown};'
         ' raise timeout=, or set on_timeout="null" or "default"'
@@ -114,7 +118,7 @@ def test_timeouts_of_the_sidecar_name_both_settings() -> None:
     )
 
     with pytest.raises(LookupFailed, match=detail) as caught:
-        Partition(MemorySidecar({"customers": late})).rows(batch(3))
+        Partition(ReachableSidecar({"customers": late})).rows(batch(3))
 
     assert caught.value.code is ErrorCode.TIMEOUT
 
@@ -122,7 +126,7 @@ def test_timeouts_of_the_sidecar_name_both_settings() -> None:
 def test_errors_fail_the_task() -> None:
     """The error has the count, the code and its explanation, the key and the remedy."""
     with pytest.raises(LookupFailed) as caught:
-        Partition(MemorySidecar(FAILING)).rows(batch(1, 3, 3))
+        Partition(ReachableSidecar(FAILING)).rows(batch(1, 3, 3))
 
     assert caught.value.code is ErrorCode.BACKEND_UNAVAILABLE
     assert caught.value.detail == (
@@ -142,8 +146,8 @@ def failure_of(
     records = pa.record_batch(columns)
     table = pa.table({**columns, "name": ["n"] * records.num_rows})
     failing = list(zip(*columns.values(), strict=True))[1:]
-    dimension = FakeDimension(table, keys, dict.fromkeys(failing, ErrorCode.TYPE))
-    sidecar = MemorySidecar({"customers": dimension})
+    dimension = ServedDimension(table, keys, dict.fromkeys(failing, ErrorCode.TYPE))
+    sidecar = ReachableSidecar({"customers": dimension})
     lookup = Lookup(columns=("name",), keys=keys, settings=settings)
     with pytest.raises(LookupFailed) as caught:
         Partition(sidecar, lookups=(lookup,)).rows(records)
@@ -173,14 +177,14 @@ def test_error_shows_up_to_three_keys(columns: dict[str, list[object]], shown: s
     ("sidecar", "settings", "names", "outcome", "error"),
     [
         (
-            MemorySidecar(DIMENSIONS, Behaviour(is_silent=True)),
+            ReachableSidecar(DIMENSIONS, Behaviour(is_silent=True)),
             LookupSettings(on_timeout=FailurePolicy.NULL),
             [None, None],
             "timeout",
             "timeout",
         ),
         (
-            MemorySidecar(FAILING),
+            ReachableSidecar(FAILING),
             LookupSettings(on_error=FailurePolicy.NULL),
             ["Ann", None],
             "error",
@@ -190,7 +194,7 @@ def test_error_shows_up_to_three_keys(columns: dict[str, list[object]], shown: s
     ids=["timeout", "error"],
 )
 def test_failures_may_give_nulls(
-    sidecar: MemorySidecar,
+    sidecar: ReachableSidecar,
     settings: LookupSettings,
     names: list[str | None],
     outcome: str,
@@ -220,7 +224,7 @@ BY_DEFAULT = LookupSettings(on_timeout=FailurePolicy.DEFAULT, on_error=FailurePo
 )
 def test_failures_may_give_the_default_row(how: JoinType, names: list[str | None]) -> None:
     """With `"default"` a failed lookup has a row; its status still has the failure."""
-    sidecar = MemorySidecar({"customers": replace(FAILING["customers"], default=DEFAULT)})
+    sidecar = ReachableSidecar({"customers": replace(FAILING["customers"], default=DEFAULT)})
     lookup = Lookup(settings=BY_DEFAULT, status_column="_s", how=how)
 
     rows = Partition(sidecar, lookups=(lookup,)).rows(batch(1, 9, 3))
@@ -235,13 +239,15 @@ def test_default_row_is_that_of_the_failure() -> None:
     """Only the policy of the failure counts; later lookups use the keys of default rows."""
     dimensions = {
         "customers": replace(FAILING["customers"], default=DEFAULT),
-        "tiers": FakeDimension(pa.table({"tier": pa.array([9], pa.int32()), "x": [7]}), ("tier",)),
+        "tiers": ServedDimension(
+            pa.table({"tier": pa.array([9], pa.int32()), "x": [7]}), ("tier",)
+        ),
     }
     null_on_error = replace(BY_DEFAULT, on_error=FailurePolicy.NULL)
     later = Lookup("tiers", ("x",), ("tier",))
 
     found = [
-        Partition(MemorySidecar(dimensions), lookups=(Lookup(settings=settings), later)).rows(
+        Partition(ReachableSidecar(dimensions), lookups=(Lookup(settings=settings), later)).rows(
             batch(3)
         )[0]
         for settings in (BY_DEFAULT, null_on_error)
@@ -255,7 +261,7 @@ def test_default_row_is_that_of_the_failure() -> None:
 
 def test_timeout_may_give_the_default_row() -> None:
     """Each lookup of a record that times out gets its own default row, in any columns."""
-    silent = MemorySidecar(
+    silent = ReachableSidecar(
         {"customers": replace(DIMENSIONS["customers"], default=DEFAULT)}, Behaviour(is_silent=True)
     )
     lookups = (
@@ -280,8 +286,8 @@ def test_key_of_a_failed_lookup_is_missing(
     default: dict[str, int] | None, found: int | None, outcome: str
 ) -> None:
     """A later lookup whose key has a column of a lookup without a row is missing, not late."""
-    pairs = FakeDimension(PAIRS, ("id", "tier"), default=default)
-    silent = MemorySidecar(DIMENSIONS | {"pairs": pairs}, Behaviour(is_silent=True))
+    pairs = ServedDimension(PAIRS, ("id", "tier"), default=default)
+    silent = ReachableSidecar(DIMENSIONS | {"pairs": pairs}, Behaviour(is_silent=True))
     lookups = (
         Lookup(settings=LookupSettings(on_timeout=FailurePolicy.NULL)),
         Lookup("pairs", ("x",), ("id", "tier"), status_column="_s"),
@@ -298,9 +304,9 @@ def test_known_keys_that_were_not_sent_are_shown() -> None:
     """If the time ends before a later lookup is sent, its own policy holds for its known keys."""
     dimensions = {
         "customers": replace(DIMENSIONS["customers"], default=DEFAULT),
-        "pairs": FakeDimension(PAIRS, ("id", "tier")),
+        "pairs": ServedDimension(PAIRS, ("id", "tier")),
     }
-    silent = MemorySidecar(dimensions, Behaviour(is_silent=True))
+    silent = ReachableSidecar(dimensions, Behaviour(is_silent=True))
     lookups = (Lookup(settings=BY_DEFAULT), Lookup("pairs", ("x",), ("id", "tier")))
     keys = r"4 lookups .*\"pairs\" had no answer .*: keys \(1, 9\), \(2, 9\), \(3, 9\), …; raise"
 
@@ -312,7 +318,7 @@ def test_known_keys_that_were_not_sent_are_shown() -> None:
 
 def test_nulls_of_other_lookups_are_not_sent() -> None:
     """A later lookup sends its keys without a NULL, and only those."""
-    sidecar = MemorySidecar(DIMENSIONS | {"pairs": FakeDimension(PAIRS, ("id", "tier"))})
+    sidecar = ReachableSidecar(DIMENSIONS | {"pairs": ServedDimension(PAIRS, ("id", "tier"))})
     lookups = (Lookup(), Lookup("pairs", ("x",), ("id", "tier")), Lookup(keys=("x",), prefix="n_"))
 
     rows = Partition(sidecar, lookups=lookups).rows(batch(2, None, 3, 1, 9))
@@ -327,13 +333,13 @@ def test_nulls_of_other_lookups_are_not_sent() -> None:
 CITIES = pa.table(
     {"id": [1, 1, 3, 1], "name": ["b", "a", "c", "b"], "tier": pa.array([1, 2, 3, 4], pa.int32())}
 )
-ALL_CITIES = FakeDimension(CITIES, ("id",), {(5,): ErrorCode.TYPE}, has_all_rows=True)
+ALL_CITIES = ServedDimension(CITIES, ("id",), {(5,): ErrorCode.TYPE}, has_all_rows=True)
 
 
 def test_excessive_products_name_the_key() -> None:
     """Lookups that expand to billions of rows for one record fail; `show_keys` hides its keys."""
     many = pa.table({"id": [3] * 50, "n": range(50)})
-    sidecar = MemorySidecar({"customers": FakeDimension(many, ("id",), has_all_rows=True)})
+    sidecar = ReachableSidecar({"customers": ServedDimension(many, ("id",), has_all_rows=True)})
     settings = (LookupSettings(show_keys=False), *[LookupSettings()] * 5)
     lookups = tuple(
         Lookup(columns=("n",), settings=each, prefix=f"{at}_", how=JoinType.INNER, expands=True)
@@ -358,7 +364,7 @@ def test_default_lists_expand(
     default: dict[str, list[Any]], added: list[tuple[str | None, int | None]]
 ) -> None:
     """A column without a default value is NULL in each row; empty lists are no row."""
-    sidecar = MemorySidecar({"customers": replace(ALL_CITIES, default=default)})
+    sidecar = ReachableSidecar({"customers": replace(ALL_CITIES, default=default)})
     lookup = Lookup(settings=BY_DEFAULT, expands=True)
 
     rows = Partition(sidecar, lookups=(lookup,)).rows(batch(5, 1))
@@ -369,7 +375,7 @@ def test_default_lists_expand(
 
 def test_uneven_default_lists_are_refused() -> None:
     """Lists of different lengths make no rows; the error names the column and the remedy."""
-    sidecar = MemorySidecar(
+    sidecar = ReachableSidecar(
         {"customers": replace(ALL_CITIES, default={"name": ["x"], "tier": [1, 2]})}
     )
 
@@ -379,7 +385,7 @@ def test_uneven_default_lists_are_refused() -> None:
 
 def test_watermarks_reach_the_sidecar() -> None:
     """One watermark for each batch, behind its lookups, and the maximal one at the end."""
-    sidecar = MemorySidecar(DIMENSIONS)
+    sidecar = ReachableSidecar(DIMENSIONS)
     settings = PassSettings(pooled_rows=1, event_time=1, watermark_delay_ms=10)
 
     Partition(sidecar, settings).rows(batch(1, 2), batch(*range(6)))
@@ -394,7 +400,7 @@ def test_watermarks_reach_the_sidecar() -> None:
 @pytest.mark.parametrize("capacity", [1, 2, 3, 100])
 def test_watermarks_never_overtake_lookups(capacity: int) -> None:
     """With any capacity a watermark is sent behind the records before it."""
-    sidecar = MemorySidecar(DIMENSIONS)
+    sidecar = ReachableSidecar(DIMENSIONS)
     settings = PassSettings(capacity=capacity, event_time=1, watermark_interval_ms=2)
 
     # Each row is its own event time.
@@ -416,7 +422,7 @@ def test_lookups_carry_the_latest_event_time(
     sent: list[int | None],
 ) -> None:
     """Each lookup has the latest time of its records, if the dimension waits; none for NULLs."""
-    sidecar = MemorySidecar({"customers": replace(DIMENSIONS["customers"], waits=waits)})
+    sidecar = ReachableSidecar({"customers": replace(DIMENSIONS["customers"], waits=waits)})
     times = pa.array([5, 9, 7, None, None, None], pa.int64())
     settings = PassSettings(capacity=2, event_time=1)
 
@@ -427,7 +433,7 @@ def test_lookups_carry_the_latest_event_time(
 
 def test_long_wait_for_input_is_idleness() -> None:
     """A channel without input for some time is idle, also while it has unanswered lookups."""
-    sidecar, bell = MemorySidecar(DIMENSIONS, Behaviour(is_silent=True)), SteppedBell()
+    sidecar, bell = ReachableSidecar(DIMENSIONS, Behaviour(is_silent=True)), SteppedBell()
     lookup = Lookup(settings=LookupSettings(on_timeout=FailurePolicy.NULL))
     settings = PassSettings(timeout_s=3 * IDLE_AFTER_S)
     partition = Partition(sidecar, settings, (lookup,), bell=bell, clock=bell.clock)
@@ -445,7 +451,7 @@ def test_long_wait_for_input_is_idleness() -> None:
 def test_large_answers_leave_in_pieces() -> None:
     """Output batches are bounded in bytes, so one large row is not copied beyond `max_bytes`."""
     table = pa.table({"id": pa.array([1], pa.int64()), "name": ["x" * 1000]})
-    sidecar = MemorySidecar({"customers": FakeDimension(table, ("id",))})
+    sidecar = ReachableSidecar({"customers": ServedDimension(table, ("id",))})
     partition = Partition(
         sidecar, PassSettings(max_bytes=10_000), lookups=(Lookup(columns=("name",)),)
     )
@@ -458,7 +464,7 @@ def test_large_answers_leave_in_pieces() -> None:
 
 def test_crashes_do_not_change_the_output() -> None:
     """A sidecar that crashes before each batch loses and repeats no record."""
-    sidecar = MemorySidecar(DIMENSIONS)
+    sidecar = ReachableSidecar(DIMENSIONS)
     operator = Partition(sidecar).operator(batch(1).schema)
 
     def crashing() -> Iterator[pa.RecordBatch | None]:
@@ -485,7 +491,7 @@ HISTORY = pa.table(
     }
 )
 VERSIONS = VersionColumns("since", "until")
-VERSIONED = FakeDimension(HISTORY, ("id",), versions=VERSIONS)
+VERSIONED = ServedDimension(HISTORY, ("id",), versions=VERSIONS)
 NAME = pa.schema({"name": pa.utf8()})
 SENT = pa.schema({"name": pa.list_(pa.utf8()), "since": pa.list_(TIME), "until": pa.list_(TIME)})
 # Key, time in microseconds, and the name of the version that is valid then.
@@ -497,7 +503,7 @@ NAMES = [name for _, _, name in TIMED]
 
 
 def timed(
-    sidecar: MemorySidecar,
+    sidecar: ReachableSidecar,
     settings: PassSettings | None = None,
     **options: Any,  # noqa: ANN401
 ) -> list[Any]:
@@ -516,7 +522,7 @@ def test_records_get_the_version_of_their_time(
     mode: OutputMode, capacity: int, part_size: int | None
 ) -> None:
     """Before, between and after versions, without a time or a row, with any parts."""
-    sidecar = MemorySidecar({"history": VERSIONED}, Behaviour(part_size=part_size, seed=1))
+    sidecar = ReachableSidecar({"history": VERSIONED}, Behaviour(part_size=part_size, seed=1))
 
     rows = timed(sidecar, PassSettings(mode, capacity))
 
@@ -527,7 +533,7 @@ def test_records_get_the_version_of_their_time(
 
 def test_records_without_a_version_are_missing() -> None:
     """An inner join drops them; their status is `missing`."""
-    sidecar = MemorySidecar({"history": VERSIONED})
+    sidecar = ReachableSidecar({"history": VERSIONED})
 
     inner = timed(sidecar, how=JoinType.INNER)
     left = timed(sidecar, status_column="_s")
@@ -538,7 +544,7 @@ def test_records_without_a_version_are_missing() -> None:
 
 def test_versioned_keys_travel_once() -> None:
     """Records of one key at different times are one key, with the latest of the times."""
-    sidecar = MemorySidecar({"history": replace(VERSIONED, waits=True)})
+    sidecar = ReachableSidecar({"history": replace(VERSIONED, waits=True)})
 
     timed(sidecar)
 

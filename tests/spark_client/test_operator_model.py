@@ -26,10 +26,12 @@ from spark_client.lookup_settings import (
     OutputMode,
     PassSettings,
 )
-from spark_client.testing.fake_sidecar import Behaviour, FakeDimension, MemorySidecar
+from spark_client.testing.fake_sidecar import Behaviour
+from spark_client.testing.served_dimension import ServedDimension
 from spark_client.worker.lookup_operator import LookupOperator, LookupPlan
 from spark_client.worker.output_columns import AddedPart, column_casts, joined_output
 from tests.spark_client.builders import Lookup, Partition, PulledInput, SteppedBell
+from tests.spark_client.memory_transport import ReachableSidecar
 
 COLUMNS = pa.schema({"value": pa.int64()})
 RECORDS = pa.schema({"id": pa.int64(), "at": pa.int64(), "number": pa.int64()})
@@ -298,7 +300,7 @@ def test_expanded_output_equals_a_plain_join(
 ) -> None:
     """With two lookups that expand: the rows of two joins, in the order of records and rows."""
     dimensions = {
-        f"d{number}": FakeDimension(
+        f"d{number}": ServedDimension(
             pa.table(
                 {
                     "k": pa.array([key for key, found in rows.items() for _ in found], pa.int64()),
@@ -315,7 +317,7 @@ def test_expanded_output_equals_a_plain_join(
         for number, how in enumerate(joins)
     )
     partition = Partition(
-        MemorySidecar(dimensions, Behaviour(part_size=part_size)),
+        ReachableSidecar(dimensions, Behaviour(part_size=part_size)),
         PassSettings(max_bytes=max_bytes, capacity=7),
         lookups,
     )
@@ -372,7 +374,7 @@ def test_output_equals_a_plain_join(
         }
     )
     partition = Partition(
-        MemorySidecar({"d": FakeDimension(table, ("text", "number"))}, behaviour),
+        ReachableSidecar({"d": ServedDimension(table, ("text", "number"))}, behaviour),
         PassSettings(mode, capacity),
         (Lookup("d", ("value",), ("text", "number")),),
     )

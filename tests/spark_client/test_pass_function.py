@@ -15,8 +15,9 @@ from pyspark.sql import functions as F  # noqa: N812 -- its usual name
 from spark_client import Sidecar
 from spark_client.driver.options import How
 from spark_client.testing.fake_server import MemoryServer
-from spark_client.testing.fake_sidecar import FakeDimension, MemorySidecar
+from spark_client.testing.served_dimension import ServedDimension
 from tests.spark_client.builders import ALL_DIMENSIONS
+from tests.spark_client.memory_transport import ReachableSidecar
 
 pytestmark = pytest.mark.full
 
@@ -39,10 +40,10 @@ WIDE = 12  # columns of the records in a file
 PLACES = [(1, "x"), (9, "y"), (None, "x"), (3, None), (2, "y"), (1, "y"), (4, "z")]
 
 
-def keyed(kind: pa.DataType, value: object) -> FakeDimension:
+def keyed(kind: pa.DataType, value: object) -> ServedDimension:
     """A dimension with this key and its text."""
     key = pa.array([value], kind)
-    return FakeDimension(pa.table({"key": key, "text": [str(value)]}), ("key",))
+    return ServedDimension(pa.table({"key": key, "text": [str(value)]}), ("key",))
 
 
 @pytest.fixture(scope="module")
@@ -50,11 +51,11 @@ def sidecar(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sidecar]:
     """A sidecar that the driver and the workers reach."""
     dimensions = {
         **ALL_DIMENSIONS,
-        "tiers": FakeDimension(TIERS, ("tier",)),
+        "tiers": ServedDimension(TIERS, ("tier",)),
         **{f"by {name}": keyed(*key) for name, key in KEYS.items()},
     }
     path = tmp_path_factory.mktemp("sidecar") / "s.sock"
-    with MemoryServer(MemorySidecar(dimensions)).at(path) as url:
+    with MemoryServer(ReachableSidecar(dimensions)).at(path) as url:
         yield Sidecar(url, connect_timeout=20.0)
 
 

@@ -18,9 +18,9 @@ from spark_client.driver.schemas import (
 )
 from spark_client.lookup_settings import Needs
 from spark_client.spark_types import arrow_type, check_types, column_field, key_field, spark_type
-from spark_client.testing.fake_sidecar import MemorySidecar
 from spark_client.transport.connections import ANY_KEY, Address
 from tests.spark_client.builders import KEY, received
+from tests.spark_client.memory_transport import ReachableSidecar
 
 KEYS: list[tuple[spark.DataType, pa.DataType]] = [
     (spark.BooleanType(), pa.bool_()),
@@ -214,7 +214,7 @@ def test_other_types_may_not_be_declared(
 SINCE = pa.timestamp("us")
 
 
-def test_driver_reads_columns_and_key(sidecar: MemorySidecar, address: Address) -> None:
+def test_driver_reads_columns_and_key(sidecar: ReachableSidecar, address: Address) -> None:
     """All columns or the named ones, and the key's names; the channels are closed."""
     everything = described_columns(address, "customers", columns=None, key=KEY)
     tier = described_columns(address, "customers", columns=["tier"], key=ANY_KEY)

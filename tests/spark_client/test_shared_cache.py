@@ -24,7 +24,7 @@ from lookup_core.lookup_options import LookupOptions
 from lookup_core.protocol import frames
 from lookup_core.settings import CacheSettings
 from service.resources.shared_memory import SharedMemory
-from spark_client.testing.fake_sidecar import Behaviour, MemorySidecar
+from spark_client.testing.fake_sidecar import Behaviour
 from spark_client.transport.connection import Connection
 from spark_client.transport.shared_cache import SharedCache, boot_time
 from tests.hand_clock import HandClock
@@ -38,6 +38,7 @@ from tests.spark_client.builders import (
     look_up,
     received,
 )
+from tests.spark_client.memory_transport import ReachableSidecar
 
 KIND = KINDS["text"]
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root makes time namespaces")
@@ -385,9 +386,9 @@ class SharedDimension:
         keys, every = canonical_keys(self.keys), np.ones(1, np.bool_)
         self.cache.fill(keys, every, rows=self.rows, read_at=100.0, now=100.0)
 
-    def connection(self, folder: str) -> tuple[MemorySidecar, Connection]:
+    def connection(self, folder: str) -> tuple[ReachableSidecar, Connection]:
         """A sidecar that offers the cache by this name of its folder, and a connection to it."""
-        fake = MemorySidecar(DIMENSIONS, Behaviour(cache=folder))
+        fake = ReachableSidecar(DIMENSIONS, Behaviour(cache=folder))
         url = f"unix://{self.memory.folder.parent.parent}/s.sock"
         return fake, Connection(
             fake.connect,

@@ -21,10 +21,11 @@ from spark_client.driver.schemas import arrow_columns
 from spark_client.driver.sql_functions import Dimensions
 from spark_client.lookup_settings import LookupSettings, PassSettings
 from spark_client.testing.fake_server import MemoryServer
-from spark_client.testing.fake_sidecar import FakeDimension, MemorySidecar
+from spark_client.testing.served_dimension import ServedDimension
 from spark_client.transport.connections import Address
 from spark_client.worker.lookup_task import LookupFunctionTask
 from tests.spark_client.builders import ALL_DIMENSIONS, CUSTOMERS
+from tests.spark_client.memory_transport import ReachableSidecar
 
 pytestmark = pytest.mark.full
 
@@ -35,7 +36,7 @@ COUNTED = pa.table({"id": pa.array([], pa.int64()), "times": pa.array([], pa.int
 
 
 @dataclass(frozen=True)
-class CountedDimension(FakeDimension):
+class CountedDimension(ServedDimension):
     """Each row is the number of lookups of its key so far, as if it changed between them."""
 
     asked: "Counter[int]" = field(default_factory=Counter)
@@ -45,7 +46,7 @@ class CountedDimension(FakeDimension):
         numbers = keys.columns.column(0).to_pylist()
         self.asked.update(number for number in numbers if number is not None)
         rows = {"id": numbers, "times": [self.asked[number] for number in numbers]}
-        return FakeDimension(pa.table(rows), self.key).answers(keys, columns)
+        return ServedDimension(pa.table(rows), self.key).answers(keys, columns)
 
 
 @pytest.fixture
@@ -55,15 +56,15 @@ def counted() -> CountedDimension:
 
 
 @pytest.fixture
-def fake(counted: CountedDimension) -> MemorySidecar:
+def fake(counted: CountedDimension) -> ReachableSidecar:
     """A sidecar with dimensions that can be functions and some that cannot."""
-    unfit = FakeDimension(UNFIT, ("id",))
-    odd = FakeDimension(CUSTOMERS, ("id",))
-    return MemorySidecar({**ALL_DIMENSIONS, "counted": counted, "unfit": unfit, "A.b-c": odd})
+    unfit = ServedDimension(UNFIT, ("id",))
+    odd = ServedDimension(CUSTOMERS, ("id",))
+    return ReachableSidecar({**ALL_DIMENSIONS, "counted": counted, "unfit": unfit, "A.b-c": odd})
 
 
 @pytest.fixture
-def sidecar(fake: MemorySidecar, tmp_path: Path) -> Iterator[Sidecar]:
+def sidecar(fake: ReachableSidecar, tmp_path: Path) -> Iterator[Sidecar]:
     """Its address, for driver and workers."""
     with MemoryServer(fake).at(tmp_path / "s.sock") as url:
         yield Sidecar(url, connect_timeout=20.0)
@@ -187,7 +188,7 @@ def test_named_dimensions_must_fit(
 
 def test_sidecar_without_functions_is_refused(session: SparkSession, tmp_path: Path) -> None:
     """If no dimension can be a function, the first reason is raised."""
-    fake = MemorySidecar({"history": ALL_DIMENSIONS["history"]})
+    fake = ReachableSidecar({"history": ALL_DIMENSIONS["history"]})
 
     with (
         MemoryServer(fake).at(tmp_path / "s.sock") as url,
