@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Mapping, Sequence
+from typing import Protocol
 
 from lookup_core.errors import (
     SidecarUnreachable,
@@ -9,16 +10,26 @@ from lookup_core.errors import (
 )
 from lookup_core.protocol.frame_codec import encode_frame
 from lookup_core.protocol.frames import Frame
-from spark_client.testing.fake_sidecar import Behaviour, FakePeer, MemorySidecar
+from spark_client.testing.fake_sidecar import Behaviour, MemorySidecar
 from spark_client.testing.served_dimension import ServedDimension
 
 URL = "memory:"
 
 
+class MemoryPeer(Protocol):
+    """The other end of a `MemoryTransport`; called by one thread at a time."""
+
+    def on_message(self, message: bytes) -> Sequence[bytes]:
+        """The immediate replies; raises ProtocolViolation to close the connection."""
+
+    def more(self) -> Sequence[bytes]:
+        """Later messages; called with each `receive`."""
+
+
 class MemoryTransport:
     """A `Transport` to a peer in the same process; waits and wakes like a socket."""
 
-    def __init__(self, peer: FakePeer) -> None:
+    def __init__(self, peer: MemoryPeer) -> None:
         self._peer = peer
         self._changed = threading.Condition()
         self._inbox: list[bytes] = []
