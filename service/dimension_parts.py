@@ -18,9 +18,10 @@ from lookup_core.row_bytes import ROW_BYTES
 from lookup_core.settings import CacheMode
 from lookup_core.statistics import InvalidationOrigin
 from service.config.dimension import DimensionConfig
-from service.config.refresh import Changelog
+from service.config.refresh import Changelog, Notifications
 from service.config.settings import Settings
 from service.config.source import DatabaseAddress, ParquetSource, PostgresSource
+from service.config.source import Source as ConfiguredSource
 from service.connector_settings import (
     event_origins,
     kafka_settings,
@@ -117,7 +118,8 @@ def refresh_sources(
         changes = partial(_changelog, config, config.refresh.changelog, pool, row_bytes=row_bytes)
     elif config.refresh.listen is not None:
         origin = InvalidationOrigin.NOTIFICATION
-        changes = partial(_notifications, name, config, trigger_script(name, file))
+        listen, script = config.refresh.listen, trigger_script(name, file)
+        changes = partial(_notifications, name, config.source, listen, script=script)
     is_full = config.cache.mode is CacheMode.FULL
     whole = _whole_table(name, config, row_bytes=row_bytes) if is_full else None
     return RefreshSources(changes, origin, whole)
@@ -143,10 +145,10 @@ def _whole_table(name: str, config: DimensionConfig, *, row_bytes: int) -> Sourc
     return PostgresSnapshot(postgres_settings(config, source, row_bytes=row_bytes))
 
 
-def _notifications(name: str, config: DimensionConfig, script: str) -> Source:
-    source, listen = config.source, config.refresh.listen
+def _notifications(
+    name: str, source: ConfiguredSource, listen: Notifications, *, script: str
+) -> Source:
     assert isinstance(source, PostgresSource)  # validated for each feed
-    assert listen is not None  # checked by the caller
     return PostgresNotifications(notifications_settings(name, source, listen, script=script))
 
 

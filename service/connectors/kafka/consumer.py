@@ -270,12 +270,11 @@ class KafkaConsumer(AIOKafkaConsumer):  # type: ignore[misc]  # aiokafka has no 
 
     async def _within_time(self, closing: Awaitable[None]) -> None:
         task = asyncio.current_task()
-        assert task is not None
         try:
             async with asyncio.timeout(_CLOSE_TIMEOUT_S / 2):
                 await closing
         except asyncio.CancelledError:
-            if task.cancelling():
+            if task is None or task.cancelling():
                 raise
         except (KafkaError, OSError) as error:  # TimeoutError, too
             log.debug("kafka.not_closed", error=repr(error))

@@ -32,6 +32,7 @@ log = structlog.get_logger()
 
 _MAX_CHECK_INTERVAL_S = 1.0  # also after a failed read, which may be expensive
 _CHECK_INTERVAL_S_PER_FILE = 0.0002  # a check takes a few percent of it
+_NOT_DESCRIBED = DimensionSchema(pa.schema([]), pa.schema([]))  # differs from that of each file
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +78,7 @@ class ParquetBackend(Backend):
         self._loaded: _Loaded | None = None  # changed in the thread only
         self._logged: ParquetFile | None = None
         self._warnings = EventRateLimit()
-        self._described: DimensionSchema | None = None
+        self._described = _NOT_DESCRIBED
 
     async def __aexit__(self, *_: object) -> None:
         """Release the rows."""
@@ -101,7 +102,6 @@ class ParquetBackend(Backend):
         """The rows of the keys; raises BackendError `timeout`, or `schema_changed`."""
         started_at = self._clock()
         loaded = await self._current(timeout_s)
-        assert self._described is not None, "describe comes first"
         refuse_other_columns(self._path, loaded.file.schema, self._described)
         return replace(loaded.file.find(keys), read_at=min(started_at, loaded.seen_at))
 
@@ -154,7 +154,7 @@ class ParquetScan(Backend):
         self._limit = limit
         self._read_schema = partial(parquet_schema, path, key, columns=columns)
         self._thread = FileThread(path)
-        self._described: DimensionSchema | None = None
+        self._described = _NOT_DESCRIBED
 
     async def __aexit__(self, *_: object) -> None:
         """End the thread."""
@@ -171,7 +171,7 @@ class ParquetScan(Backend):
                 lambda _: self._read_schema(), timeout_s=timeout_s
             )
         except BackendError as error:
-            if self._described is None:
+            if self._described is _NOT_DESCRIBED:
                 raise
             _warn_unavailable(self._path, error)
         return self._described
@@ -181,7 +181,6 @@ class ParquetScan(Backend):
 
     async def fetch(self, keys: pa.RecordBatch, *, timeout_s: float) -> FetchedRows:
         """The rows of the keys; raises BackendError (`table_unavailable`, `schema_changed`, …)."""
-        assert self._described is not None, "describe comes first"
         search = partial(
             parquet_search,
             self._path,

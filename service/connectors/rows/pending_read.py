@@ -10,7 +10,10 @@ Result = TypeVar("Result")
 
 
 class PendingRead(Generic[Result]):
-    """At most one read at a time."""
+    """At most one read at a time; its owner takes the result, or cancels it when it closes.
+
+    Not a task of a group: a failure is the result of `take`, and cancels nobody.
+    """
 
     def __init__(self) -> None:
         self._task: asyncio.Task[Result] | None = None
@@ -27,19 +30,17 @@ class PendingRead(Generic[Result]):
 
     def begin(self, reading: Coroutine[Any, Any, Result]) -> None:
         """Begin a read; the result of the former one was taken."""
-        assert self._task is None
         self._task = asyncio.create_task(reading)
 
     async def take(self) -> Result | None:
-        """The result of the read, once; None if it is still pending after a second.
+        """The result of the read, once; None if there is none, or it is pending after a second.
 
         Raises what the read raised. After a cancellation the next call continues.
         """
-        assert self._task is not None
-        await asyncio.wait({self._task}, timeout=WAIT_S)
-        if not self._task.done():
+        task = self._task
+        if task is None or not (await asyncio.wait({task}, timeout=WAIT_S))[0]:
             return None
-        task, self._task = self._task, None
+        self._task = None
         return task.result()
 
     async def cancel(self) -> None:

@@ -20,16 +20,13 @@ class _Wrapper:
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
+        self.reads_on_request = backend.reads_on_request
+        self.probe = backend.probe
 
     @property
     def uses_index(self) -> bool | None:
         """As the wrapped backend."""
         return self._backend.uses_index
-
-    @property
-    def reads_on_request(self) -> bool:
-        """As the wrapped backend."""
-        return self._backend.reads_on_request
 
     async def __aenter__(self) -> Self:
         await self._backend.__aenter__()
@@ -37,10 +34,6 @@ class _Wrapper:
 
     async def __aexit__(self, *_error: object) -> None:
         await self._backend.__aexit__(None, None, None)
-
-    async def probe(self, *, timeout_s: float) -> None:
-        """Probe the wrapped backend."""
-        await self._backend.probe(timeout_s=timeout_s)
 
 
 class RowMatch(_Wrapper):
