@@ -10,6 +10,11 @@ import pyarrow as pa
 
 from lookup_core.errors import ErrorCode
 
+MOST_AGE_MS = 2**32 - 1  # seven weeks; greater ages are reported as this one
+
+_KEY_BYTES = 4 + 1 + 4  # position, outcome and age
+_ERROR_ENTRY_BYTES = 100  # in a dict, at most
+
 
 class Outcome(IntEnum):
     """The final outcome of one key; the values are part of the wire protocol."""
@@ -36,12 +41,6 @@ class Outcome(IntEnum):
 _WITH_ROW = frozenset({Outcome.HIT, Outcome.FETCHED, Outcome.STALE, Outcome.DEFAULT})
 
 
-MOST_AGE_MS = 2**32 - 1  # seven weeks; greater ages are reported as this one
-
-_KEY_BYTES = 4 + 1 + 4  # position, outcome and age
-_ERROR_BYTES = 100  # of a dict entry, at most
-
-
 @dataclass(frozen=True, slots=True)
 class Answer:
     """Outcomes of n keys of one lookup; either all keys have a row, or none."""
@@ -63,7 +62,7 @@ class Answer:
     def total_bytes(self) -> int:
         """Approximate memory."""
         row_bytes = 0 if self.rows is None else int(self.rows.nbytes)
-        return row_bytes + _KEY_BYTES * self.size + _ERROR_BYTES * len(self.errors)
+        return row_bytes + _KEY_BYTES * self.size + _ERROR_ENTRY_BYTES * len(self.errors)
 
     def moved(self, by: int) -> "Answer":
         """The answer with its positions shifted by `by`."""

@@ -7,12 +7,14 @@ from dataclasses import dataclass
 
 from lookup_core.compatibility import TextEnum
 
+_REPORT = "update client and sidecar; if the error persists, report a defect"
+
 
 class ErrorScope(TextEnum):
     """Where an error code occurs."""
 
     KEY = "a key"  # the other keys of the request have their answers
-    BACKEND = "a query"  # of one or more keys, or of a dimension
+    BACKEND = "a query"  # for one or more keys, or for a dimension
     REQUEST = "a request"  # or a channel, which is refused
     STREAM = "a stream"  # whose connection is closed
     CLIENT = "the client"
@@ -29,7 +31,6 @@ class ErrorText:
 
 _KEY, _BACKEND, _REQUEST = ErrorScope.KEY, ErrorScope.BACKEND, ErrorScope.REQUEST
 _STREAM = ErrorScope.STREAM
-_REPORT = "update client and sidecar; if the error persists, report a defect"
 ERROR_TEXTS = {  # {value of ErrorCode: texts}, in the order of its members
     "type": ErrorText(
         _KEY,

@@ -10,6 +10,12 @@ from typing import TypeVar
 from lookup_core.compatibility import TextEnum
 from lookup_core.error_texts import ERROR_TEXTS, ErrorScope
 
+RETRY_AFTER_S = 1.0  # without a better estimate
+_MAX_NAMES_LISTED = 20
+_MAX_CHARACTERS_QUOTED = 100
+
+_Named = TypeVar("_Named")
+
 
 class ErrorCode(TextEnum):
     """The error codes of wire protocol, JSON and logs."""
@@ -66,7 +72,7 @@ class ErrorCode(TextEnum):
     @property
     def heals_by_itself(self) -> bool:
         """Whether the cause may pass without a change of configuration, database or rights."""
-        return self in _RETRYABLE - _MENDED_BY_PEOPLE
+        return self in _RETRYABLE - _NEEDS_ACTION
 
     @property
     def scope(self) -> ErrorScope:
@@ -101,7 +107,7 @@ _RETRYABLE = frozenset(
         ErrorCode.SIDECAR_UNREACHABLE,
     }
 )
-_MENDED_BY_PEOPLE = frozenset({ErrorCode.BACKEND_AUTH, ErrorCode.TABLE_UNAVAILABLE})
+_NEEDS_ACTION = frozenset({ErrorCode.BACKEND_AUTH, ErrorCode.TABLE_UNAVAILABLE})
 
 
 class SidelookError(Exception):
@@ -129,9 +135,6 @@ class SidelookError(Exception):
 
 class InvalidRequest(SidelookError):
     """The caller must change the request."""
-
-
-RETRY_AFTER_S = 1.0  # without a better estimate
 
 
 class Overloaded(SidelookError):
@@ -198,9 +201,6 @@ def _unpickled(kind: type[SidelookError], args: tuple[object, ...]) -> SidelookE
     return kind.__new__(kind, *args)
 
 
-_MAX_NAMES_LISTED = 20  # of the columns of a table
-
-
 def similar_name(name: str, offered: Sequence[str]) -> str | None:
     """The offered name that is most similar, in any case; None if none is similar."""
     lowered = {candidate.lower(): candidate for candidate in offered}
@@ -216,12 +216,6 @@ def nearest_name(name: str, offered: Sequence[str]) -> str:
         return ""
     more = ", …" if len(offered) > _MAX_NAMES_LISTED else ""
     return f"; available: {', '.join(offered[:_MAX_NAMES_LISTED])}{more}"
-
-
-_MAX_CHARACTERS_QUOTED = 100  # of a requested name
-
-
-_Named = TypeVar("_Named")
 
 
 def named_dimension(

@@ -20,7 +20,7 @@ _FULL = "cache.mode is full, so all rows come from the table in memory"
 class LookupOptions:
     """What a channel sets for its own lookups; None: as the dimension's configuration says."""
 
-    max_age_ms: int | None = None  # of cached rows, and of keys that are cached as missing
+    max_age_ms: int | None = None  # for cached rows, and keys that are cached as missing
     max_retries: int | None = None  # for keys without a row; 0: none
     retry_delay_ms: int | None = None  # between two of them
     retry_if: str | None = None  # a column; a row with NULL in it is retried like a missing key

@@ -5,6 +5,7 @@ from collections.abc import Hashable
 from dataclasses import dataclass
 
 MAX_SUBJECTS = 1024  # beyond, the least recently seen subject is dropped
+_BURSTS_PER_S = 10
 
 
 class TokenBucket:
@@ -32,9 +33,6 @@ class TokenBucket:
     def check_invariants(self) -> None:
         """For tests."""
         assert 0 <= self._left <= self._most
-
-
-_BURSTS_PER_S = 10
 
 
 class Pace:

@@ -31,7 +31,7 @@ def fixed_row_bytes(kinds: Sequence[pa.DataType]) -> int | None:
         return None
     try:
         return sum(kind.bit_width for kind in kinds) // 8
-    except ValueError:  # of texts and bytes
+    except ValueError:  # texts and bytes have none
         return None
 
 

@@ -51,8 +51,8 @@ class SharedStatistics:
     """The shared memory of one cache, and its use by workers."""
 
     why_private: str | None = "there is no cache yet"  # None: workers may read it
-    folder: str | None = None  # of its files, absolute, or relative to that of the socket
-    bytes: int = 0  # of its files
+    folder: str | None = None  # absolute, or relative to that of the socket
+    bytes: int = 0  # all of its files
     keys: int = 0  # that workers looked up in it
 
 
@@ -69,7 +69,7 @@ class DimensionStatistics:
         default_factory=lambda: dict.fromkeys(InvalidationOrigin, 0)
     )
     fenced_keys: int = 0  # read but not cached, since the read may have missed a change
-    waiting_keys: int = 0  # of all requests, without an answer
+    waiting_keys: int = 0  # without an answer, in all requests
     queued_keys: int = 0  # distinct keys that are not in a batch yet
     queries_in_flight: int = 0
     connection_wait_s: float = 0.0  # total time in which a due query had no connection
@@ -126,7 +126,7 @@ class FeedStatistics:
     state: FeedState
     watermark_ms: int = NO_WATERMARK_MS  # no change with an earlier event time follows
     splits: Sequence[SplitProgress] = ()
-    last_error: str | None = None  # of split discovery, otherwise of a failing split
+    last_error: str | None = None  # by split discovery, otherwise by a failing split
     unused_messages: dict[UnusedMessage, int] = field(
         default_factory=lambda: dict.fromkeys(UnusedMessage, 0)
     )
@@ -134,7 +134,7 @@ class FeedStatistics:
     audited_keys: dict[AuditResult, int] = field(
         default_factory=lambda: dict.fromkeys(AuditResult, 0)
     )
-    distrust: DistrustStatistics | None = None  # of an incomplete feed, also while it is silent
+    distrust: DistrustStatistics | None = None  # if it is incomplete, also while it is silent
     are_values_refused: bool = False  # rows of events differ from the table
     doubt: str | None = None  # why its events do not show that it reports the table
 
@@ -146,10 +146,10 @@ class LoadStatistics:
     is_whole: bool = False
     is_loading: bool = False
     rows: int = 0  # read by the current load, otherwise by the last one
-    held_rows: int = 0  # of the last successful load
+    held_rows: int = 0  # after the last successful load
     expected_rows: int | None = None  # estimate
     last_seconds: float | None = None  # duration of the last successful load
-    last_error: str | None = None  # of the current load, otherwise of the last one
+    last_error: str | None = None  # by the current load, otherwise by the last one
     counts: dict[LoadResult, int] = field(default_factory=lambda: dict.fromkeys(LoadResult, 0))
     splits: Sequence[SplitProgress] = ()
 
@@ -161,7 +161,7 @@ class RefreshStatistics:
     staleness_s: float | None = None  # upper bound; None without rows
     feed: FeedStatistics | None = None
     load: LoadStatistics | None = None
-    staleness_limit_s: float | None = None  # of the settings; None without a bound
+    staleness_limit_s: float | None = None  # by the settings; None without a bound
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,8 +169,8 @@ class MemoryStatistics:
     """The memory of the process at the last reading."""
 
     resident_bytes: int
-    used_share: float  # of the limit; determines the level
-    level: int  # of pressure, 0 to 3
+    used_share: float  # the part of the limit that is in use
+    level: int  # 0 to 3, from no pressure to the highest
 
 
 K = TypeVar("K")

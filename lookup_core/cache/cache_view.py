@@ -22,9 +22,9 @@ from lookup_core.keys.key_index import ABSENT, KeyTable, Slots
 Mask = npt.NDArray[np.bool_]
 Places = npt.NDArray[np.intp]
 
-# Columns of stored rows; no column name of a dimension contains a NUL.
-HASH = "\0hash"  # of the key
-KEY = "\0key"  # its bytes; a number is its own hash
+# Columns of stored rows for their keys; no column name of a dimension contains a NUL.
+HASH = "\0hash"
+KEY = "\0key"  # bytes; a number is its own hash
 
 
 def stored_schema(schema: DimensionSchema, *, is_shared: bool) -> pa.Schema:
@@ -75,7 +75,7 @@ class Found:
 
     rows: FoundRows
     missing: FoundRows
-    visited: Slots  # of rows whose visits count
+    visited: Slots  # rows whose visits count
 
 
 _NOTHING = pa.RecordBatch.from_pylist([], pa.schema([]))
@@ -101,7 +101,7 @@ class CacheReader:
         self._view = view
         self._lifetimes = lifetimes
         self._fence = fence
-        self._hashes = [rows.column(HASH).to_numpy() for rows in view.rows.segments]
+        self._row_hashes = [rows.column(HASH).to_numpy() for rows in view.rows.segments]
 
     def read(self, keys: CanonicalKeys, names: Sequence[str], now: float) -> Found:
         """The fresh entries of the keys, in these columns; `now` is monotonic seconds."""
@@ -116,7 +116,15 @@ class CacheReader:
         is_negative = view.states.is_negative(words)
         is_fresh = self._lifetimes.are_fresh(ages_s, keys.hashes, is_negative)
         is_fresh &= slots != ABSENT
-        entries = _Entries(*(view.rows, self._hashes, self._fence, keys, slots, addresses, ages_s))
+        entries = _Entries(
+            table=view.rows,
+            row_hashes=self._row_hashes,
+            fence=self._fence,
+            keys=keys,
+            slots=slots,
+            addresses=addresses,
+            ages_s=ages_s,
+        )
         if not np.count_nonzero(is_negative):
             rows, missing = entries.verified(is_fresh, names, is_negative=False), NO_ENTRIES
         else:
@@ -134,7 +142,7 @@ class _Entries:
     """The supposed entries of keys, before they are verified."""
 
     table: RowTable
-    hashes: Sequence[Hashes]  # of the rows, by segment
+    row_hashes: Sequence[Hashes]  # by segment
     fence: Callable[[], None]
     keys: CanonicalKeys
     slots: Slots
@@ -150,7 +158,7 @@ class _Entries:
             self.addresses if chosen is None else self.addresses.take(chosen),
             names if parts is None else [KEY, *names],
             is_negative=is_negative,
-            tags=self.hashes,
+            tags=self.row_hashes,
         )
         rows, order = gathered.rows, gathered.order
         if chosen is None and gathered.is_whole:  # the usual case: nothing is left out or moved

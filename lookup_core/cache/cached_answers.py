@@ -25,8 +25,8 @@ from lookup_core.settings import CacheMode, CacheSettings
 Mask = npt.NDArray[np.bool_]
 Positions = npt.NDArray[np.int32]
 
-_SAMPLE = 256  # keys
-_DISTINCT_SHARE = 0.9  # of the sample; to find the distinct keys takes a tenth of their lookups
+_SAMPLE_KEYS = 256
+_DISTINCT_SAMPLE_SHARE = 0.9  # to find distinct keys takes a tenth of the time of their lookups
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class CacheDescription:
     """What a reader must know of a cache; it never changes."""
 
     schema: DimensionSchema
-    seed: int  # of the hashes
+    seed: int  # for the hashes
     settings: CacheSettings  # mode and times to live
     default: pa.RecordBatch | None = None  # the row of missing keys, in all columns
 
@@ -89,7 +89,7 @@ class CachedAnswers:
     """The answers to some of n keys, each with one outcome; the other keys need the service."""
 
     answers: Sequence[Answer]
-    visited: Slots  # of rows whose visits count
+    visited: Slots  # rows whose visits count
 
     @property
     def size(self) -> int:
@@ -132,10 +132,12 @@ class CachedLookup:
 
     def takes_repeated(self, keys: pa.RecordBatch) -> bool:
         """Whether keys that may repeat are cheaper to answer than to find the distinct ones."""
-        if keys.num_rows <= _SAMPLE:  # a few more keys cost less than to look at the others
+        if keys.num_rows <= _SAMPLE_KEYS:  # a few more keys cost less than to look at the others
             return self._has_number_keys
-        sample = keys.column(0).slice(0, _SAMPLE)
-        return self._has_number_keys and len(sample.unique()) >= _DISTINCT_SHARE * _SAMPLE
+        sample = keys.column(0).slice(0, _SAMPLE_KEYS)
+        return (
+            self._has_number_keys and len(sample.unique()) >= _DISTINCT_SAMPLE_SHARE * _SAMPLE_KEYS
+        )
 
     def answers(self, reader: EntryReader, keys: pa.RecordBatch, now: float) -> CachedAnswers:
         """Answer what the cache knows; `now` is monotonic seconds."""

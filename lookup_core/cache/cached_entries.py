@@ -64,7 +64,7 @@ class GhostKeys:
 
     def _places(self, hashes: Hashes) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.uint16]]:
         # Not the lowest bits, by which the index places keys.
-        shares = (hashes >> np.uint64(16)) & np.uint64(2**32 - 1)  # of 2**32
+        shares = (hashes >> np.uint64(16)) & np.uint64(2**32 - 1)
         buckets = (shares * np.uint64(len(self._buckets))) >> np.uint64(32)
         fingerprints = (hashes >> np.uint64(48)).astype(np.uint16)
         return buckets.astype(np.intp), np.maximum(fingerprints, _NO_KEY + 1)

@@ -22,8 +22,8 @@ _TICK_SHIFT = 3
 _NEGATIVE_BIT = 4
 _TICKS = 2 ** (32 - _TICK_SHIFT)
 _LEAST_TICK_S = 2.0**-20
-_SHARE_BITS = 24  # of a hash, for the jitter of the time to live
-_SHARE_SHIFT = 64 - _SHARE_BITS
+_JITTER_BITS = 24  # the upper bits of a hash shorten the time to live
+_JITTER_SHIFT = 64 - _JITTER_BITS
 
 _Hash = TypeVar("_Hash", int, Hashes)
 
@@ -182,4 +182,4 @@ class Lifetimes:
 
     def _jitter(self, hashes: _Hash) -> Any:  # noqa: ANN401  # a float for an int, else an array
         """The share of the time to live that each key has, in (0, 1]."""
-        return 1 - self.settings.ttl_jitter * ((hashes >> _SHARE_SHIFT) * 0.5**_SHARE_BITS)
+        return 1 - self.settings.ttl_jitter * ((hashes >> _JITTER_SHIFT) * 0.5**_JITTER_BITS)

@@ -20,11 +20,11 @@ from lookup_core.cache.row_segments import RowQueue
 from lookup_core.keys.key_index import Slots
 from lookup_core.statistics import EvictionReason
 
-_SMALL_SHARE = 0.1  # of the rows' bytes
-_NEGATIVE_SHARE = 0.2  # of the bound
-_ROOMY_SHARE = 0.8  # of the bound; above, evictions are near
+_SMALL_QUEUE_SHARE = 0.1  # each share is one of bytes
+_NEGATIVE_BOUND_SHARE = 0.2
+_ROOMY_BOUND_SHARE = 0.8  # above, evictions are near
 _VISITS_TO_PROVE = 1
-_MAX_STAYING_SHARE = 0.75  # of a segment: else one eviction could copy the whole main queue
+_MAX_STAYING_ROWS_SHARE = 0.75  # else one eviction could copy the whole main queue
 _BEFORE_ALL_ENTRIES = -math.inf  # a time at which no entry has expired
 # {queue: its segments, if it filled the bound}
 _SEGMENTS = {RowQueue.SMALL: 80, RowQueue.MAIN: 16, RowQueue.NEGATIVE: 40}
@@ -58,7 +58,7 @@ class Eviction:
         """
         entries, count = self._entries, len(new.hashes)
         free_bytes = self.max_bytes - entries.bytes - entries.growth_bytes(count, kept=len(entries))
-        small_bytes = _SMALL_SHARE * (self.max_bytes - entries.overhead_bytes)
+        small_bytes = _SMALL_QUEUE_SHARE * (self.max_bytes - entries.overhead_bytes)
         kept = int(count * max(free_bytes, small_bytes, 0) / new.bytes)
         if kept >= count:
             return new
@@ -84,7 +84,7 @@ class Eviction:
     def make_negative_room(self, new: NewEntries, now: float) -> bool:
         """Evict negative entries until the new ones fit their share; False if they never would."""
         incoming_bytes = new.bytes + len(new.hashes) * self._entries.bytes_by_slot
-        room = _NEGATIVE_SHARE * self.max_bytes - incoming_bytes
+        room = _NEGATIVE_BOUND_SHARE * self.max_bytes - incoming_bytes
         if room < 0:
             return False
         while self._negative_bytes() > room:
@@ -105,7 +105,7 @@ class Eviction:
 
     def _set_roominess(self) -> None:
         entries = self._entries
-        entries.rows.is_roomy = entries.bytes < _ROOMY_SHARE * self.max_bytes
+        entries.rows.is_roomy = entries.bytes < _ROOMY_BOUND_SHARE * self.max_bytes
 
     def _evict(self, now: float, reason: EvictionReason) -> None:
         # Each call removes entries or shortens the small queue.
@@ -113,7 +113,7 @@ class Eviction:
         small_bytes, main_bytes = queues[RowQueue.SMALL].bytes, queues[RowQueue.MAIN].bytes
         if self._is_negative_due(now) or not small_bytes + main_bytes:
             self._evict_negative(now, reason)
-        elif small_bytes > _SMALL_SHARE * (small_bytes + main_bytes):
+        elif small_bytes > _SMALL_QUEUE_SHARE * (small_bytes + main_bytes):
             self._evict_small(now, reason)
         else:
             self._evict_main(now, reason)
@@ -126,7 +126,7 @@ class Eviction:
         oldest = self._entries.rows.oldest_slots(RowQueue.NEGATIVE)
         if not len(oldest):
             return False
-        is_too_much = self._negative_bytes() > _NEGATIVE_SHARE * self.max_bytes
+        is_too_much = self._negative_bytes() > _NEGATIVE_BOUND_SHARE * self.max_bytes
         return is_too_much or not len(self._still_of_use(oldest, now))
 
     def _evict_negative(self, now: float, reason: EvictionReason) -> None:
@@ -149,7 +149,7 @@ class Eviction:
         entries = self._entries
         entries.rows.split_oldest(RowQueue.MAIN)
         oldest = entries.rows.oldest_slots(RowQueue.MAIN)
-        most = int(_MAX_STAYING_SHARE * len(oldest))
+        most = int(_MAX_STAYING_ROWS_SHARE * len(oldest))
         oldest = self._without_expired(oldest, now)
         visits = entries.states.table.visits(entries.states.table.of(oldest))
         by_visits = np.argsort(visits.astype(np.uint8), kind="stable")

@@ -214,7 +214,7 @@ class RowCache:
 
     def _look(self, keys: CanonicalKeys, now: float) -> tuple[Probe, Words]:
         slots, states = self._entries.find(keys), self._entries.states.table
-        words = states.of(slots)  # of another slot where a key is not found; masked below
+        words = states.of(slots)  # those of other slots where a key is not found; masked below
         is_found, is_negative = slots != ABSENT, states.is_negative(words)
         ages_s = states.ages_s(words, now)
         ttl_s = self._lifetimes.ttl_s(keys.hashes, is_negative)

@@ -55,7 +55,7 @@ class RowSegment:
     slots: Slots  # [rows] the slot of each row; a row is dead when its slot has another address
     queue: RowQueue
     bytes: int
-    columns: Sequence[pa.Array]  # of the rows, for single rows: Arrow copies the list on access
+    columns: Sequence[pa.Array]  # for single rows: Arrow copies the list on access
     is_settled: bool  # in memory that readers see
     dead: int = 0
 
@@ -95,7 +95,7 @@ class SegmentQueue:
 
     unit_bytes: int  # to be evicted at a time
     segments: list[RowSegment] = field(default_factory=list)  # the oldest first
-    bytes: int = 0  # of rows and their slots
+    bytes: int = 0  # rows and their slots
     rows: int = 0
 
     def segment_bytes(self, *, is_roomy: bool) -> int:

@@ -22,7 +22,7 @@ class Gathered:
 
     order: Positions
     rows: pa.RecordBatch
-    tags: Tags  # of the rows, if they were requested
+    tags: Tags  # one for each row, if requested
     is_whole: bool = False  # the rows are those of all items, in their order
 
 

@@ -18,8 +18,8 @@ from enum import IntEnum
 from typing import NamedTuple
 
 LAYOUT_VERSION = 3
-_NAME = re.compile(r"(numbers|rows)-[0-9]+")  # of a file
-_ADDRESSES = 2**32  # of rows
+_FILE_NAME = re.compile(r"(numbers|rows)-[0-9]+")
+_ROW_ADDRESSES = 2**32
 LEASE_FILE = "lease"
 DESCRIPTION_FILE = "description"
 MAP_FILE = "map"
@@ -52,7 +52,7 @@ class ArrayLengths(NamedTuple):
     """The number of values in the arrays."""
 
     places: int
-    slots: int  # of each other array
+    slots: int  # in each of the other arrays
 
 
 class SegmentFile(NamedTuple):
@@ -84,7 +84,9 @@ class CacheMap:
         try:
             arrays, tick_s, first_tick, segments, lengths = json.loads(content)
             files = cls(
-                *(ArrayFiles(*arrays), tick_s, first_tick),
+                arrays=ArrayFiles(*arrays),
+                tick_s=tick_s,
+                first_tick=first_tick,
                 segments=[SegmentFile(*each) for each in segments],
                 lengths=ArrayLengths(*lengths),
             )
@@ -96,10 +98,10 @@ class CacheMap:
     def _check(self) -> None:
         """Raise ValueError for names outside of the folder, and for impossible numbers."""
         names = [*self.arrays, *(each.name for each in self.segments)]
-        are_names = all(_NAME.fullmatch(str(name)) for name in names)
+        are_names = all(_FILE_NAME.fullmatch(str(name)) for name in names)
         are_distinct = are_names and len(set(names)) == len(names)
         starts = [each.start for each in self.segments]
-        are_addresses = all(type(start) is int and 0 <= start < _ADDRESSES for start in starts)
+        are_addresses = all(type(start) is int and 0 <= start < _ROW_ADDRESSES for start in starts)
         has_ticks = type(self.first_tick) is int and type(self.tick_s) in {int, float}
         if not are_distinct or not are_addresses or not has_ticks or starts != sorted(set(starts)):
             raise ValueError("no map of a cache: a name or number is impossible")

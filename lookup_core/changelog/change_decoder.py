@@ -16,6 +16,10 @@ from lookup_core.row_bytes import ROW_BYTES
 Mask = npt.NDArray[np.bool_]
 
 UNKNOWN_TRANSACTION = 0  # no transaction of PostgreSQL has this id
+# A replayed change is not later than its first report; but servers' clocks may be set back.
+_MAX_REPLAY_MS = 60_000
+# Debezium's `source.sequence`; null until the connector has seen a transaction end.
+_SEQUENCE = re.compile(r'\[\s*(?:null|"([0-9]{1,20})")\s*,\s*"([0-9]{1,20})"\s*\]')
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,16 +66,11 @@ class TableChange:
 
     reason: str  # for the log
     transaction_id: int = UNKNOWN_TRANSACTION  # the low 32 bits
-    is_gap: bool = False  # of a snapshot's last transaction, or of any that had ended before it
+    is_gap: bool = False  # made by a snapshot's last transaction, or any that ended before it
 
 
 Change: TypeAlias = RowChanges | TableChange
 LogPosition: TypeAlias = tuple[int, int]  # the end of the transaction before, and the change's own
-
-# A replayed change is not later than its first report; but servers' clocks may be set back.
-_MAX_REPLAY_MS = 60_000
-# Debezium's `source.sequence`; null until the connector has seen a transaction end.
-_SEQUENCE = re.compile(r'\[\s*(?:null|"([0-9]{1,20})")\s*,\s*"([0-9]{1,20})"\s*\]')
 
 
 class ReplayFilter:
@@ -81,7 +80,7 @@ class ReplayFilter:
     """
 
     def __init__(self, senders: EventSenders | None = None) -> None:
-        self.senders = EventSenders() if senders is None else senders  # of the topic
+        self.senders = EventSenders() if senders is None else senders
         # The message key of the deletion just before; its tombstone may be in the next batch.
         self.deleted_key: bytes | None = None
         self._newest: LogPosition | None = None
@@ -204,11 +203,11 @@ class ChangeDecoder(Protocol):
 class DecoderSettings:
     """What a decoder needs besides the schema."""
 
-    origins: EventOrigins  # of Debezium's events; unused for upserts
+    origins: EventOrigins  # for Debezium's events; unused for upserts
     # Whether rows and deletions are reported, or keys only. Rows require that each row has its own
     # key, and that messages hold the columns exactly.
     with_rows: bool
     has_full_identity: bool = False  # the table has REPLICA IDENTITY FULL
     loses_keys: bool = False  # the table's replica identity lacks a column of the key
-    max_message_bytes: int = 8 * 2**20  # of key or value; a larger one is undecodable
+    max_message_bytes: int = 8 * 2**20  # a larger key or value is undecodable
     row_bytes: int = ROW_BYTES  # a larger row is reported as changed, without its values

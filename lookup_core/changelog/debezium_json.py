@@ -49,7 +49,7 @@ class DebeziumDocument:
     """The key or the value of a message."""
 
     payload: Mapping[str, Any]
-    schema: object = None  # of Kafka Connect, for the encodings of values; None: unknown
+    schema: object = None  # the one of Kafka Connect, with encodings of values; None: unknown
 
     def forms(self) -> Forms:
         """The schemas of the payload's fields by name."""

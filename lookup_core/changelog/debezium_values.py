@@ -126,7 +126,7 @@ def _of_iso_text(value: object, field: pa.Field) -> Sequence[object]:
 
 
 def _decimals(value: object, form: _Form, field: pa.Field) -> Sequence[object]:
-    if isinstance(value, dict):  # of a numeric without precision, as of a domain
+    if isinstance(value, dict):  # a numeric without precision, such as one of a domain
         return _with_scale(value.get("value"), value.get("scale"))
     if not isinstance(value, str):
         return decimal_of_number(value, field)

@@ -11,7 +11,7 @@ from typing import Any
 
 _CONNECTOR = "postgresql"
 _MAX_NAME_CHARACTERS = 64  # in messages
-_MAX_SENDERS = 8  # of the followed database, that are distinguished
+_MAX_OWN_SENDERS = 8  # connectors of the followed database that are distinguished
 _LATEST_MS = 253_402_300_799_000  # the end of 9999; producers choose the times of messages
 _PROOF_MS = 3_600_000  # connectors may share a `topic.prefix`, against Debezium's documentation
 
@@ -21,8 +21,8 @@ class Belonging(Enum):
 
     OURS = "ours"
     DOUBTFUL = "doubtful"  # maybe of another server: rows, positions and transactions mean nothing
-    OTHER_TABLE = "other table"  # of the same database
-    FOREIGN = "foreign"  # of another database or server
+    OTHER_TABLE = "other table"  # in the same database
+    FOREIGN = "foreign"  # another database or server
 
 
 @dataclass(slots=True)
@@ -45,7 +45,7 @@ class EventSenders:
     def __init__(self) -> None:
         self.of_table = set[str]()  # with events of the table
         self._senders: dict[str | None, _Sender] = {}  # that have reported the followed database
-        self._foreign_hint: str | None = None  # of the latest foreign event
+        self._foreign_hint: str | None = None  # that of the latest foreign event
         self._first_ms = 0  # the time of the first foreign event
 
     @property
@@ -64,14 +64,14 @@ class EventSenders:
     def note_own(self, name: object, at_ms: int) -> None:
         """Note an event of the followed database, of any table."""
         known = name if isinstance(name, str) else None
-        if known not in self._senders and len(self._senders) >= _MAX_SENDERS:
+        if known not in self._senders and len(self._senders) >= _MAX_OWN_SENDERS:
             known = None  # the others count as one
         sender = self._senders.setdefault(known, _Sender(at_ms))
         sender.own_ms = max(at_ms, sender.own_ms)
 
     def note_table(self, name: object) -> None:
         """Note an event of the table."""
-        if isinstance(name, str) and len(self.of_table) < _MAX_SENDERS:
+        if isinstance(name, str) and len(self.of_table) < _MAX_OWN_SENDERS:
             self.of_table.add(name)
 
     def note_foreign(self, name: object, at_ms: int, hint: str) -> None:

@@ -83,7 +83,7 @@ class GatheredChanges:
         self._max_row_bytes = max_row_bytes
         self._key_names = schema.key.names
         self._key_name_set = {*self._key_names}
-        self._values: list[Values] = []  # of each row change, key included
+        self._values: list[Values] = []  # for each row change, key included
         self._forms: list[Forms] = []
         self._kinds: list[ChangeKind] = []
         self._transaction_ids: list[int] = []
@@ -91,7 +91,7 @@ class GatheredChanges:
         self._table_changes: list[_TableChange] = []
         self._faults: dict[int, str] = {}
         self._hints: dict[int, str] = {}
-        self._position = 0  # of the current message
+        self._position = 0  # that of the current message
 
     def has_key(self, values: Values) -> bool:
         """Whether all key columns are present."""

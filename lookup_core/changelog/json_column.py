@@ -26,7 +26,7 @@ UNUSABLE: Final = object()  # marks a missing or ambiguous value
 _NO_POSITIONS = np.zeros(0, np.intp)
 _NO_COLUMNS = pa.schema([])
 _NOT_FINITE = {text: float(text) for text in ("NaN", "Infinity", "-Infinity")}
-_INTEGER_DIGITS = 19  # of 64 bits
+_INT64_DIGITS = 19
 # Converters with a schema registry write this byte and the schema's number before a document, or
 # before another format.
 _REGISTRY, _FRAME_BYTES = b"\0", 5
@@ -42,7 +42,7 @@ class JsonColumn:
     """n values of a column; null for JSON nulls and unusable values."""
 
     values: pa.Array  # [n]
-    unusable: Positions  # of values that do not have the type
+    unusable: Positions  # where values do not have the type
 
 
 def json_column(values: Sequence[object], field: pa.Field) -> JsonColumn:
@@ -110,7 +110,7 @@ def _plain_type(kind: pa.DataType) -> type:
 
 def _whole(value: object) -> object:
     """An integer that is written as a decimal, such as `1e2` or `100.0`, as an integer."""
-    if not isinstance(value, Decimal) or value.adjusted() >= _INTEGER_DIGITS:
+    if not isinstance(value, Decimal) or value.adjusted() >= _INT64_DIGITS:
         return value
     return int(value) if value == value.to_integral_value() else value
 

@@ -25,7 +25,7 @@ CONVERTER = "set key.converter=org.apache.kafka.connect.json.JsonConverter in th
 _STRUCTURED = ("{", "[", "Struct{")  # as StringConverter writes several fields
 _INTEGER = re.compile(r"[+-]?[0-9]{1,40}(\.0*)?")
 _BOOLEANS = {"true": True, "false": False, "t": True, "f": False}
-_MOST_READINGS = 16  # of one key
+_MOST_READINGS_OF_KEY = 16
 _EXACT_DIGITS = 15  # that a double preserves
 # Values of PostgreSQL that no key can have, and that columns have as null: infinite moments, those
 # outside of the years 1 to 9999, and numbers that are none. Forms of PostgreSQL, Java and Debezium.
@@ -122,4 +122,4 @@ def all_readings(
 ) -> Sequence[Sequence[object]]:
     """The keys that these values may mean; empty if they are too many."""
     columns = [read(values[field.name], forms, field) for field in key]
-    return [*product(*columns)] if prod(map(len, columns)) <= _MOST_READINGS else []
+    return [*product(*columns)] if prod(map(len, columns)) <= _MOST_READINGS_OF_KEY else []

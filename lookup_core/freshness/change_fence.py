@@ -21,7 +21,7 @@ _KEPT_AGES = 1.5  # a read that a change may refute takes half of the age at mos
 _MAX_LISTED = 64  # older ones are folded into a range
 _MIN_PLACES = 1024  # doubled on demand
 _PRUNED_EVERY_S = 1.0  # pruning reads all changes
-_FOLDED_SHARE = 8  # of the capacity: many at once, as all others are moved
+_FOLDED_PARTS = 8  # one of them is folded at once, as all other changes are moved
 _COLUMNS: dict[str, npt.DTypeLike] = {
     "hash": np.uint64,
     "transaction_id": np.uint32,
@@ -200,7 +200,7 @@ class RecentChanges:
     def _make_room(self, count: int) -> None:
         surplus = self._count + count - self._capacity
         if surplus > 0:
-            folded = min(max(surplus, self._capacity // _FOLDED_SHARE), self._count)
+            folded = min(max(surplus, self._capacity // _FOLDED_PARTS), self._count)
             ids, noted_at = self._column("transaction_id"), self._column("noted_at")
             self._table.fold(ids[:folded], float(noted_at[folded - 1]))
             self._keep(np.arange(folded, self._count))
@@ -273,7 +273,7 @@ class TableFence:
         self.relation = IdRelation.UNKNOWN
         self._folded: tuple[int, int] | None = None  # the first and the last id
         self._listed: TransactionIds = np.zeros(0, np.uint32)  # the oldest first
-        self._gap_id: int | None = None  # of the latest one
+        self._gap_id: int | None = None  # that of the latest gap
         self._gap_at = _NEVER
         self._latest_at = _NEVER
         self._latest_unknown_at = _NEVER

@@ -18,6 +18,7 @@ from lookup_core.settings import (
 )
 
 TRUST_S = LEASE_S  # after a longer pause of the process, trust is decided again before any hit
+_DAY_S = 86_400.0
 
 
 class FeedState(TextEnum):
@@ -32,7 +33,7 @@ class FeedState(TextEnum):
 @dataclass(slots=True)
 class _SplitHealth:
     heard_at: float
-    requested_at: float = -math.inf  # of the newest request that the source has answered
+    requested_at: float = -math.inf  # when the newest request with an answer was sent
     is_caught_up: bool = False
 
 
@@ -122,9 +123,6 @@ class FeedHealth:
 
     def _heard_at(self) -> float:
         return min((split.heard_at for split in self._splits.values()), default=-math.inf)
-
-
-_DAY_S = 86_400.0
 
 
 def staleness_limit_s(settings: DimensionSettings, *, is_followed: bool) -> float | None:

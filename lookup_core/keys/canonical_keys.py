@@ -19,6 +19,11 @@ from lookup_core.keys.typed_keys import NO_BLANKS_FIELD, TEXT_FIELDS, integer_ra
 _LONG_BYTES = 64  # longer keys are hashed one by one, not word by word for the whole column
 MIXERS = (0xBF58476D1CE4E5B9, 0x94D049BB133111EB)
 GOLDEN_GAMMA = 0x9E3779B97F4A7C15
+NULL_HASH = 0  # every key with a NULL part has it
+# As stable as the hashes, because stored data may be partitioned by group. Many more groups than
+# shards keep the shards even.
+KEY_GROUPS = 4096
+_WORD = 2**64 - 1
 
 Hashes = npt.NDArray[np.uint64]
 KeyId = int | bytes
@@ -165,9 +170,6 @@ def _fold_words(
         active = active[left[active] > step]
 
 
-_WORD = 2**64 - 1
-
-
 @dataclass(frozen=True, slots=True)
 class SingleKey:
     """A key of one column; without `part`, the hash is the key."""
@@ -226,9 +228,6 @@ def _mixed_one(value: int) -> int:
     return value ^ value >> 31
 
 
-NULL_HASH = 0  # of every key with a NULL part
-
-
 def key_hashes(keys: pa.RecordBatch) -> npt.NDArray[np.uint64]:
     """The unseeded hashes of n keys; equal integers of different widths have equal hashes."""
     has_null = rows_with_null(keys.columns)
@@ -261,11 +260,6 @@ def _may_be_among(hashes: Hashes, others: Hashes) -> npt.NDArray[np.bool_]:
     is_marked = np.zeros(2**16, np.bool_)
     is_marked[others.astype(np.uint16)] = True
     return is_marked[hashes.astype(np.uint16)]
-
-
-# As stable as the hashes, because stored data may be partitioned by group. Many more groups than
-# shards keep the shards even.
-KEY_GROUPS = 4096
 
 
 def key_groups(keys: pa.RecordBatch) -> npt.NDArray[np.int32]:

@@ -27,9 +27,9 @@ _LEAST_PLACES = 1024
 _MAX_LOAD = 0.6  # used and removed places; above, chains become long
 _NEW_LOAD = 0.5  # at most, in a new table
 _LEAST_SLOTS = _LEAST_PLACES // 2
-_SLOT_MULTIPLE = 16  # of the number of slots
-_FREE_SHARE = 16  # of this many slots, one fits the stack of free slots
-_MAX_STEPS = 32  # of a chain, probed at once
+_SLOTS_STEP = 16  # the number of slots is a multiple
+_SLOTS_PER_FREE = 16  # one of so many slots fits the stack of free slots
+_MAX_STEPS = 32  # probed at once
 _FEW_KEYS, _FEW_STEPS = 500, 8
 _STEPS = np.arange(1, _MAX_STEPS + 1)[:, None]
 
@@ -128,7 +128,7 @@ class KeyIndex:
         self.table = KeyTable(self._places(_LEAST_PLACES), zeros(_LEAST_SLOTS, np.uint64))
         self._next_slot = 0  # it and all later ones were never used
         # A stack of some slots that were removed; a search of the table finds the others.
-        self._free: Slots = np.empty(_LEAST_SLOTS // _FREE_SHARE, np.int32)
+        self._free: Slots = np.empty(_LEAST_SLOTS // _SLOTS_PER_FREE, np.int32)
         self._free_count = 0
         self._used = 0
         self._removed = 0
@@ -195,7 +195,7 @@ class KeyIndex:
         hashes[: len(kept)] = self.table.hashes[kept]
         self.table = KeyTable(self.table.places, hashes)
         self._next_slot, self._free_count = len(kept), 0
-        self._free = np.empty(slot_count // _FREE_SHARE, np.int32)
+        self._free = np.empty(slot_count // _SLOTS_PER_FREE, np.int32)
         self._make_table(_least_places(len(kept)), np.arange(len(kept), dtype=np.int32))
         return kept
 
@@ -256,7 +256,7 @@ class KeyIndex:
         hashes = self._zeros(slot_count, np.uint64)
         hashes[:before] = self.table.hashes
         self.table = KeyTable(self.table.places, hashes)
-        free = np.empty(slot_count // _FREE_SHARE, np.int32)
+        free = np.empty(slot_count // _SLOTS_PER_FREE, np.int32)
         free[: self._free_count] = self._free[: self._free_count]
         self._free = free
 
@@ -299,12 +299,12 @@ class KeyIndex:
 
 
 def _bytes_of(slots: int) -> int:
-    """Memory by slot: the hashes and the stack; `slots` is a multiple of `_SLOT_MULTIPLE`."""
-    return 8 * slots + 4 * (slots // _FREE_SHARE)
+    """Memory by slot: the hashes and the stack; `slots` is a multiple of `_SLOTS_STEP`."""
+    return 8 * slots + 4 * (slots // _SLOTS_PER_FREE)
 
 
 def _rounded_slots(slots: int) -> int:
-    return -(-slots // _SLOT_MULTIPLE) * _SLOT_MULTIPLE
+    return -(-slots // _SLOTS_STEP) * _SLOTS_STEP
 
 
 def _least_places(count: int) -> int:

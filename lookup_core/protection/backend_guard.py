@@ -14,7 +14,12 @@ from lookup_core.rate_limits import Pace, TokenBucket
 _DECREASE = 0.7
 _SLOW_FACTOR = 3.0  # times the usual latency
 _MIN_SLOW_S = 0.1  # a fast backend is never throttled by noise
-_BASELINE_WEIGHT = 0.1  # of a new sample
+_NEW_SAMPLE_WEIGHT = 0.1
+_EARNED_RETRIES = 0.2  # for each first attempt
+_RETRIES_PER_SECOND = 1.0
+_MAX_SAVED_RETRIES = 10.0
+_QUARANTINE_S = 30.0
+_MAX_QUARANTINED_KEYS = 10_000
 
 
 class ConcurrencyLimit:
@@ -59,21 +64,12 @@ class ConcurrencyLimit:
 
     def _learn(self, seconds: float) -> None:
         before = seconds if self._baseline_s is None else self._baseline_s
-        self._baseline_s = before + _BASELINE_WEIGHT * (seconds - before)
+        self._baseline_s = before + _NEW_SAMPLE_WEIGHT * (seconds - before)
 
     def _is_slow(self, seconds: float) -> bool:
         if self._baseline_s is None:
             return False
         return seconds > max(_MIN_SLOW_S, _SLOW_FACTOR * self._baseline_s)
-
-
-_EARNED = 0.2  # retries for each first attempt
-_RETRIES_PER_SECOND = 1.0
-_MAX_SAVED = 10.0  # retries
-
-
-_QUARANTINE_S = 30.0
-_MAX_KEYS = 10_000
 
 
 class Quarantine:
@@ -89,7 +85,7 @@ class Quarantine:
         """Add a key with its error; removes the oldest one of too many."""
         self._refused.pop(key_id, None)
         self._refused[key_id] = now + _QUARANTINE_S, code
-        if len(self._refused) > _MAX_KEYS:
+        if len(self._refused) > _MAX_QUARANTINED_KEYS:
             del self._refused[next(iter(self._refused))]
 
     def codes(self, key_ids: Sequence[KeyId], now: float) -> list[ErrorCode | None]:
@@ -138,8 +134,8 @@ class BackendGuard:
         self._breaker = CircuitBreaker()
         self._limit = ConcurrencyLimit(max_in_flight)
         self._search = ThroughputSearch(max_in_flight)
-        self._retries = TokenBucket(_MAX_SAVED, per_second=_RETRIES_PER_SECOND)
-        self._pace = Pace(max_queries_per_s)  # of all queries; probes have their own pauses
+        self._retries = TokenBucket(_MAX_SAVED_RETRIES, per_second=_RETRIES_PER_SECOND)
+        self._pace = Pace(max_queries_per_s)  # probes have their own pauses
 
     @property
     def breaker_state(self) -> BreakerState:
@@ -176,7 +172,7 @@ class BackendGuard:
         """A query is sent; the first attempt of one earns a part of a retry."""
         self._pace.on_event(now)
         if is_first:
-            self._retries.add(_EARNED, now)
+            self._retries.add(_EARNED_RETRIES, now)
 
     def take_retry(self, now: float) -> bool:
         """Spend one retry of the budget; False if none is left."""

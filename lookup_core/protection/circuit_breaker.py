@@ -15,7 +15,7 @@ _MIN_RESULTS = 10  # before their share counts
 _FAILED_SHARE = 0.5
 _FIRST_PROBE_S = 0.1
 _MAX_PAUSE_S = 0.5  # a backend that recovers soon is found within a second
-_OUTAGE_SHARE = 0.1  # of a long outage, by which its end may be found later
+_LONG_OUTAGE_SHARE = 0.1  # by which its end may be found later
 _MAX_LONG_PAUSE_S = 2.0  # a thousand sidecars then connect 700 times a second
 _MAX_AUTH_PAUSE_S = 30.0  # servers lock out roles after many failed logins
 
@@ -104,7 +104,7 @@ class CircuitBreaker:
         if code is ErrorCode.BACKEND_AUTH:
             most_s = _MAX_AUTH_PAUSE_S
         else:
-            share_s = _OUTAGE_SHARE * (now - self._opened_at)
+            share_s = _LONG_OUTAGE_SHARE * (now - self._opened_at)
             most_s = min(max(_MAX_PAUSE_S, share_s), _MAX_LONG_PAUSE_S)
         pause_s = min(self._pause_s, most_s)
         self._pause_s = 2 * pause_s

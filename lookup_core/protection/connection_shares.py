@@ -22,7 +22,7 @@ class Ticket:
 
     dimension: str
     is_check: bool
-    since: float  # of its wait
+    waits_since: float
     state: TicketState = TicketState.WAITING
 
     @property
@@ -34,7 +34,7 @@ class Ticket:
 @dataclass(slots=True)
 class _Share:
     held: int = 0
-    waited_s: float = 0.0  # of its granted and withdrawn queries
+    waited_s: float = 0.0  # by granted and withdrawn queries
 
 
 class ConnectionShares:
@@ -82,7 +82,7 @@ class ConnectionShares:
     def waited_s(self, dimension: str, now: float) -> float:
         """The total time in which a query of this dimension waited for a connection."""
         own = (each for each in self._waiting if each.dimension == dimension and not each.is_check)
-        return self._shares[dimension].waited_s + sum(now - each.since for each in own)
+        return self._shares[dimension].waited_s + sum(now - each.waits_since for each in own)
 
     def check_invariants(self) -> None:
         """For tests: connections are counted, and none is free that a waiting ticket could get."""
@@ -117,4 +117,4 @@ class ConnectionShares:
 
     def _count_wait(self, ticket: Ticket, now: float) -> None:
         if not ticket.is_check:
-            self._shares[ticket.dimension].waited_s += now - ticket.since
+            self._shares[ticket.dimension].waited_s += now - ticket.waits_since

@@ -16,6 +16,10 @@ from lookup_core.keys.key_index import ABSENT, Slots
 from lookup_core.settings import ReloadSettings
 from lookup_core.table.table_rows import Mask, TableRows
 
+_DAY_S = 86_400.0
+_FLEET_SPREAD_S = 60.0  # all sidecars load within it, after a time of day
+_MEBIBYTE = 2**20
+
 
 def key_repeats(keys: CanonicalKeys) -> npt.NDArray[np.bool_]:
     """Which keys occur more than once."""
@@ -88,10 +92,6 @@ def _mask(values: pa.BooleanArray) -> Mask:
     return np.array(values.to_numpy(zero_copy_only=False), np.bool_)
 
 
-_DAY_S = 86_400.0
-_SPREAD_S = 60.0  # of the sidecars of a fleet, after a time of day
-
-
 def next_load_at(
     settings: ReloadSettings, *, now: float, wall_s: float, jitter: float
 ) -> float | None:
@@ -106,10 +106,7 @@ def next_load_at(
     if settings.at_s is None:
         return None
     until_s = (settings.at_s - wall_s) % _DAY_S or _DAY_S
-    return now + until_s + jitter * _SPREAD_S
-
-
-_MEBIBYTE = 2**20
+    return now + until_s + jitter * _FLEET_SPREAD_S
 
 
 class Reload:
