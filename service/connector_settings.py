@@ -13,12 +13,8 @@ from service.config.dimension import DimensionConfig
 from service.config.refresh import UNCHECKED, Changelog, Notifications, Security
 from service.config.source import PostgresSource
 from service.connectors.kafka.settings import KafkaSettings
-from service.connectors.postgres.notifications_session import PostgresNotificationsSettings
-from service.connectors.postgres.settings import (
-    CONNECT_TIMEOUT_S,
-    PostgresSettings,
-    RotatedDsn,
-)
+from service.connectors.postgres.notifications import PostgresNotificationsSettings
+from service.connectors.postgres.settings import CONNECT_TIMEOUT_S, PostgresSettings, RotatedDsn
 from service.version import program_name
 
 _HEARTBEATS = "__debezium-heartbeat."

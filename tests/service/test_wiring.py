@@ -29,10 +29,10 @@ from service.connectors.kafka.changelog import KafkaChangelog
 from service.connectors.parquet.backend import ParquetBackend, ParquetScan
 from service.connectors.parquet.row_groups import ParquetRowGroups
 from service.connectors.postgres.backend import PostgresBackend
-from service.connectors.postgres.notifications_source import PostgresNotifications
+from service.connectors.postgres.changelog import WatchedTable
+from service.connectors.postgres.notifications import PostgresNotifications
 from service.connectors.postgres.settings import PostgresSettings
-from service.connectors.postgres.snapshot_source import PostgresSnapshot
-from service.connectors.postgres.watched_table import WatchedTable
+from service.connectors.postgres.snapshot import PostgresSnapshot
 from service.connectors.rows.several_rows import RowMatch, RowVersions
 from service.dimension_parts import database_shares, dimension_backend, refresh_sources
 from service.engine.refresher import RefreshSources

@@ -12,7 +12,6 @@ import structlog
 from lookup_core.dimension.dimension_events import FetchedRows
 from lookup_core.dimension_schema import DimensionSchema
 from lookup_core.errors import BackendError, ErrorCode
-from service.connectors.postgres.blocks import rows_of_blocks
 from service.connectors.postgres.catalog import read_table
 from service.connectors.postgres.column_values import INVALID_TEXT
 from service.connectors.postgres.connections import PostgresConnections, PostgresPool, Records
@@ -33,7 +32,7 @@ from service.connectors.postgres.queries import (
     scanning_query,
     trial_query,
 )
-from service.connectors.postgres.rows import rows_of_records
+from service.connectors.postgres.rows import rows_of_blocks, rows_of_records
 from service.connectors.postgres.settings import PostgresSettings
 from service.connectors.postgres.table import PostgresTable, RelationKind
 

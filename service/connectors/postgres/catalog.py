@@ -1,10 +1,13 @@
 """PostgreSQL catalog: describes the configured relation, and refuses an unsuitable one."""
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
 from lookup_core.errors import BackendError, ErrorCode, similar_name
 from service.connectors.postgres.catalog_columns import (
+    WITHOUT_FEED,
+    check_statement,
     has_exact_changes,
     read_columns,
     readable_names,
@@ -12,24 +15,18 @@ from service.connectors.postgres.catalog_columns import (
     refuse_unreadable,
     sending_of,
 )
-from service.connectors.postgres.configured_sql import (
-    WITHOUT_FEED,
-    CatalogRow,
-    RunQuery,
-    check_filter,
-    check_meaning,
-    run_own,
-    unavailable,
+from service.connectors.postgres.changelog import read_publications
+from service.connectors.postgres.column_types import MAX_NAME_BYTES
+from service.connectors.postgres.errors import is_invalid_name, own_statement_fault, unavailable
+from service.connectors.postgres.sessions import CatalogRow, RunQuery, run_own
+from service.connectors.postgres.settings import (
+    LOST,
+    REPLACED_CATALOG,
+    UNFIXED,
+    PostgresSettings,
+    settings_of,
 )
-from service.connectors.postgres.errors import is_invalid_name, own_statement_fault
-from service.connectors.postgres.publications import read_publications
-from service.connectors.postgres.row_meaning import row_meaning
-from service.connectors.postgres.settings import PostgresSettings
-from service.connectors.postgres.table import (
-    MAX_NAME_BYTES,
-    PostgresTable,
-    RelationKind,
-)
+from service.connectors.postgres.table import MEANING, PostgresTable, RelationKind
 
 # Names are qualified: a schema in the search path could shadow them. $1 alone uses the path.
 _TABLE = """
@@ -268,3 +265,89 @@ def _refuse_unreported_parts(
         reason = f"statements on its parent table {parent} do not run its triggers; "
         remedy = "end the inheritance, or use refresh.changelog instead of refresh.listen"
         raise unavailable(settings, reason + remedy)
+
+
+# What a filter names. Operators have no names of their own: those of the server are none of these.
+_NAMED = """
+UNION ALL SELECT 'pg_catalog.pg_proc'::regclass, p.oid FROM pg_catalog.pg_proc p
+WHERE p.oid >= 16384 AND p.proname = ANY ($2::text[])
+UNION ALL SELECT 'pg_catalog.pg_type'::regclass, t.oid FROM pg_catalog.pg_type t
+WHERE t.oid >= 16384 AND t.typname = ANY ($2::text[])
+UNION ALL SELECT 'pg_catalog.pg_operator'::regclass, r.oid FROM pg_catalog.pg_operator r
+WHERE r.oid >= 16384 AND pg_catalog.strpos($3, r.oprname) > 0 AND NOT EXISTS (
+    SELECT FROM pg_catalog.pg_operator own WHERE own.oid < 16384 AND own.oprname = r.oprname)
+"""
+_MEANING = (
+    f"WITH RECURSIVE {MEANING.format(root='$1', more=_NAMED)}"  # noqa: S608  constants
+    " SELECT digest FROM meaning"
+)
+
+
+async def row_meaning(run: RunQuery, table_id: int, *, where: str | None = None) -> str:
+    """The digest of what the relation's rows look like, with this filter.
+
+    Raises the errors of `run`.
+    """
+    (record,) = await run_own(run, _MEANING, table_id, names_in(where), where or "")
+    return str(record["digest"])
+
+
+_CHANGING_FUNCTIONS = """
+SELECT DISTINCT p.proname AS name FROM pg_catalog.pg_proc p
+WHERE p.provolatile <> 'i' AND (p.proname = ANY ($1::text[]) OR
+    -- a function of a row can be called like a column
+    p.proname = ANY ($2::text[]) AND p.proargtypes[0] =
+    (SELECT c.reltype FROM pg_catalog.pg_class c WHERE c.oid = $3::oid)) ORDER BY 1
+"""
+_NAME = re.compile(r'"((?:[^"]|"")+)"|([^\W\d]\w*)')
+_CALL = re.compile(r'(?:"((?:[^"]|"")+)"|([^\W\d]\w*))\s*\(')
+
+
+async def check_meaning(run: RunQuery, settings: PostgresSettings) -> None:
+    """Check that sessions have the settings of the DSN, and none that change what SQL means.
+
+    Raises BackendError: `table_unavailable` with the statement that mends it.
+    """
+    given = settings_of(settings.dsn)
+    if given and (lost := await run_own(run, LOST, [*given], [*given.values()])):
+        names = ", ".join(each["name"] for each in lost)
+        remedy = "set it by ALTER ROLE, and remove it from the DSN"
+        reason = f"sessions lack {names} of the DSN, which a pooler ignores; {remedy}"
+        raise unavailable(settings, reason, is_permanent=False)
+    if not settings.pgbouncer:
+        return
+    found = [*await run_own(run, REPLACED_CATALOG)]
+    if settings.query is not None or settings.where is not None:
+        found += await run_own(run, UNFIXED)
+    if found:
+        names = ", ".join(f"{each[0]} = {each[1]}" for each in found)
+        remedy = "; ".join(f"ALTER ROLE … SET {each[0]} = {each[2]}" for each in found)
+        reason = f"behind PgBouncer, sessions have {names}, which changes what SQL means; run "
+        raise unavailable(settings, reason + remedy, is_permanent=False)
+
+
+async def check_filter(run: RunQuery, settings: PostgresSettings, table: PostgresTable) -> None:
+    """Check that the server accepts the filter, and that a feed reports all changes of its result.
+
+    Raises BackendError: `table_unavailable` with the reason.
+    """
+    await check_statement(
+        run, f"SELECT FROM {table.from_item()} WHERE false", settings, key="source.where: "
+    )
+    if settings.is_followed:
+        calls, names = _found(_CALL, table.where), names_in(table.where)
+        functions = await run(_CHANGING_FUNCTIONS, [calls, names, table.table_id])
+        changing = ", ".join(each["name"] for each in functions)
+        if changing:
+            reason = f"source.where calls {changing}, whose result may change without a change of "
+            raise unavailable(settings, f"{reason}the row; {WITHOUT_FEED}")
+
+
+def names_in(where: str | None) -> list[str]:
+    """The names in a filter, of functions and types among others; also those in its texts."""
+    return _found(_NAME, where)
+
+
+def _found(pattern: re.Pattern[str], where: str | None) -> list[str]:
+    found = pattern.findall(where or "")
+    return [name.replace('""', '"') or plain.lower() for name, plain in found]

@@ -1,7 +1,4 @@
-"""Columns in the PostgreSQL catalog: how each is read or sent, and whether events have its values.
-
-Decides about columns of one relation; `catalog` decides about the relation.
-"""
+"""SQL of the configuration: a query instead of a table, and a filter of rows."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -11,24 +8,67 @@ from pyarrow import types
 
 from lookup_core.errors import BackendError, ErrorCode, nearest_name
 from lookup_core.type_texts import type_text
-from service.connectors.postgres.column_values import Attributes
-from service.connectors.postgres.configured_sql import (
-    WITHOUT_FEED,
-    CatalogRow,
-    RunQuery,
-    described_query,
-    run_own,
-    unavailable,
-)
-from service.connectors.postgres.settings import PostgresSettings
-from service.connectors.postgres.table import (
+from service.connectors.postgres.column_types import (
     ColumnReading,
     KeySending,
     PostgresType,
     column_reading,
     key_sending,
+    quoted,
     requested_reading,
 )
+from service.connectors.postgres.column_values import Attributes
+from service.connectors.postgres.errors import statement_fault, unavailable
+from service.connectors.postgres.sessions import CatalogRow, RunQuery, run_own
+from service.connectors.postgres.settings import PostgresSettings
+
+WITHOUT_FEED = (
+    "remove refresh.listen and refresh.changelog; cache.ttl bounds the age of rows, or "
+    "refresh.reload with cache.mode: full"
+)
+
+_TYPE_AND_COLLATION = """
+pg_catalog.pg_typeof({0})::oid,
+CASE WHEN (SELECT k.typcollation FROM pg_catalog.pg_type k WHERE k.oid = pg_catalog.pg_typeof({0}))
+     <> 0 THEN pg_catalog.pg_collation_for({0})::regcollation::oid END
+"""
+
+
+async def described_query(
+    run: RunQuery, settings: PostgresSettings
+) -> tuple[Sequence[str], Sequence[int], Sequence[int | None]]:
+    """The names, types and collations of the query's columns; reads no row.
+
+    Raises BackendError: `table_unavailable` with the server's message if it refuses the query.
+    """
+    # The join has one row of NULLs, and does not run the query.
+    rows = f"FROM (SELECT) AS one LEFT JOIN (\n{settings.query}\n) AS t ON false"
+    (record,) = await check_statement(run, f"SELECT t.* {rows}", settings)
+    names = list(record.keys())
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise unavailable(settings, f"has several columns {', '.join(twice)}; rename them with AS")
+    if not names:
+        raise unavailable(settings, "has no column; select the key and others")
+    values = ", ".join(_TYPE_AND_COLLATION.format(f"t.{quoted(name)}") for name in names)
+    (record,) = await run(f"SELECT {values} {rows}", [])
+    found = [record[at] for at in range(2 * len(names))]
+    return names, found[::2], found[1::2]
+
+
+async def check_statement(
+    run: RunQuery, statement: str, settings: PostgresSettings, *, key: str = ""
+) -> Sequence[CatalogRow]:
+    """Run a statement that has SQL of this key of the configuration; it reads no row."""
+    try:
+        return await run(statement, [])
+    except BackendError as error:
+        fault = statement_fault(error)
+        if fault is None:
+            raise
+        reason = f"{key}the server refuses it: {fault}; correct it"
+        raise unavailable(settings, reason, is_permanent=False) from error
+
 
 # A domain is resolved to its base type, with the innermost modifier, and an array to its elements.
 _COLUMNS = """

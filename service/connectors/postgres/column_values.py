@@ -1,5 +1,6 @@
 """Values that arrive in another form than their Arrow type: arrays, JSON documents, decimals."""
 
+import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -260,3 +261,76 @@ def _variable(content: pa.Buffer, places: _Places) -> pa.BinaryArray:
     spread = pa.Array.from_buffers(pa.binary(), 2 * size, [None, pa.py_buffer(offsets), content])
     spread.validate(full=True)
     return spread.take(pa.array(np.arange(0, 2 * size, 2), mask=lengths < 0))
+
+
+Numbers: TypeAlias = npt.NDArray[Any]  # of a type that is known at run time
+
+# The server's `array_send`, in network byte order. The elements follow: each is a length, -1 for
+# NULL, and its bytes.
+_FIELDS = ("dimensions", "has_nulls", "element_oid", "size", "first_subscript")
+_HEADER = np.dtype([(name, ">u4") for name in _FIELDS])
+
+
+@dataclass(frozen=True, slots=True)
+class BinaryArray:
+    """The elements of one array of values of one width."""
+
+    values: Numbers  # [size] in the machine's byte order; zero where null
+    is_null: npt.NDArray[np.bool_] | None  # [size] None without nulls
+    end: int  # offset of the array's end in the block
+
+    @classmethod
+    def read(cls, block: bytes, kind: npt.DTypeLike) -> "BinaryArray":
+        """The array at the start of the block; its elements have the width of `kind`."""
+        element = np.dtype(kind)
+        header = np.frombuffer(block, _HEADER, count=1)[0]
+        size = int(header["size"])
+        if header["has_nulls"]:
+            values, is_null = _with_nulls(block, element, size)
+            present = size - int(is_null.sum())
+            end = _HEADER.itemsize + size * _LENGTH_BYTES + present * element.itemsize
+            return cls(values, is_null, end)
+        pairs = np.dtype([("length", ">i4"), ("value", element.newbyteorder(">"))])
+        found = np.frombuffer(block, pairs, count=size, offset=_HEADER.itemsize)
+        end = _HEADER.itemsize + size * pairs.itemsize
+        return cls(found["value"].astype(element), None, end)
+
+
+def element_oid(block: bytes) -> int:
+    """The oid of the element type of the block's array."""
+    return int(np.frombuffer(block, _HEADER, count=1)["element_oid"][0])
+
+
+def _with_nulls(
+    block: bytes, element: np.dtype[Any], size: int
+) -> tuple[Numbers, npt.NDArray[np.bool_]]:
+    bytes_each = _LENGTH_BYTES + element.itemsize
+    rest = block[_HEADER.itemsize : _HEADER.itemsize + size * bytes_each]
+    unit = math.gcd(_LENGTH_BYTES, element.itemsize)
+    lengths = _at_each_unit(rest, np.dtype(">i4"), unit)
+    steps = np.where(lengths < 0, _LENGTH_BYTES, bytes_each) // unit
+    starts = _starts(steps, size)
+    is_null = lengths[starts] < 0
+    values = np.zeros(size, element)
+    at = _at_each_unit(rest[_LENGTH_BYTES:], element.newbyteorder(">"), unit)
+    values[~is_null] = at[starts[~is_null]]
+    return values, is_null
+
+
+def _at_each_unit(block: bytes, kind: np.dtype[Any], unit: int) -> Numbers:
+    """The value at each multiple of `unit` bytes; values overlap."""
+    count = max(0, (len(block) - kind.itemsize) // unit + 1)
+    return np.ndarray((count,), kind, block, strides=(unit,))
+
+
+def _starts(steps: npt.NDArray[np.int64], size: int) -> npt.NDArray[np.int64]:
+    """The start of each of `size` elements; an element that starts at i ends at i + steps[i].
+
+    By pointer jumping (Wyllie 1979): each round doubles the length of the jumps.
+    """
+    jumps = np.minimum(np.arange(len(steps)) + steps, len(steps) - 1)
+    starts = np.zeros(1, np.int64)
+    while len(starts) < size:
+        starts = np.concatenate((starts, jumps[starts]))
+        jumps = jumps[jumps]
+    return starts[:size]

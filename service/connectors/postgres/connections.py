@@ -17,14 +17,17 @@ from lookup_core.freshness.server_identity import (
     ServerIdentity,
 )
 from service.connectors.postgres.errors import explained, mapped_errors, mapped_parameters
-from service.connectors.postgres.host_names import HOST_NAMES
-from service.connectors.postgres.identification import Fetch, Identification
 from service.connectors.postgres.plans import INDEXES, QueryPlan
-from service.connectors.postgres.session_settings import fixed_settings
-from service.connectors.postgres.settings import PostgresSettings
+from service.connectors.postgres.sessions import (
+    CLOSE_TIMEOUT_S,
+    HOST_NAMES,
+    Connection,
+    Fetch,
+    Identification,
+)
+from service.connectors.postgres.settings import PostgresSettings, fixed_settings
 
 _CHECK_TIMEOUT_S = 1.0
-CLOSE_TIMEOUT_S = 0.9
 IDENTITY_S = 1.0  # a session may outlive the promotion of its server
 RENEWAL_S = 60.0  # the address may have moved from a server that lives on
 IDLE_S = 30.0  # then a connection is closed: a fleet would hold all that the server has
@@ -53,7 +56,6 @@ _PLANNING = (
 _TRIAL_TIMEOUT = "SET LOCAL statement_timeout = '500ms'"
 
 Records: TypeAlias = list[asyncpg.Record]
-Connection: TypeAlias = "asyncpg.Connection[asyncpg.Record]"  # generic in the stubs only
 
 
 @dataclass(slots=True)

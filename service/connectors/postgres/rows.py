@@ -1,4 +1,4 @@
-"""Rows of a lookup query: asyncpg records to Arrow, checked, with the query's snapshot."""
+"""Rows of a lookup query as Arrow: from asyncpg records, or from one binary array per column."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -18,9 +18,16 @@ from lookup_core.freshness.server_identity import UNKNOWN_SERVER, ServerEpoch, S
 from lookup_core.freshness.table_snapshot import TableSnapshot
 from lookup_core.row_bytes import LISTED_ROW_BYTES, largest_column, row_bytes
 from lookup_core.type_texts import type_text
-from service.connectors.postgres.column_values import DecodedColumn
+from service.connectors.postgres.column_types import ColumnReading
+from service.connectors.postgres.column_values import (
+    ELEMENTS,
+    BinaryArray,
+    DecodedColumn,
+    checked_text,
+    element_oid,
+)
 from service.connectors.postgres.queries import COLUMN, COMPOSITE_FACTOR, DEFERRED, TOO_LARGE
-from service.connectors.postgres.table import ColumnReading, PostgresTable
+from service.connectors.postgres.table import PostgresTable
 
 _PYTHON_TYPES: tuple[tuple[Callable[[pa.DataType], bool], type], ...] = (
     (types.is_string, str),
@@ -185,3 +192,64 @@ def parsed_snapshot(text: str) -> tuple[TableSnapshot, ServerEpoch]:
     is_standby, start = state == "t", int(started_at) if started_at else None
     server = ServerIdentity(is_standby=is_standby, started_at=start)
     return TableSnapshot.parse(snapshot, is_of_standby=is_standby), ServerEpoch(0, server)
+
+
+def rows_of_blocks(
+    blocks: Sequence[Any], table: PostgresTable, *, key_count: int, has_snapshot: bool = False
+) -> FetchedRows:
+    """The rows of blocks: ordinals, columns, perhaps the snapshot.
+
+    Raises BackendError as `checked_rows` and `as_described`; `value_rejected` for text that is
+    not UTF-8.
+    """
+    snapshot, server = None, UNKNOWN_SERVER
+    if has_snapshot:
+        *blocks, text = blocks
+        snapshot, server = parsed_snapshot(text)
+    first, *others = blocks
+    if first is None:  # aggregates of no rows
+        return replace(no_rows(table), snapshot=snapshot, server=server)
+    ordinals = BinaryArray.read(first, np.int64).values
+    columns = columns_of_blocks(others, table.columns)
+    fetched = checked_rows(ordinals, columns, table, key_count=key_count)
+    return replace(fetched, snapshot=snapshot, server=server)
+
+
+def columns_of_blocks(
+    blocks: Sequence[bytes | None], columns: Sequence[tuple[str, ColumnReading]]
+) -> list[DecodedColumn]:
+    """The columns of at least one row; raises as `rows_of_blocks`."""
+    readings = zip(blocks, columns, strict=True)
+    return [_column_of_block(block, name, reading) for block, (name, reading) in readings]
+
+
+def _column_of_block(block: bytes | None, name: str, reading: ColumnReading) -> DecodedColumn:
+    assert block is not None  # there are rows
+    with as_described(name, reading):
+        if reading.to_bytes is None:
+            return DecodedColumn(_of_one_width(block, reading.type))
+        values = _of_any_length(block)
+        if not types.is_binary(reading.sent):
+            values = checked_text(values).cast(reading.sent)
+        return DecodedColumn(values) if reading.decode is None else reading.decode(values)
+
+
+def _of_one_width(block: bytes, kind: pa.DataType) -> pa.Array:
+    element = ELEMENTS.get(element_oid(block))
+    are_integers = types.is_integer(kind) and element is not None and types.is_integer(element.type)
+    if element is None or not (element.type == kind or are_integers):  # the cast checks ranges
+        raise pa.ArrowInvalid("the elements have another type")
+    array = BinaryArray.read(block, element.numbers)
+    values = array.values + element.epoch if element.epoch else array.values
+    return pa.array(values, mask=array.is_null).view(element.type).cast(kind)
+
+
+def _of_any_length(block: bytes) -> pa.BinaryArray:
+    """Values of variable length: an array of lengths, and all values without gaps."""
+    lengths = BinaryArray.read(block, np.int32)
+    size = len(lengths.values)
+    offsets = np.zeros(size + 1, np.int32)
+    np.cumsum(lengths.values, out=offsets[1:])
+    is_valid = None if lengths.is_null is None else pa.array(~lengths.is_null).buffers()[1]
+    content = pa.py_buffer(block).slice(lengths.end)
+    return pa.Array.from_buffers(pa.binary(), size, [is_valid, pa.py_buffer(offsets), content])

@@ -1,307 +1,20 @@
-"""PostgreSQL table as the catalog describes it, with its types as Arrow types."""
+"""PostgreSQL table as the catalog describes it, and the version of all that its rows depend on.
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+Rows change without a change of their table: through labels, types, functions, policies, and the
+columns of relations whose rows are values. Bodies of functions count; objects that only the text of
+a body names are not known to the catalog.
+"""
+
+from dataclasses import dataclass
 from enum import Enum
-from functools import partial
 
 import pyarrow as pa
-from pyarrow import types
 
 from lookup_core.dimension_schema import DimensionSchema, TableOrigin, VersionColumns
-from lookup_core.keys.typed_keys import NO_BLANKS_FIELD, NO_NUL_FIELD, UUID_FIELD
 from lookup_core.operator.as_of import is_moment
 from lookup_core.row_bytes import ROW_BYTES
-from lookup_core.type_texts import type_text
-from service.connectors.postgres.column_values import (
-    Attributes,
-    Decode,
-    DecodedColumn,
-    checked_text,
-    exact_decimals,
-    is_readable_as,
-    listed_attributes,
-    lists_of_arrays,
-    parsed_json,
-)
-
-MAX_NAME_BYTES = 63  # PostgreSQL truncates longer names
-_MAX_DIGITS, _SHORT_BYTES = 38, 32  # of a decimal128, and of Spark; of a short text
-
-
-@dataclass(frozen=True, slots=True)
-class PostgresType:
-    """Type of a column; a domain is resolved to its base type."""
-
-    name: str  # of the catalog: int4, varchar, …
-    is_builtin: bool  # in pg_catalog; an extension's type may have any name
-    modifier: int = -1  # precision and the like; -1: none
-    has_exact_equality: bool = True  # false under a nondeterministic collation
-    is_array: bool = False  # of elements of the type
-    is_enum: bool = False
-    schema_name: str = "pg_catalog"
-    attributes: Attributes = field(default_factory=dict)  # of a composite type
-
-    @property
-    def sql_name(self) -> str:
-        """Schema and name, quoted, without the modifier."""
-        return f"{quoted(self.schema_name)}.{quoted(self.name)}"
-
-    @property
-    def base_name(self) -> str:
-        """The name of a builtin type; `enum`, `citext` or `other` for others."""
-        if self.is_builtin:
-            return self.name
-        return "enum" if self.is_enum else "citext" if self.name == "citext" else "other"
-
-    @property
-    def is_numeric(self) -> bool:
-        """Whether it is numeric, with or without precision."""
-        return self.base_name == "numeric"
-
-    @property
-    def is_document(self) -> bool:
-        """Whether its values are JSON documents."""
-        return self.base_name in {"json", "jsonb"}
-
-
-@dataclass(frozen=True, slots=True)
-class ColumnReading:
-    """How a column is read: its Arrow type, and the SQL expression of its values."""
-
-    type: pa.DataType
-    expression: Callable[[str], str] = str  # from the column's quoted name; `str`: the name
-    to_bytes: Callable[[str], str] | None = None  # from such a value, if its length varies
-    decode: Decode | None = None  # from the values as they are sent
-    sent_type: pa.DataType | None = None  # of the values before `decode`; None: the type
-    is_short: bool = False  # a text of at most some dozen bytes
-
-    @property
-    def sent(self) -> pa.DataType:
-        """The Arrow type of the values that the expression yields."""
-        return self.type if self.sent_type is None else self.sent_type
-
-    @property
-    def may_be_large(self) -> bool:
-        """Whether its values have no small bound of their bytes."""
-        has_any_length = types.is_string(self.sent) or types.is_binary(self.sent)
-        return has_any_length and not self.is_short
-
-    @property
-    def fixed_bytes(self) -> int:
-        """The bytes of each value that may not be large, roughly."""
-        return _SHORT_BYTES if self.is_short else (self.type.bit_width + 7) // 8
-
-
-@dataclass(frozen=True, slots=True)
-class KeySending:
-    """How a key column is sent: its field in the schema, and the SQL type of the array.
-
-    Times are sent as ISO 8601 texts, because asyncpg turns the last moment of Python's calendar
-    into `infinity`. Integers are sent as one array literal, because asyncpg encodes lists slowly.
-    """
-
-    field: pa.Field
-    sql_type: str  # of the elements; the exact type of the column, else no index is used
-    is_enum: bool = False
-    equals: str = "="  # the operator
-    has_exact_equality: bool = True  # false: different texts may be equal to the database
-
-    def column(self, name: str) -> str:
-        """The SQL expression of the key column of a row `t`, for comparisons."""
-        # A domain has no operators of its enum.
-        return f"t.{quoted(name)}::{self.sql_type}" if self.is_enum else f"t.{quoted(name)}"
-
-    def array(self, number: int) -> str:
-        """The SQL expression of the query's argument with this number."""
-        if self.is_enum:
-            return _LABELS.format(number=number, sql_type=self.sql_type)
-        sent = "text::" if types.is_integer(self.field.type) else ""
-        is_text = types.is_temporal(self.field.type) or types.is_string(self.field.type)
-        sent = "text[]::" if is_text and self.sql_type != "text" else sent
-        return f"${number}::{sent}{self.sql_type}[]"
-
-
-def column_reading(kind: PostgresType) -> ColumnReading:
-    """How columns of the type are read: in an exact Arrow type, or as text."""
-    if kind.is_array:
-        return _array_reading(kind, column_reading(replace(kind, is_array=False)).type)
-    decimal = _decimal(kind)
-    if decimal is not None:
-        return ColumnReading(
-            decimal,
-            lambda name: f"NULLIF({name}, numeric 'NaN')",
-            lambda value: f"pg_catalog.textsend(pg_catalog.numeric_out({value})::text)",
-        )
-    return _COLUMNS.get(kind.base_name, _SHORT if kind.base_name in _SHORT_TEXTS else AS_TEXT)
-
-
-def requested_reading(kind: PostgresType, wanted: pa.DataType) -> ColumnReading | str:
-    """How columns of the type are read as another one, or the reason why they cannot be."""
-    usual = column_reading(kind)
-    if wanted == usual.type:
-        return usual
-    if types.is_string(wanted):
-        return AS_TEXT
-    found = _requested_reading(kind, wanted)
-    if found is not None:
-        return found
-    more: Sequence[str] = ("decimal(p,s)",) if kind.is_numeric else ()
-    more = ("struct<…>", "array<…>") if kind.is_document else more
-    composite = f"struct<…> of {listed_attributes(kind.attributes)} (bytea as string)"
-    more = (composite,) if kind.attributes else more
-    more = [f"array<{form}>" for form in ("string", *more)] if kind.is_array else more
-    return f"can be read as {', '.join(dict.fromkeys((type_text(usual.type), 'string', *more)))}"
-
-
-def _requested_reading(kind: PostgresType, wanted: pa.DataType) -> ColumnReading | None:
-    if kind.is_array:
-        element = wanted.value_type if types.is_list(wanted) else pa.null()
-        if types.is_string(element) or (kind.is_numeric and types.is_decimal(element)):
-            return _array_reading(kind, element)
-        is_readable = _requested_reading(replace(kind, is_array=False), element) is not None
-        return _json_reading(wanted, "pg_catalog.to_json({})::text", kind) if is_readable else None
-    if kind.is_numeric and types.is_decimal(wanted):
-        decode = partial(exact_decimals, kind=wanted)
-        return replace(AS_TEXT, type=wanted, decode=decode, sent_type=pa.utf8())
-    if kind.is_document and types.is_nested(wanted):
-        return _json_reading(wanted, "{}::text", kind)
-    if kind.attributes and types.is_struct(wanted):
-        is_readable = is_readable_as(wanted, kind.attributes)
-        return _json_reading(wanted, "pg_catalog.to_json({})::text", kind) if is_readable else None
-    return None
-
-
-def key_sending(name: str, kind: PostgresType) -> KeySending | str:
-    """How keys of the type are sent, or the reason why the type cannot be a key."""
-    decimal = None if kind.is_array else _decimal(kind)
-    if decimal is not None:
-        return KeySending(pa.field(name, decimal), "numeric")
-    if kind.is_array or kind.base_name not in _KEY_TYPES:
-        refusal = _KEY_REFUSALS.get(kind.base_name, "cannot be a key; use another column")
-        return f"{kind.name}{'[]' * kind.is_array} {refusal}"
-    if kind.base_name == "uuid":
-        return KeySending(pa.field(name, pa.binary(16), metadata=UUID_FIELD), "uuid")
-    field = pa.field(name, pa.utf8(), metadata=NO_NUL_FIELD)
-    match kind.base_name:
-        case "enum":
-            sending = KeySending(field, kind.sql_name, is_enum=True)
-        case "citext":
-            equals = f"OPERATOR({quoted(kind.schema_name)}.=)"
-            sending = KeySending(field, kind.sql_name, equals=equals, has_exact_equality=False)
-        case "bpchar":
-            sending = KeySending(field.with_metadata(NO_BLANKS_FIELD), "bpchar")
-        case "text" | "varchar":
-            sending = KeySending(field, "text")
-        case other:
-            sending = KeySending(pa.field(name, _COLUMNS[other].type), other)
-    return sending if kind.has_exact_equality else replace(sending, has_exact_equality=False)
-
-
-def _array_reading(kind: PostgresType, element: pa.DataType) -> ColumnReading:
-    """Arrays as lists, in PostgreSQL's binary form; elements are cast to a builtin type."""
-    is_cast = types.is_decimal(element) or kind.base_name not in _COLUMNS
-    is_text = is_cast or (types.is_string(element) and kind.base_name != "bpchar")
-    sql_type = "text" if is_text else kind.name
-
-    def decode_elements(values: pa.BinaryArray) -> DecodedColumn:
-        if types.is_binary(element):
-            return DecodedColumn(values)
-        texts = checked_text(values)
-        return exact_decimals(texts, element) if types.is_decimal(element) else DecodedColumn(texts)
-
-    return ColumnReading(
-        pa.list_(element),
-        lambda name: f"pg_catalog.array_send({name}::{sql_type}[])",
-        str,
-        partial(lists_of_arrays, element=element, decode=decode_elements),
-        pa.binary(),
-    )
-
-
-def _json_reading(wanted: pa.DataType, expression: str, kind: PostgresType) -> ColumnReading:
-    return ColumnReading(
-        wanted,
-        expression.format,
-        _sent_by("textsend"),
-        partial(parsed_json, kind=wanted, attributes=kind.attributes or None),
-        pa.utf8(),
-    )
-
-
-def _decimal(kind: PostgresType) -> pa.DataType | None:
-    """The exact Arrow type of a numeric(precision, scale), None for other types."""
-    if not kind.is_numeric or kind.modifier < 0:
-        return None
-    packed = kind.modifier - 4  # VARHDRSZ; then precision in the high half, scale in 11 bits
-    precision, scale = packed >> 16 & 0xFFFF, packed & 0x7FF
-    fits = precision <= _MAX_DIGITS and scale <= precision  # a negative scale is a large number
-    return pa.decimal128(precision, scale) if fits else None
-
-
-def _between(kind: str, first: str, last: str) -> Callable[[str], str]:
-    limits = f"{kind} '{first}' AND {kind} '{last}'"
-    return lambda name: f"CASE WHEN {name} BETWEEN {limits} THEN {name} END"
-
-
-def _sent_by(function: str) -> Callable[[str], str]:
-    return lambda value: f"pg_catalog.{function}({value})"
-
-
-def output_of(value: str) -> str:
-    """The text of a value that is not NULL, also if its type has a cast to text."""
-    return f"pg_catalog.concat({value})"
-
-
-AS_TEXT = ColumnReading(pa.utf8(), lambda name: f"{name}::text", _sent_by("textsend"))
-_SHORT = replace(AS_TEXT, is_short=True)
-LABEL = replace(
-    _SHORT, expression=lambda name: f"CASE WHEN {name} IS NOT NULL THEN {output_of(name)} END"
-)
-_SHORT_TEXTS = frozenset(
-    {"uuid", "name", "interval", "time", "timetz", "money", "pg_lsn", "point"}
-    | {"inet", "cidr", "macaddr", "macaddr8"}
-)
-_TEXT = ColumnReading(pa.utf8(), to_bytes=_sent_by("textsend"))
-_COLUMNS = {
-    "int2": ColumnReading(pa.int16()),
-    "int4": ColumnReading(pa.int32()),
-    "int8": ColumnReading(pa.int64()),
-    "float4": ColumnReading(pa.float32()),
-    "float8": ColumnReading(pa.float64()),
-    "bool": ColumnReading(pa.bool_()),
-    "enum": LABEL,
-    "text": _TEXT,
-    "varchar": _TEXT,
-    "bpchar": ColumnReading(pa.utf8(), to_bytes=_sent_by("bpcharsend")),  # padded with blanks
-    "bytea": ColumnReading(pa.binary(), to_bytes=_sent_by("byteasend")),
-    "date": ColumnReading(pa.date32(), _between("date", "0001-01-01", "9999-12-31")),
-    "timestamp": ColumnReading(
-        pa.timestamp("us"), _between("timestamp", "0001-01-01", "9999-12-31 23:59:59.999999")
-    ),
-    "timestamptz": ColumnReading(
-        pa.timestamp("us", "UTC"),
-        _between("timestamptz", "0001-01-01 00:00+00", "9999-12-31 23:59:59.999999+00"),
-    ),
-}
-# Keys have the Arrow type of columns, but uuids are bytes, and char(n) has no trailing blanks.
-_KEY_TYPES = frozenset(
-    {"int2", "int4", "int8", "bool", "text", "varchar", "bpchar", "bytea", "uuid"}
-    | {"date", "timestamp", "timestamptz", "enum", "citext"}
-)
-_KEY_REFUSALS = {
-    "float4": "cannot be a key: floating point has no exact equality; use another column",
-    "float8": "cannot be a key: floating point has no exact equality; use another column",
-    "numeric": "cannot be a key; use numeric(p,s) with p of at most 38 and s of at most p",
-}
-
-# The labels of the texts $number in their order. A label that the enum lacks is NULL, which matches
-# no row; a cast of the text would fail the query.
-_LABELS = (
-    "ARRAY(SELECT l.label FROM pg_catalog.unnest(${number}::text[]) WITH ORDINALITY AS s (text, at)"
-    " LEFT JOIN pg_catalog.unnest(pg_catalog.enum_range(NULL::{sql_type})) AS l (label)"
-    " ON pg_catalog.concat(l.label) = s.text ORDER BY s.at)"
-)
+from service.connectors.postgres.column_types import ColumnReading, KeySending, quoted
+from service.connectors.postgres.triggers import TRUNCATE_TYPE
 
 
 class RelationKind(Enum):
@@ -437,7 +150,189 @@ class PostgresTable:
         return tuple(terms)
 
 
-def quoted(identifier: str) -> str:
-    """The name as a quoted SQL identifier."""
-    escaped = identifier.replace('"', '""')
-    return f'"{escaped}"'
+# A CTE `meaning` of one row, for the relation {root} and the objects {more}; any role may read it.
+# It needs RECURSIVE.
+#
+# Objects of the system have fixed ids below 16384, and change with the server's version only.
+# Columns are listed where a row of the catalog has more: GRANT and ANALYZE change no meaning.
+# All columns of a table below a view count: the view may return whole rows, as to_jsonb(t) does.
+# `LATERAL` leads to index scans by the ids found, however many objects the database has.
+MEANING = """
+object AS (
+    SELECT 'pg_catalog.pg_class'::regclass::oid AS class, {root}::oid AS id
+    {more}
+    UNION
+    SELECT n.class, n.id FROM object o CROSS JOIN LATERAL (
+        SELECT d.refclassid AS class, d.refobjid AS id FROM (
+            SELECT o.class, o.id
+            UNION ALL
+            SELECT 'pg_catalog.pg_rewrite'::regclass, w.oid FROM pg_catalog.pg_rewrite w
+            WHERE o.class = 'pg_catalog.pg_class'::regclass AND w.ev_class = o.id
+                  AND w.ev_type = '1'
+        ) AS c JOIN pg_catalog.pg_depend d ON d.classid = c.class AND d.objid = c.id
+        WHERE d.refclassid IN (
+            'pg_catalog.pg_class'::regclass, 'pg_catalog.pg_type'::regclass,
+            'pg_catalog.pg_proc'::regclass, 'pg_catalog.pg_operator'::regclass,
+            'pg_catalog.pg_ts_config'::regclass, 'pg_catalog.pg_ts_dict'::regclass)
+        UNION ALL
+        -- depends on the type, instead of the reverse
+        SELECT 'pg_catalog.pg_class'::regclass, t.typrelid FROM pg_catalog.pg_type t
+        WHERE o.class = 'pg_catalog.pg_type'::regclass AND t.oid = o.id AND t.typtype = 'c'
+        UNION ALL
+        -- foreign partitions
+        SELECT 'pg_catalog.pg_class'::regclass, h.inhrelid FROM pg_catalog.pg_inherits h
+        JOIN pg_catalog.pg_class c ON c.oid = h.inhrelid AND c.relkind IN ('f', 'p')
+        WHERE o.class = 'pg_catalog.pg_class'::regclass AND h.inhparent = o.id
+        UNION ALL
+        -- to_json, to_jsonb and texts use it
+        SELECT 'pg_catalog.pg_proc'::regclass, k.castfunc FROM pg_catalog.pg_cast k
+        WHERE o.class = 'pg_catalog.pg_type'::regclass AND k.castsource = o.id
+              AND k.casttarget IN ('pg_catalog.json'::regtype, 'pg_catalog.text'::regtype)
+    ) AS n
+    WHERE n.id >= 16384
+), meaning AS MATERIALIZED (
+    SELECT pg_catalog.md5(pg_catalog.concat_ws(
+        ' ', pg_catalog.string_agg(m.text, ',' ORDER BY o.class, o.id),
+        -- of later sessions; fixed ones, and those of plans, change no row
+        (SELECT pg_catalog.string_agg(e.setting, ',' ORDER BY v.setrole, v.setdatabase, e.setting)
+         FROM pg_catalog.pg_db_role_setting v
+         CROSS JOIN pg_catalog.unnest(v.setconfig) AS e (setting)
+         LEFT JOIN pg_catalog.pg_roles r ON r.oid = v.setrole
+         LEFT JOIN pg_catalog.pg_database d ON d.oid = v.setdatabase
+         WHERE (v.setrole = 0 OR r.rolname = session_user)
+         AND (v.setdatabase = 0 OR d.datname = pg_catalog.current_database())
+         AND (pg_catalog.split_part(e.setting, '=', 1) LIKE '%.%'  -- of SQL of the user
+              OR pg_catalog.split_part(e.setting, '=', 1) IN (
+                  'role', 'lc_monetary', 'lc_numeric', 'lc_time', 'search_path',
+                  'default_text_search_config', 'timezone_abbreviations'))
+        ))) AS digest
+    FROM object o CROSS JOIN LATERAL (
+        SELECT pg_catalog.concat_ws(
+            ' ', c.oid, c.relrowsecurity, c.relforcerowsecurity,
+            pg_catalog.row_security_active(c.oid),
+            -- policies do not concern the owner of a table; a view reads with the rights of its own
+            CASE WHEN c.relrowsecurity OR c.relkind = 'v' THEN
+                (SELECT pg_catalog.concat_ws(' ', r.oid, r.rolsuper OR r.rolbypassrls)
+                 FROM pg_catalog.pg_roles r WHERE r.oid = c.relowner) END,
+            CASE WHEN c.relkind = 'f' THEN
+                (SELECT pg_catalog.concat_ws(
+                     ' ', f.ftoptions, s.oid, s.srvoptions, w.fdwoptions, w.fdwhandler,
+                     -- the password is left out: its rotation changes no row
+                     ARRAY(SELECT pg_catalog.concat_ws(
+                               ' ', u.umid, (SELECT x FROM pg_catalog.unnest(u.umoptions) AS x
+                                             WHERE x LIKE 'user=%'))
+                           FROM pg_catalog.pg_user_mappings u
+                           WHERE u.srvid = s.oid AND (u.umuser = 0 OR u.usename = current_user
+                                 OR u.umuser IN (SELECT v.relowner FROM pg_catalog.pg_class v
+                                                 JOIN object ON v.oid = object.id))
+                           ORDER BY u.umid)::text)
+                 FROM pg_catalog.pg_foreign_table f
+                 JOIN pg_catalog.pg_foreign_server s ON s.oid = f.ftserver
+                 JOIN pg_catalog.pg_foreign_data_wrapper w ON w.oid = s.srvfdw
+                 WHERE f.ftrelid = c.oid) END,
+            CASE WHEN c.relkind = 'v' THEN c.reloptions END,
+            CASE WHEN c.oid = {root}::oid THEN pg_catalog.concat_ws(
+                ' ', c.relreplident, c.relpersistence,
+                ARRAY(SELECT i.indexrelid FROM pg_catalog.pg_index i WHERE i.indrelid = c.oid
+                      AND (i.indisprimary OR i.indisreplident) ORDER BY 1)::text,
+                ARRAY(SELECT h.inhrelid FROM pg_catalog.pg_inherits h
+                      WHERE c.relkind = 'r' AND h.inhparent = c.oid ORDER BY 1)::text,
+                ARRAY(SELECT h.inhparent FROM pg_catalog.pg_inherits h
+                      WHERE h.inhrelid = c.oid ORDER BY 1)::text) END,
+            ARRAY(SELECT p::text FROM pg_catalog.pg_policy p
+                  WHERE c.relrowsecurity AND p.polrelid = c.oid ORDER BY 1)::text,
+            ARRAY(SELECT w.xmin FROM pg_catalog.pg_rewrite w
+                  WHERE w.ev_class = c.oid AND w.ev_type = '1')::text,
+            ARRAY(SELECT pg_catalog.concat_ws(
+                      ' ', a.attnum, a.attname, a.atttypid, a.atttypmod, a.attcollation,
+                      a.attnotnull, a.atthasdef, a.attgenerated, a.attfdwoptions,
+                      CASE WHEN a.attgenerated = 'v' THEN f.oid END)
+                  FROM pg_catalog.pg_attribute a LEFT JOIN pg_catalog.pg_attrdef f
+                  ON f.adrelid = a.attrelid AND f.adnum = a.attnum
+                  WHERE a.attrelid = c.oid AND a.attnum > 0 ORDER BY a.attnum)::text) AS text
+        FROM pg_catalog.pg_class c
+        WHERE o.class = 'pg_catalog.pg_class'::regclass AND c.oid = o.id
+        UNION ALL
+        SELECT pg_catalog.concat_ws(
+            ' ', t.oid, t.typtype, t.typbasetype, t.typtypmod, t.typcollation,
+            ARRAY(SELECT e.enumlabel FROM pg_catalog.pg_enum e
+                  WHERE t.typtype = 'e' AND e.enumtypid = t.oid ORDER BY e.enumsortorder)::text)
+        FROM pg_catalog.pg_type t
+        WHERE o.class = 'pg_catalog.pg_type'::regclass AND t.oid = o.id
+        UNION ALL
+        SELECT pg_catalog.concat_ws(' ', pg_catalog.to_jsonb(p) - 'proacl', g)
+        FROM pg_catalog.pg_proc p LEFT JOIN pg_catalog.pg_aggregate g ON g.aggfnoid = p.oid
+        WHERE o.class = 'pg_catalog.pg_proc'::regclass AND p.oid = o.id
+        UNION ALL
+        SELECT pg_catalog.concat_ws(' ', o.id, r.oprcode) FROM pg_catalog.pg_operator r
+        WHERE o.class = 'pg_catalog.pg_operator'::regclass AND r.oid = o.id
+        UNION ALL
+        SELECT ARRAY(SELECT m::text FROM pg_catalog.pg_ts_config_map m
+                     WHERE m.mapcfg = o.id ORDER BY 1)::text
+        WHERE o.class = 'pg_catalog.pg_ts_config'::regclass
+        UNION ALL
+        SELECT pg_catalog.concat_ws(' ', o.id, y.dicttemplate, y.dictinitoption)
+        FROM pg_catalog.pg_ts_dict y
+        WHERE o.class = 'pg_catalog.pg_ts_dict'::regclass AND y.oid = o.id
+    ) AS m
+)
+"""
+
+# The version of the table, and a row for each trigger with its version; without triggers, one row.
+# No row if the table is gone. Any role may read it.
+#
+# ALTER TABLE changes rows without a report: it writes another file, or changes their meaning.
+# Attached and detached partitions change rows, too; so does TRUNCATE of one, which gets another
+# file. VACUUM FULL and CLUSTER also write another file: rows are read again once.
+#
+# Under another name for a moment, changes of the table were not in its changelog. The row type has
+# the same name, and another xmin after each change of name or owner, unlike the table only then.
+#
+# `fault` is why a trigger does not report each change of a table or a partition, as the script's
+# would. 'A' is ENABLE ALWAYS: after a plain ENABLE, sessions with `session_replication_role =
+# replica` skip the trigger. White space of the function has no effect. DISABLE, ENABLE and another
+# function change an xmin, also when both happen between two checks, as around a bulk load.
+#
+# Unreported changes are of the last transaction of the snapshot, or of earlier ones.
+_WITHOUT_SPACE = "pg_catalog.regexp_replace({}, '[[:space:]]+', ' ', 'g')"
+TABLE_VERSION = f"""
+WITH RECURSIVE {MEANING.format(root="$1", more="")}, part AS (
+    SELECT c.oid, c.relkind, c.relfilenode, c.relreplident, '0' AS attached, true AS is_root,
+           (SELECT y.xmin FROM pg_catalog.pg_type y WHERE y.oid = c.reltype) AS named
+    FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+    WHERE c.oid = $1::oid AND n.nspname = $2 AND c.relname = $3
+    UNION ALL
+    SELECT c.oid, c.relkind, c.relfilenode, c.relreplident, i.xmin::text, false, NULL
+    FROM part
+    JOIN pg_catalog.pg_inherits i ON part.relkind = 'p' AND i.inhparent = part.oid
+    JOIN pg_catalog.pg_class c ON c.oid = i.inhrelid
+)
+SELECT w.name,
+       (pg_catalog.array_agg(f.fault || ' on ' || part.oid::regclass::text
+                             ORDER BY part.is_root DESC, part.oid)
+        FILTER (WHERE f.fault IS NOT NULL))[1] AS fault,
+       pg_catalog.md5(pg_catalog.string_agg(pg_catalog.concat_ws(
+           ' ', part.oid, part.relfilenode, part.relreplident, part.attached, part.named,
+           g.oid, g.xmin, p.xmin, CASE WHEN part.is_root THEN meaning.digest END
+       ), ',' ORDER BY part.oid)) AS version,
+       pg_catalog.pg_snapshot_xmax(pg_catalog.pg_current_snapshot())::text::bigint - 1
+       AS last_transaction_id
+FROM part CROSS JOIN meaning
+LEFT JOIN ROWS FROM (pg_catalog.unnest($6::text[]), pg_catalog.unnest($7::int[])) AS w (name, type)
+       ON part.is_root OR w.type <> {TRUNCATE_TYPE}
+LEFT JOIN pg_catalog.pg_trigger g ON g.tgrelid = part.oid AND g.tgname = w.name
+LEFT JOIN pg_catalog.pg_proc p ON p.oid = g.tgfoid
+CROSS JOIN LATERAL (SELECT CASE
+    WHEN w.name IS NULL THEN NULL
+    WHEN g.oid IS NULL THEN 'missing'
+    WHEN g.tgenabled = 'D' THEN 'disabled'
+    WHEN g.tgenabled <> 'A' THEN 'not ENABLE ALWAYS'
+    WHEN g.tgtype <> w.type OR g.tgqual IS NOT NULL OR g.tgattr::text <> ''
+    THEN 'restricted'
+    WHEN p.proname <> $4 THEN 'with another function'
+    WHEN p.prosrc <> $5 AND {_WITHOUT_SPACE.format("p.prosrc")} <> {_WITHOUT_SPACE.format("$5")}
+         OR (p.proconfig @> $8::text[]) IS NOT TRUE
+    THEN 'whose function is altered'
+END) AS f (fault)
+GROUP BY w.name
+"""  # noqa: S608  constants

@@ -1,13 +1,15 @@
-"""Triggers that publish a table's changed keys: their SQL script."""
+"""Triggers that publish a table's changed keys: their SQL script, and their check."""
 
 import hashlib
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from string import Template
+from typing import Any
 
+from lookup_core.dimension_schema import TableOrigin
 from lookup_core.errors import ErrorCode, InvalidRequest
-from service.connectors.postgres.table import MAX_NAME_BYTES, quoted
+from service.connectors.postgres.column_types import MAX_NAME_BYTES, quoted
 
 # A part of a name as in `to_regclass`, which folds unquoted names to lower case.
 _PART = re.compile(r'\s*(?:"(?P<quoted>(?:[^"]|"")+)"|(?P<plain>[^\s".]+))\s*(?:\.|$)')
@@ -331,3 +333,50 @@ def _dollar_quoted(body: str) -> str:
     while tag in body:
         tag = f"{tag[:-1]}_$"
     return f"{tag}{body}{tag}"
+
+
+def version_arguments(origin: TableOrigin, triggers: TableTriggers | None = None) -> Sequence[Any]:
+    """The arguments of TABLE_VERSION for a table, perhaps with triggers."""
+    place = (origin.table_id, origin.schema_name, origin.table_name)
+    if triggers is None:
+        return (*place, "", "", [], [], [])
+    names, types = triggers.names, triggers.types
+    wanted = ([*names.values()], [types[event] for event in names])
+    return (*place, triggers.function, triggers.body, *wanted, [*FUNCTION_SETTINGS])
+
+
+class TriggerCheck:
+    """Detects missing and changed triggers of one table, from its first check on."""
+
+    def __init__(self, origin: TableOrigin, triggers: TableTriggers, *, script: str) -> None:
+        self._origin = origin
+        self._triggers = triggers
+        script = f"{script} --partitioned" if origin.is_partitioned else script
+        self._remedy = f"run the output of `{script}`"
+        self._found: dict[str, str] = {}  # at the first check: {trigger: version}
+
+    @property
+    def arguments(self) -> Sequence[Any]:
+        """The arguments of TABLE_VERSION."""
+        return version_arguments(self._origin, self._triggers)
+
+    def fault(self, rows: Sequence[Any]) -> str | None:
+        """Why changes may be lost since the first check, by rows of TABLE_VERSION; None: none."""
+        if not rows:
+            return "the table was dropped or replaced; its schema will be read again"
+        found_faults = {name: fault for name, fault, *_ in rows if fault is not None}
+        wrong: dict[str, list[str]] = {}  # {fault: triggers}
+        for name in self._triggers.names.values():
+            if name in found_faults:
+                wrong.setdefault(found_faults[name], []).append(name)
+        if wrong:
+            faults = (f"triggers {fault}: {', '.join(names)}" for fault, names in wrong.items())
+            return f"{'; '.join(faults)}; {self._remedy}"
+        found = {name: version for name, _, version, _ in rows}
+        self._found = self._found or found
+        if self._found == found:
+            return None
+        altered = "ALTER TABLE, ALTER TYPE, TRUNCATE or VACUUM FULL ran"
+        if self._origin.is_partitioned:
+            return f"partitions were attached or detached, {altered}, or triggers changed"
+        return f"triggers were recreated or disabled for a time, or {altered}; rows are read again"

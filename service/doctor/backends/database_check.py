@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from itertools import groupby
 
 from lookup_core.errors import BackendError, ErrorCode
-from service.connectors.postgres.identification import PARTS, IdentityPart
-from service.connectors.postgres.table import quoted
+from service.connectors.postgres.column_types import quoted
+from service.connectors.postgres.sessions import PARTS, IdentityPart
 from service.doctor.backends.postgres_server import ConnectionDemand, Database, PostgresServer
 from service.doctor.check_runner import CheckResult
 from service.doctor.clock_skew import clock_findings

@@ -15,15 +15,13 @@ from service.config.dimension import DimensionConfig
 from service.config.settings import Settings
 from service.config.source import PostgresSource
 from service.connector_settings import postgres_settings
-from service.connectors.postgres.connections import Connection
-from service.connectors.postgres.dedicated_sessions import close_session
 from service.connectors.postgres.errors import (
     PoolerParameterError,
     mapped_errors,
     mapped_parameters,
     own_statements,
 )
-from service.connectors.postgres.identification import PARTS, Identification
+from service.connectors.postgres.sessions import PARTS, Connection, Identification, close_session
 from service.connectors.postgres.settings import PostgresSettings
 from service.doctor.clock_skew import ClockReading
 

@@ -20,22 +20,23 @@ from service.config.source import ParquetSource, PostgresSource
 from service.connector_settings import notifications_settings, postgres_settings, trigger_script
 from service.connectors.parquet.file import parquet_schema
 from service.connectors.postgres.catalog import read_table
-from service.connectors.postgres.configured_sql import CatalogRow, RunQuery
+from service.connectors.postgres.changelog import Publications, read_publications
+from service.connectors.postgres.column_types import quoted
 from service.connectors.postgres.connections import PostgresConnections, Records
-from service.connectors.postgres.notifications_session import (
+from service.connectors.postgres.notifications import (
     PostgresNotificationsSession,
     PostgresNotificationsSettings,
 )
-from service.connectors.postgres.publications import Publications, read_publications
 from service.connectors.postgres.queries import (
+    SIZE,
     index_remedy,
     key_arguments,
     lookup_query,
     trial_query,
 )
+from service.connectors.postgres.sessions import CatalogRow, RunQuery
 from service.connectors.postgres.settings import PostgresSettings
-from service.connectors.postgres.snapshot_queries import SIZE
-from service.connectors.postgres.table import PostgresTable, quoted
+from service.connectors.postgres.table import PostgresTable
 from service.connectors.rows.several_rows import list_columns
 from service.doctor.backends.missing_privileges import missing_grants
 from service.doctor.backends.postgres_server import Database, PostgresServer

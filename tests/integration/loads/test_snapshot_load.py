@@ -17,10 +17,13 @@ from lookup_core.dimension_schema import DimensionSchema
 from lookup_core.errors import BackendError, ErrorCode
 from service.connectors.ports.source import SplitPiece
 from service.connectors.postgres.backend import PostgresBackend
-from service.connectors.postgres.queries import REPLY_BYTES
+from service.connectors.postgres.queries import CTID, REPLY_BYTES
 from service.connectors.postgres.settings import PostgresSettings
-from service.connectors.postgres.snapshot_queries import CTID, PostgresSnapshotSplit
-from service.connectors.postgres.snapshot_source import PostgresSnapshot, PostgresSnapshotReader
+from service.connectors.postgres.snapshot import (
+    PostgresSnapshot,
+    PostgresSnapshotReader,
+    PostgresSnapshotSplit,
+)
 from service.engine.source_coordinator import CoordinatorSettings, SourceCoordinator
 from tests.integration.lookups.tables import PATIENCE_S, described
 from tests.service.connectors.source_contract import (

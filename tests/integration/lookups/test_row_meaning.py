@@ -3,7 +3,7 @@
 import asyncpg
 import pytest
 
-from service.connectors.postgres.row_meaning import row_meaning
+from service.connectors.postgres.catalog import row_meaning
 from tools.processes.postgres_server import Database
 
 TABLE = (

@@ -12,8 +12,10 @@ from lookup_core.changelog.change_decoder import Change, RowChanges, TableChange
 from lookup_core.dimension_schema import DimensionSchema, TableOrigin
 from lookup_core.errors import BackendError
 from service.connectors.ports.source import SplitPiece, SplitReader
-from service.connectors.postgres.notifications_session import PostgresNotificationsSettings
-from service.connectors.postgres.notifications_source import PostgresNotifications
+from service.connectors.postgres.notifications import (
+    PostgresNotifications,
+    PostgresNotificationsSettings,
+)
 from tests.integration.notifications.trigger_messages import CHANNEL, make_triggers
 from tools.processes.postgres_server import Database
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from lookup_core.errors import ErrorCode
-from service.connectors.postgres.notifications_session import PostgresNotificationsSettings
+from service.connectors.postgres.notifications import PostgresNotificationsSettings
 from service.connectors.postgres.triggers import trigger_sql
 from tests.integration.notifications.notified_changes import (
     changes_of,

@@ -20,8 +20,10 @@ from lookup_core.sources.splits import Split
 from lookup_core.statistics import InvalidationOrigin
 from service.connectors.ports.source import SplitPiece
 from service.connectors.postgres.backend import PostgresBackend
-from service.connectors.postgres.notifications_session import PostgresNotificationsSettings
-from service.connectors.postgres.notifications_source import PostgresNotifications
+from service.connectors.postgres.notifications import (
+    PostgresNotifications,
+    PostgresNotificationsSettings,
+)
 from service.connectors.postgres.settings import PostgresSettings
 from service.engine.dimension import Dimension
 from service.engine.refresher import RefreshSources

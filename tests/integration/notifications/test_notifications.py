@@ -8,8 +8,10 @@ import pytest
 
 from lookup_core.changelog.change_decoder import RowChanges, TableChange
 from service.connectors.ports.source import SplitPiece
-from service.connectors.postgres.notifications_session import PostgresNotificationsSettings
-from service.connectors.postgres.notifications_source import PostgresNotifications
+from service.connectors.postgres.notifications import (
+    PostgresNotifications,
+    PostgresNotificationsSettings,
+)
 from service.connectors.postgres.settings import PostgresSettings
 from service.engine.source_coordinator import CoordinatorSettings, SourceCoordinator
 from tests.integration.fault_proxy import FaultProxy

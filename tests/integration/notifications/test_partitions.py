@@ -10,7 +10,7 @@ import pytest
 from lookup_core.dimension_schema import DimensionSchema
 from service.commands.application import run
 from service.connectors.postgres.backend import PostgresBackend
-from service.connectors.postgres.notifications_session import PostgresNotificationsSettings
+from service.connectors.postgres.notifications import PostgresNotificationsSettings
 from service.connectors.postgres.settings import PostgresSettings
 from tests.integration.notifications.notified_changes import (
     PATIENCE_S,

@@ -28,9 +28,10 @@ from service.bound_sockets import unix_socket
 from service.config.listen import ListenTls
 from service.config.refresh import Changelog
 from service.config.settings import Settings
-from service.connectors.postgres.notifications_session import PostgresNotificationsSettings
+from service.connectors.postgres.column_types import KeySending
+from service.connectors.postgres.notifications import PostgresNotificationsSettings
 from service.connectors.postgres.settings import PostgresSettings
-from service.connectors.postgres.table import KeySending, PostgresTable
+from service.connectors.postgres.table import PostgresTable
 from service.doctor.backends.database_check import check_database
 from service.doctor.backends.kafka_check import check_kafka
 from service.doctor.backends.postgres_server import Database, databases_of

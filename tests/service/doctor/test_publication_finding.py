@@ -2,7 +2,7 @@
 
 import pytest
 
-from service.connectors.postgres.publications import Publications
+from service.connectors.postgres.changelog import Publications
 from service.doctor.backends.table_check import publication_finding
 from service.doctor.finding import Severity, Subject
 

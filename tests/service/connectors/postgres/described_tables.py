@@ -10,19 +10,11 @@ import pyarrow as pa
 from lookup_core.freshness.server_identity import ServerIdentity
 from lookup_core.freshness.table_snapshot import TableSnapshot
 from lookup_core.keys.typed_keys import UUID_FIELD
+from service.connectors.postgres.column_types import KeySending, PostgresType, column_reading
+from service.connectors.postgres.queries import Bound, key_columns
 from service.connectors.postgres.settings import PostgresSettings
-from service.connectors.postgres.snapshot_queries import (
-    Bound,
-    ExportedSnapshot,
-    PostgresSnapshotSplit,
-    key_columns,
-)
-from service.connectors.postgres.table import (
-    KeySending,
-    PostgresTable,
-    PostgresType,
-    column_reading,
-)
+from service.connectors.postgres.snapshot import ExportedSnapshot, PostgresSnapshotSplit
+from service.connectors.postgres.table import PostgresTable
 
 ID = ("id", KeySending(pa.field("id", pa.int64()), "int8"))
 HOUR = ("hour", KeySending(pa.field("hour", pa.timestamp("us", "UTC")), "timestamptz"))

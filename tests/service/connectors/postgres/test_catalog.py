@@ -12,15 +12,15 @@ from lookup_core.dimension_schema import TableOrigin
 from lookup_core.errors import BackendError, ErrorCode
 from lookup_core.keys.typed_keys import NO_NUL_FIELD, UUID_FIELD
 from service.connectors.postgres.catalog import read_table
-from service.connectors.postgres.errors import mapped_errors
-from service.connectors.postgres.settings import PostgresSettings
-from service.connectors.postgres.table import (
+from service.connectors.postgres.column_types import (
     KeySending,
-    PostgresTable,
     PostgresType,
     column_reading,
     key_sending,
 )
+from service.connectors.postgres.errors import mapped_errors
+from service.connectors.postgres.settings import PostgresSettings
+from service.connectors.postgres.table import PostgresTable
 from tests.service.connectors.postgres.described_tables import builtin, numeric
 
 _REJECTED = ErrorCode.BACKEND_REJECTED

@@ -10,7 +10,7 @@ import pytest
 from lookup_core.errors import BackendError, ErrorCode
 from lookup_core.keys.typed_keys import NO_BLANKS_FIELD, NO_NUL_FIELD
 from lookup_core.type_texts import parsed_type
-from service.connectors.postgres.table import (
+from service.connectors.postgres.column_types import (
     ColumnReading,
     KeySending,
     PostgresType,
@@ -18,13 +18,7 @@ from service.connectors.postgres.table import (
     requested_reading,
 )
 from tests.service.connectors.postgres.described_tables import builtin, numeric
-from tests.service.connectors.postgres.test_catalog import (
-    ID,
-    NAME,
-    SETTINGS,
-    CannedCatalog,
-    read,
-)
+from tests.service.connectors.postgres.test_catalog import ID, NAME, SETTINGS, CannedCatalog, read
 
 CITEXT = PostgresType("citext", is_builtin=False, schema_name="ext")
 ICU_TEXT = PostgresType("text", is_builtin=True, has_exact_equality=False)

@@ -12,8 +12,8 @@ import pytest
 
 from lookup_core.errors import BackendError, ErrorCode
 from lookup_core.type_texts import parsed_type
+from service.connectors.postgres.column_types import ColumnReading, column_reading
 from service.connectors.postgres.column_values import exact_decimals, parsed_json
-from service.connectors.postgres.table import ColumnReading, column_reading
 from tests.service.connectors.postgres.described_tables import array_of, builtin
 
 INFINITY = 2**31 - 1

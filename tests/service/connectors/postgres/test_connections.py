@@ -22,14 +22,10 @@ from lookup_core.sources.splits import ReadingMode
 from service.config.source import PostgresSource
 from service.connectors.postgres.backend import PostgresBackend
 from service.connectors.postgres.connections import PostgresConnections
-from service.connectors.postgres.dedicated_sessions import close_session
 from service.connectors.postgres.errors import explained, mapped_errors, mapped_parameters
-from service.connectors.postgres.session_settings import TRACKED
-from service.connectors.postgres.settings import PostgresSettings, RotatedDsn
-from service.connectors.postgres.snapshot_source import (
-    PostgresSnapshot,
-    PostgresSnapshotReader,
-)
+from service.connectors.postgres.sessions import close_session
+from service.connectors.postgres.settings import TRACKED, PostgresSettings, RotatedDsn
+from service.connectors.postgres.snapshot import PostgresSnapshot, PostgresSnapshotReader
 from tests.service.connectors.postgres.described_tables import NO_SERVER, PRICES, split_of
 from tools.processes.sidecar_process import free_port
 from tools.virtual_time import run_in_virtual_time

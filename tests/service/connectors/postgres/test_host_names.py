@@ -7,7 +7,7 @@ from threading import Event, Thread
 
 import pytest
 
-from service.connectors.postgres.host_names import HostNames, host_names
+from service.connectors.postgres.sessions import HostNames, host_names
 from service.connectors.postgres.settings import PostgresSettings
 
 PATIENCE_S = 30.0

@@ -15,18 +15,15 @@ from lookup_core.event_time.watermark_valve import NO_WATERMARK_MS
 from lookup_core.freshness.server_identity import ServerIdentity
 from lookup_core.sources.splits import ReadingMode, Split
 from service.connectors.ports.source import SplitPiece
-from service.connectors.postgres.notifications_session import (
-    PostgresNotificationsSession,
-    PostgresNotificationsSettings,
-)
-from service.connectors.postgres.notifications_source import (
+from service.connectors.postgres.notifications import (
     PostgresNotifications,
     PostgresNotificationsInbox,
     PostgresNotificationsReader,
+    PostgresNotificationsSession,
+    PostgresNotificationsSettings,
     Taken,
 )
-from service.connectors.postgres.table_version import TriggerCheck
-from service.connectors.postgres.triggers import FUNCTION_SETTINGS, TableTriggers
+from service.connectors.postgres.triggers import FUNCTION_SETTINGS, TableTriggers, TriggerCheck
 from tools.virtual_time import run_in_virtual_time
 
 SCHEMA = DimensionSchema(

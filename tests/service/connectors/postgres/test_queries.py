@@ -16,24 +16,22 @@ from lookup_core.errors import ErrorCode, InvalidRequest
 from lookup_core.keys.typed_keys import UUID_FIELD
 from service.connectors.postgres.plans import QueryPlan
 from service.connectors.postgres.queries import (
+    CTID,
     blocks_query,
     blocks_query_with_snapshot,
     bounded_page,
     bounded_reply,
     bounded_shares,
+    bounds_query,
     columns_sql,
     index_remedy,
     key_arguments,
+    key_columns,
     key_order,
     lookup_query,
+    postgres_snapshot_query,
     query_with_snapshot,
     scanning_query,
-)
-from service.connectors.postgres.snapshot_queries import (
-    CTID,
-    bounds_query,
-    key_columns,
-    postgres_snapshot_query,
     some_bound_query,
     stream_query,
     with_keys,

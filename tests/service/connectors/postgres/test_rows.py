@@ -20,10 +20,11 @@ from lookup_core.errors import BackendError, ErrorCode
 from lookup_core.freshness.table_snapshot import TableSnapshot
 from lookup_core.row_bytes import LISTED_ROW_BYTES
 from lookup_core.type_texts import parsed_type
-from service.connectors.postgres.blocks import BinaryArray, element_oid, rows_of_blocks
-from service.connectors.postgres.rows import rows_of_records
-from service.connectors.postgres.snapshot_queries import postgres_snapshot_rows
-from service.connectors.postgres.table import PostgresTable, PostgresType, requested_reading
+from service.connectors.postgres.column_types import PostgresType, requested_reading
+from service.connectors.postgres.column_values import BinaryArray, element_oid
+from service.connectors.postgres.rows import rows_of_blocks, rows_of_records
+from service.connectors.postgres.snapshot import postgres_snapshot_rows
+from service.connectors.postgres.table import PostgresTable
 from tests.service.connectors.postgres.described_tables import (
     PRICES,
     builtin,

@@ -2,10 +2,14 @@
 
 import asyncio
 from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, Self
 
 import asyncpg
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
 
 from lookup_core.changelog.change_decoder import RowChanges
 from lookup_core.dimension_schema import DimensionSchema
@@ -15,34 +19,108 @@ from lookup_core.freshness.table_snapshot import TableSnapshot
 from lookup_core.sources.splits import ReadingMode, Split
 from service.connectors.ports.source import SplitPiece, SplitReader
 from service.connectors.postgres.catalog import read_table
-from service.connectors.postgres.connections import Connection, Records
-from service.connectors.postgres.dedicated_sessions import (
-    DedicatedSession,
-    close_session,
-    dedicated_connection,
-)
-from service.connectors.postgres.identification import Identification
+from service.connectors.postgres.column_values import BinaryArray
+from service.connectors.postgres.connections import Records
 from service.connectors.postgres.plans import INDEXES, QueryPlan
-from service.connectors.postgres.session_settings import fixed_settings
-from service.connectors.postgres.settings import PostgresSettings
-from service.connectors.postgres.snapshot_queries import (
+from service.connectors.postgres.queries import (
     CTID,
+    DEFERRED,
     SIZE,
     Bound,
-    ExportedSnapshot,
-    PostgresSnapshotSplit,
     RangeColumn,
     bounds_query,
     is_quickly_sized,
     key_columns,
     postgres_snapshot_query,
-    postgres_snapshot_rows,
     some_bound_query,
     stream_query,
-    surplus_ranges,
+    with_keys,
 )
+from service.connectors.postgres.rows import columns_of_blocks
+from service.connectors.postgres.sessions import (
+    Connection,
+    DedicatedSession,
+    Identification,
+    close_session,
+    dedicated_connection,
+)
+from service.connectors.postgres.settings import PostgresSettings, fixed_settings
 from service.connectors.postgres.table import PostgresTable, RelationKind
 from service.connectors.rows.pending_read import WAIT_S, PendingRead
+
+
+@dataclass(frozen=True, slots=True)
+class ExportedSnapshot:
+    """A snapshot that other sessions can import, and the table as it shows it."""
+
+    table: PostgresTable
+    range_columns: tuple[RangeColumn, ...]
+    id: str  # for SET TRANSACTION SNAPSHOT
+    visibility: TableSnapshot
+    server: ServerIdentity
+
+
+@dataclass(frozen=True, slots=True)
+class PostgresSnapshotSplit(Split):
+    """Pages of rows: page i is the range from bound i to bound i + 1, exclusive; None: open.
+
+    Without range columns, it is a stream of pages. Its position counts the rows that were read. A
+    page with too many bytes is divided when it is read.
+    """
+
+    snapshot: ExportedSnapshot
+    bounds: list[Bound | None] = field(compare=False)
+    total: int | None  # estimated rows
+    # {position: next page}; positions are reported at the ends of pages only
+    page_at: dict[int, int] = field(default_factory=lambda: {0: 0}, compare=False)
+
+    @property
+    def is_stream(self) -> bool:
+        """Whether it is one stream, of an unknown number of pages."""
+        return not self.snapshot.range_columns
+
+    @property
+    def page_count(self) -> int:
+        """The number of pages of ranges."""
+        return len(self.bounds) - 1
+
+
+def surplus_ranges(blocks: Sequence[bytes | None]) -> int:
+    """The number of ranges that have the rows of a page which are too many for one; 0: it fits."""
+    if blocks[0] is None:
+        return 0
+    marks = _marks(blocks[0])
+    surplus = int((marks == DEFERRED).sum())
+    # Twice as many as rows of the same size need.
+    return surplus and 2 * -(-len(marks) // max(len(marks) - surplus, 1))
+
+
+def _marks(ordinals: bytes) -> npt.NDArray[np.int64]:
+    return BinaryArray.read(ordinals, np.int64).values >> 32 & 3
+
+
+def postgres_snapshot_rows(blocks: Sequence[bytes | None], table: PostgresTable) -> RowChanges:
+    """The rows of a page, without keys beyond the years 1 to 9999: no lookup can have them.
+
+    A row that is too large, or with a value that does not fit, is reported without its values.
+    Raises BackendError `schema_changed` if the rows do not fit the described table.
+    """
+    ordinals, *sent = blocks
+    schema = table.schema
+    if ordinals is None:  # aggregates of no rows
+        none = [pa.RecordBatch.from_pylist([], each) for each in (schema.key, schema.columns)]
+        return RowChanges.loaded(*none)
+    read = columns_of_blocks(sent, with_keys(table).columns)
+    keys = [column.values.cast(field.type) for column, field in zip(read, schema.key, strict=False)]
+    has_row = _marks(ordinals) == 0
+    for column in read:
+        has_row[column.unfit] = False
+    return RowChanges.loaded(
+        pa.record_batch(keys, schema=schema.key),
+        pa.record_batch([column.values for column in read[len(keys) :]], schema=schema.columns),
+        has_row,
+    )
+
 
 _PAGES_PER_SPLIT = 16
 _MIN_PERCENT = 10.0  # of the blocks: about a dozen for each page
