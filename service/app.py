@@ -40,8 +40,7 @@ from service.resources.memory_guard import MemoryGuard, Relief
 from service.resources.memory_reading import ProcessMemory
 from service.resources.memory_shares import MemoryShares, cache_scale
 from service.resources.shared_memory import SharedCaches
-from service.stream.channel_registry import ChannelRegistry
-from service.stream.handler import StreamHandler
+from service.stream.handler import StreamHandler, StreamLimits
 from service.tls.server_certificate import CertificateRotation
 from service.version import own_version
 
@@ -181,15 +180,16 @@ class Sidecar:
         self._shares = shares = MemoryShares(limits.memory_bytes)
         self._lag = EventLoopLag()
         self._tracer = tracer
-        registry = ChannelRegistry(
-            dimensions, max_channels=limits.channels, credit_bytes=shares.credit_bytes
-        )
         self.streams = StreamHandler(
-            registry,
+            dimensions,
+            StreamLimits(
+                max_channels=limits.channels,
+                credit_bytes=shares.credit_bytes,
+                answer_bytes=shares.stream_answer_bytes,
+                # Credit allows a LOOKUP of this size, also if HTTP requests may not have it.
+                max_message_bytes=max(limits.request_bytes, _STREAM_MESSAGE_BYTES),
+            ),
             agent=f"sidelook/{own_version()}",
-            # Credit allows a LOOKUP of this size, also if the limit of HTTP requests is smaller.
-            max_message_bytes=max(limits.request_bytes, _STREAM_MESSAGE_BYTES),
-            answer_bytes=shares.stream_answer_bytes,
             tracer=tracer,
         )
         self.readiness = Readiness(dimensions)
@@ -229,12 +229,12 @@ class Sidecar:
         )
 
     def _collector(self, certificate: CertificateRotation | None) -> Collector:
-        dimensions, registry = self._dimensions, self.streams.registry
+        dimensions = self._dimensions
         return Collector(
             dimensions=lambda: {name: each.statistics() for name, each in dimensions.items()},
             refreshes=lambda: {n: each.refresh_statistics() for n, each in dimensions.items()},
-            channels=registry.statistics,
-            watermarks_ms=registry.watermarks.watermarks_ms,
+            channels=self.streams.registry.statistics,
+            watermarks_ms=self.streams.watermarks_ms,
             undescribed=self.readiness.undescribed,
             uses_index=lambda: {name: each.uses_index for name, each in dimensions.items()},
             lag_s=lambda: self._lag.lag_s,
@@ -245,16 +245,16 @@ class Sidecar:
         )
 
     def _parts(self, metrics: Exposition) -> ServiceParts:
-        limits, shares, registry = self._settings.limits, self._shares, self.streams.registry
+        limits, shares = self._settings.limits, self._shares
         return ServiceParts(
             dimensions=self._dimensions,
             readiness=self.readiness,
-            channels=registry.statistics,
+            channels=self.streams.registry.statistics,
             stream=self.streams.handle,
             metrics=metrics.render,
             version=own_version(),
             history=StatusHistory(self._dimensions),
-            ended_streams=registry.ended_streams,
+            ended_streams=self.streams.ended_streams,
             process=ProcessStatistics(
                 shares.total_bytes,
                 resident_bytes=lambda: self.guard.statistics().resident_bytes,

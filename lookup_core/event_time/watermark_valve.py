@@ -78,6 +78,9 @@ class WatermarkValve(Generic[Channel]):
         # that the watermark of another channel costs no sorting.
         self._bounds: list[tuple[int, int, _Input]] = []
 
+    def __contains__(self, channel: Channel) -> bool:
+        return channel in self._inputs
+
     @property
     def is_idle(self) -> bool:
         """Whether no channel is active, which includes no channels at all."""

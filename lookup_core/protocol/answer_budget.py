@@ -1,15 +1,18 @@
 """Byte budget of unsent answers, and the estimate of an answer's size."""
 
-from typing import Generic, TypeVar
-
 _CONNECTION_ALPHA = 3  # a connection may hold three times the free bytes
 _SMALL_SHARE = 64  # a record of at most this part of the total is small
 _MIN_SHARE = 4  # less than this part of the wanted records is not worth a query
 
-Owner = TypeVar("Owner")
+FIRST_GUESS_BYTES = 1024 * 1024  # before the first row; few rows are larger
+_LEAST_GUESS_BYTES = 4 * 1024
+_GAIN = 1 / 8
+_MISSING_GAIN = 1 / 64  # some hundred missing keys outweigh large rows
+_DEVIATION_GAIN = 1 / 4
+_DEVIATIONS = 4
 
 
-class AnswerBudget(Generic[Owner]):
+class AnswerBudget:
     """The byte budget of one process, by connection and channel.
 
     Thresholds are dynamic: a share is limited by the free bytes. Sizes are estimates, so that the
@@ -20,23 +23,19 @@ class AnswerBudget(Generic[Owner]):
         self._total_bytes = total_bytes
         self.used_bytes = 0  # of all connections; may exceed the total
         # {connection: {channel: bytes, not 0}}
-        self._held: dict[Owner, dict[int, int]] = {}
-
-    def open(self, owner: Owner) -> None:
-        """Add a connection."""
-        assert owner not in self._held
-        self._held[owner] = {}
+        self._held: dict[int, dict[int, int]] = {}
 
     def records_that_fit(
-        self, owner: Owner, channel: int, record_bytes: int, *, wanted: int
+        self, connection: int, channel: int, record_bytes: int, *, wanted: int
     ) -> int:
         """How many of the `wanted` records of this size fit now; 0 for less than a quarter.
 
         A channel without bytes may have one record: a small one always, a large one if its
         connection has room for it, or holds no bytes.
         """
-        held_bytes = self._held[owner].get(channel, 0)
-        connection_bytes = sum(self._held[owner].values())
+        held = self._held.get(connection, {})
+        held_bytes = held.get(channel, 0)
+        connection_bytes = sum(held.values())
         free_bytes = self._total_bytes - self.used_bytes
         # Each limit holds after the grant, which reduces the free bytes.
         channel_room = (free_bytes - held_bytes) // 2
@@ -46,49 +45,33 @@ class AnswerBudget(Generic[Owner]):
         if not held_bytes:
             is_small = record_bytes * _SMALL_SHARE <= self._total_bytes
             may_have_one = is_small or not connection_bytes or record_bytes <= connection_room
-            return max(room, int(may_have_one))
+            return max(room, 1 if may_have_one else 0)
         return room if room * _MIN_SHARE >= wanted else 0
 
-    def hold(self, owner: Owner, channel: int, count_bytes: int) -> bool:
-        """Add bytes, even beyond the total; False if the owner is closed."""
-        if owner not in self._held:
-            return False
-        held = self._held[owner]
+    def hold(self, connection: int, channel: int, count_bytes: int) -> None:
+        """Add bytes, even beyond the total."""
+        held = self._held.setdefault(connection, {})
         held[channel] = held.get(channel, 0) + count_bytes
         self.used_bytes += count_bytes
-        return True
 
-    def release(self, owner: Owner, channel: int, count_bytes: int) -> bool:
-        """Return bytes; False if the owner is closed, which returned all."""
-        if owner not in self._held:
-            return False
-        held = self._held[owner]
+    def release(self, connection: int, channel: int, count_bytes: int) -> None:
+        """Return bytes, which the channel must hold."""
+        held = self._held.get(connection, {})
         left_bytes = held.pop(channel, 0) - count_bytes
         assert left_bytes >= 0
         if left_bytes:
             held[channel] = left_bytes
         self.used_bytes -= count_bytes
-        return True
 
-    def close(self, owner: Owner) -> bool:
-        """Return all bytes of the owner; False if it is closed already."""
-        held = self._held.pop(owner, None)
-        self.used_bytes -= sum(held.values()) if held else 0
-        return held is not None
+    def close(self, connection: int) -> None:
+        """Return all bytes of the connection; a no-op if it has none."""
+        self.used_bytes -= sum(self._held.pop(connection, {}).values())
 
     def check_invariants(self) -> None:
         """For tests: the sum matches, and no channel has negative bytes."""
         counts = [count for held in self._held.values() for count in held.values()]
         assert self.used_bytes == sum(counts)
         assert min(counts, default=0) >= 0
-
-
-FIRST_GUESS_BYTES = 1024 * 1024  # before the first row; few rows are larger
-_LEAST_GUESS_BYTES = 4 * 1024
-_GAIN = 1 / 8
-_MISSING_GAIN = 1 / 64  # some hundred missing keys outweigh large rows
-_DEVIATION_GAIN = 1 / 4
-_DEVIATIONS = 4
 
 
 class AnswerSize:

@@ -1,20 +1,40 @@
-"""Service side of one channel: open lookups, watermark, and the credit that answers return."""
+"""One channel on the server: its credit, lookups, event time, costs and figures.
 
-from collections import deque
+`StreamServer` and `ChannelRegistry` change it; the ledger, the byte budget and the valve only
+merge channels.
+"""
+
 from collections.abc import Iterable
-from dataclasses import dataclass
-from functools import reduce
-from typing import Generic, TypeVar
+from copy import copy
+from dataclasses import dataclass, field, replace
 
-from lookup_core.errors import ErrorCode, ProtocolViolation
+import pyarrow as pa
+
+from lookup_core.dimension_schema import DimensionSchema, version_columns
+from lookup_core.errors import (
+    BackendError,
+    ErrorCode,
+    InvalidRequest,
+    ProtocolViolation,
+    bad_frame,
+    of_dimension,
+)
+from lookup_core.keys.typed_keys import KeyCasts, TypedKeys, named_key
+from lookup_core.protocol.answer_budget import AnswerSize
+from lookup_core.protocol.arrow_payload import BatchDecoder
 from lookup_core.protocol.credit_ledger import NOTHING, CreditLedger, Grant
-from lookup_core.protocol.frames import Credit, Lookup
-from lookup_core.rate_limits import TokenBucket
+from lookup_core.protocol.frames import Cached, Credit, Lookup, Open
 
 _HEADROOM_BYTES = 16  # added to the mean size of a record
 _REMEMBERED_RECORDS = 16_384  # of that mean; older records count less
-
-Owner = TypeVar("Owner")
+_LONGEST_WAY_S = 0.25  # of a LOOKUP, from the client to its arrival
+_CHUNK_S = 0.004  # target for the time that a part blocks the event loop
+_MOST_PART_RECORDS = 20_000
+# In smaller parts the fixed cost dominates; counted as cost of records, it would shrink the next
+# part further.
+_LEAST_PART_RECORDS = 800
+_FIRST_RECORD_S = 5e-6  # cautious
+_QUANTUM_GAIN = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,164 +55,307 @@ class ChannelStatistics:
     shared_keys: int = 0  # that the client looked up in shared memory
 
 
-class ServerChannel(Generic[Owner]):
-    """Sequence, credit and watermark of one channel; a violation raises before any change."""
+class ChannelSchema:
+    """Key and columns of one channel, as its client requested them."""
+
+    def __init__(self, requested: Open, dimension: DimensionSchema) -> None:
+        """Raises InvalidRequest, naming the dimension, for columns or keys that do not fit."""
+        try:
+            self.key = requested.key  # the client's types with the dimension's names
+            self._latest: tuple[DimensionSchema, KeyCasts] | None = None
+            if len(requested.key):  # otherwise the channel only describes the dimension
+                self.key = named_key(requested.key, dimension)
+                self._latest = (dimension, KeyCasts(self.key, dimension))
+            select = dimension.select_versions if requested.is_as_of else dimension.select
+            self.columns: pa.Schema = select(requested.columns)
+            self.names = tuple(self.columns.names)
+        except InvalidRequest as error:
+            detail = of_dimension(requested.dimension, error.detail)
+            raise InvalidRequest(error.code, detail) from error
+        self.key_names = tuple(dimension.key.names)
+        self.versions = version_columns(dimension.columns)
+        self._opened = DimensionSchema(dimension.key, self.columns)
+
+    def require(self, needed: Iterable[pa.Field]) -> None:
+        """Lookups fail without these columns, too, which are not in their answers."""
+        columns = pa.schema([*self._opened.columns, *needed])
+        self._opened = replace(self._opened, columns=columns)
+
+    def typed_keys(self, keys: pa.RecordBatch, dimension: DimensionSchema) -> TypedKeys:
+        """The client's keys with the types of the dimension, which may have changed since OPEN.
+
+        Raises BackendError (`schema_changed`) if the dimension lacks a column of the channel.
+        """
+        if self._latest is None or self._latest[0] is not dimension:
+            if not dimension.still_offers(self._opened):
+                detail = "the columns of the dimension changed after the channel was opened"
+                raise BackendError(ErrorCode.SCHEMA_CHANGED, detail)
+            self._latest = (dimension, KeyCasts(self.key, dimension))
+        return self._latest[1].typed_keys(keys)
+
+
+class Quantum:
+    """The seconds that one record takes: an exponentially weighted mean with bounded growth."""
+
+    def __init__(self, record_s: float = _FIRST_RECORD_S) -> None:
+        self.record_s = record_s
+
+    @property
+    def records(self) -> int:
+        """The number of records that take about 4 ms, within the bounds."""
+        return max(_LEAST_PART_RECORDS, min(int(_CHUNK_S / self.record_s), _MOST_PART_RECORDS))
+
+    def on_part(self, records: int, seconds: float) -> None:
+        """Learn from a part of at least one record; a small one, mostly overhead, counts less."""
+        found_s = max(seconds / records, _CHUNK_S / _MOST_PART_RECORDS)
+        gain = _QUANTUM_GAIN * min(1.0, records / self.records)
+        if found_s > self.record_s:
+            self.record_s += gain * (found_s - self.record_s)
+        else:
+            # A part is at most twice as large as the previous one.
+            self.record_s = max(found_s, self.record_s * (1 - gain))
+
+
+@dataclass(frozen=True, slots=True)
+class RecordCosts:
+    """Learned costs of the records of one channel."""
+
+    time: Quantum = field(default_factory=Quantum)
+    size: AnswerSize = field(default_factory=AnswerSize)
+
+    def copied(self) -> "RecordCosts":
+        """The same costs, to learn from other records."""
+        return RecordCosts(copy(self.time), copy(self.size))
+
+
+@dataclass(slots=True, eq=False)
+class ServerLookup:
+    """A LOOKUP from its arrival to its last answer; times are monotonic seconds."""
+
+    channel: "ServerChannel"
+    sequence: int
+    records: int
+    deadline_s: float
+    timeout_s: float
+    event_time_ms: int | None  # the latest of the records
+    cost: Grant  # of the unanswered records
+    queued: pa.RecordBatch | None  # records that are not submitted; None once all are
+    unanswered: int  # records
+    parts: set["LookupPart"] = field(default_factory=set)  # submitted, with unanswered records
+
+    def is_late(self, now: float) -> bool:
+        """Whether a CANCEL is due to the client's deadline.
+
+        That is earlier than ours by the time that the LOOKUP was on the way.
+        """
+        return self.deadline_s - now <= min(_LONGEST_WAY_S, self.timeout_s / 10)
+
+
+@dataclass(slots=True, eq=False)
+class LookupPart:
+    """Consecutive records of a lookup, which are submitted together."""
+
+    lookup: ServerLookup
+    start: int  # position of its first record in the lookup
+    unanswered: int
+    record_bytes: int  # reserved for each unanswered record
+
+
+class ServerChannel:
+    """All that the server knows of one channel; a violation raises before any change.
+
+    `id` is unique in the process, `opened.channel` on its connection.
+    """
 
     def __init__(
         self,
-        channel: int,
-        dimension: str,
-        origin: str,
+        channel_id: int,
+        connection: int,
+        opened: Open,
         *,
-        ledger: CreditLedger[Owner],
-        owner: Owner,
+        schema: ChannelSchema,
+        ledger: CreditLedger[int],
     ) -> None:
-        """`owner` identifies the channel in the ledger, where it is open."""
-        self.channel = channel
-        self.dimension = dimension
-        self.origin = origin
+        """The channel must be open in the ledger."""
+        self.id = channel_id
+        self.connection = connection
+        self.opened = opened
+        self.schema = schema
+        self.share = ledger.share  # the exclusive credit
+        self.costs = RecordCosts()
         self.is_closing = False
         self.is_idle = False
         self.watermark_ms: int | None = None
         self.keys_total = 0  # of all lookups
-        self.shared_keys = 0  # of those in shared memory
         self.used_at_s = 0.0  # monotonic: when it was opened, or last had a lookup
-        self.share = ledger.share  # the exclusive credit
+        self.lookups: dict[int, ServerLookup] = {}  # {sequence: unanswered lookup}
+        self.queue: dict[ServerLookup, int] = {}  # {lookup with queued records: ticket}
+        self.reasons: dict[ErrorCode, str] = {}  # that were sent last
+        self._decoder = BatchDecoder(schema.key)
         self._ledger = ledger
-        self._owner = owner
         self._next_sequence = 1
-        self._held: dict[int, Grant] = {}  # {sequence of an open lookup: cost of its open keys}
-        self._held_sum = NOTHING
-        self._unsent: deque[Grant] = deque()  # credit in the outbox, oldest first
-        self._unsent_sum = NOTHING
+        self._held = NOTHING  # cost of the unanswered lookups
+        self._unsent = NOTHING  # credit that waits to be sent
+        self._unsent_count = 0  # CREDIT frames
         self._recent = NOTHING  # cost of recent lookups
         self._backlog_records = 0
+        self._shared_keys = 0  # that the client looked up in shared memory
 
     @property
     def is_drained(self) -> bool:
         """Whether the client closed the channel, and all answers and credit were sent."""
-        return self.is_closing and not self._held and not self._unsent
+        return self.is_closing and not self.lookups and not self._unsent_count
 
     def silent_for_s(self, now: float) -> float:
         """How long the channel has had no lookup; 0 while it has one, or is closing."""
-        is_used = self._held or self._unsent or self.is_closing
+        is_used = self.lookups or self._unsent_count or self.is_closing
         return 0.0 if is_used else now - self.used_at_s
 
-    def on_lookup(self, frame: Lookup, records: int) -> Credit | None:
-        """Charge a lookup of this many records; returns floating credit for its backlog, if any.
+    def on_lookup(self, frame: Lookup, now: float) -> ServerLookup:
+        """Check and charge a lookup.
 
-        Raises ProtocolViolation (`seq_gap`, `credit_violation`, `unknown_channel` after CLOSE).
+        Raises ProtocolViolation (`bad_frame`, `seq_gap`, `credit_violation`; `unknown_channel`
+        after CLOSE).
         """
-        cost = Grant(records, len(frame.payload))
-        if self.is_closing:
-            detail = f"LOOKUP after CLOSE on {self.channel}"
-            raise ProtocolViolation(ErrorCode.UNKNOWN_CHANNEL, detail)
-        if frame.sequence != self._next_sequence:
-            detail = f"expected {self._next_sequence}, got {frame.sequence}"
-            raise ProtocolViolation(ErrorCode.SEQUENCE_GAP, detail)
-        if not self._has_credit_for(cost):
-            detail = f"{cost.records} records of {cost.bytes} bytes on channel {self.channel}"
-            raise ProtocolViolation(ErrorCode.CREDIT_VIOLATION, detail)
+        if not len(self.schema.key):
+            raise bad_frame("LOOKUP on a channel without a key")
+        keys = self._decoder.decode(frame.payload)
+        cost = Grant(keys.num_rows, len(frame.payload))
+        self._check(frame, cost)
         self._next_sequence += 1
-        self.keys_total += records
-        self._held[frame.sequence] = cost
-        self._held_sum = self._held_sum.plus(cost)
+        self.keys_total += cost.records
+        self.used_at_s = now
+        self._held = self._held.plus(cost)
         self._learn(cost)
         self._backlog_records = frame.backlog_records
-        lent = self._ledger.lend(self._owner, self._wanted())
+        timeout_s = frame.timeout_ms / 1000
+        lookup = self.lookups[frame.sequence] = ServerLookup(
+            channel=self,
+            sequence=frame.sequence,
+            records=cost.records,
+            deadline_s=now + timeout_s,
+            timeout_s=timeout_s,
+            event_time_ms=frame.event_time_ms,
+            cost=cost,
+            queued=keys,
+            unanswered=cost.records,
+        )
+        return lookup
+
+    def lend(self) -> Credit | None:
+        """Floating credit to send for the reported backlog, if any."""
+        # Unused credit, sent or not, is also for the backlog: lookups that were sent together
+        # report the same backlog several times.
+        at_hand = self._granted().minus(self._held)
+        backlog_bytes = self._backlog_records * self._mean_record_bytes()
+        wanted = Grant(
+            max(self._backlog_records - at_hand.records, 0), max(backlog_bytes - at_hand.bytes, 0)
+        )
+        lent = self._ledger.lend(self.id, wanted)
         return None if lent == NOTHING else self._to_send(lent)
 
-    def on_answered(self, sequence: int, records: int) -> Credit | None:
-        """The credit to send for a part of a lookup's records, before the last; None without any.
+    def on_answered(self, lookup: ServerLookup, records: int) -> Credit | None:
+        """The credit to send for some answered records of a lookup; None for nothing.
 
-        Bytes return in proportion to the records; `on_ended` returns the rest.
+        Bytes return in proportion to the records; with the last record, the rest.
         """
-        left = self._held.get(sequence)
-        if left is None or not records:
-            return None
-        cost = Grant(records, left.bytes * records // left.records)
-        self._held[sequence] = left.minus(cost)
+        lookup.unanswered -= records
+        if not lookup.unanswered:
+            return self.on_ended(lookup)
+        cost = Grant(records, lookup.cost.bytes * records // lookup.cost.records)
+        lookup.cost = lookup.cost.minus(cost)
         back = self._released(cost)
         return None if back == NOTHING else self._to_send(back)
 
-    def on_ended(self, sequence: int) -> Credit | None:
-        """The credit to send for the rest of a lookup, once; None if it is not open.
+    def on_ended(self, lookup: ServerLookup) -> Credit:
+        """The credit to send for the rest of an unanswered lookup, which ends.
 
         It stays charged until `on_credit_sent`, which bounds the queue for a client that does not
         read. It is 0 if other channels need all of it; `is_drained` waits for it nevertheless.
         """
-        cost = self._held.pop(sequence, None)
-        return None if cost is None else self._to_send(self._released(cost))
+        del self.lookups[lookup.sequence]
+        return self._to_send(self._released(lookup.cost))
 
-    def on_cached(self, keys: int, now: float) -> None:
+    def on_credit_sent(self, credit: Credit) -> None:
+        """A CREDIT frame of this channel was sent: the client may use it."""
+        self._unsent = self._unsent.minus(Grant(credit.records, credit.bytes))
+        self._unsent_count -= 1
+
+    def on_cached(self, frame: Cached, now: float) -> None:
         """Count keys that the client looked up in shared memory."""
-        self.shared_keys += keys
+        keys = frame.hits + frame.missing + frame.defaults
+        self._shared_keys += keys
         self.keys_total += keys
         self.used_at_s = now
 
-    def on_credit_sent(self) -> None:
-        """The oldest credit was sent: the client may use it."""
-        self._unsent_sum = self._unsent_sum.minus(self._unsent.popleft())
+    def is_new_reason(self, code: ErrorCode, reason: str) -> bool:
+        """Whether the client does not know this reason yet; it counts as sent."""
+        is_new = self.reasons.get(code, code.explanation) != reason
+        if is_new:
+            self.reasons[code] = reason
+        return is_new
 
-    def on_watermark(self, watermark_ms: int) -> None:
-        """Advance the watermark; an earlier one is ignored."""
-        if self.watermark_ms is None or watermark_ms > self.watermark_ms:
-            self.watermark_ms = watermark_ms
-
-    def statistics(self, connection: int) -> ChannelStatistics:
+    def statistics(self) -> ChannelStatistics:
         """Levels now."""
-        floating = self._ledger.floating(self._owner)
-        used = self._used()
+        in_flight = self._held.plus(self._unsent)
         return ChannelStatistics(
-            connection=connection,
-            channel=self.channel,
-            dimension=self.dimension,
-            origin=self.origin,
+            connection=self.connection,
+            channel=self.opened.channel,
+            dimension=self.opened.dimension,
+            origin=self.opened.origin,
             exclusive_records=self.share.records,
-            floating_records=floating.records,
-            credit_records=self._granted().records - used.records,
+            floating_records=self._ledger.floating(self.id).records,
+            credit_records=self._granted().records - in_flight.records,
             backlog_records=0 if self.is_closing else self._backlog_records,
-            in_flight_records=used.records,
-            shared_keys=self.shared_keys,
+            in_flight_records=in_flight.records,
+            shared_keys=self._shared_keys,
             watermark_ms=self.watermark_ms,
             is_idle=self.is_idle,
         )
 
     def check_invariants(self) -> None:
         """For tests: sums match, and the used credit is within the granted one."""
-        assert self._held_sum == _sum(self._held.values())
-        assert self._unsent_sum == _sum(self._unsent)
-        assert self._has_credit_for(NOTHING)
+        held = NOTHING
+        for sequence, lookup in self.lookups.items():
+            held = held.plus(lookup.cost)
+            queued = 0 if lookup.queued is None else lookup.queued.num_rows
+            submitted = sum(part.unanswered for part in lookup.parts)
+            assert (lookup.sequence, lookup.unanswered) == (sequence, queued + submitted)
+            assert (lookup in self.queue) == bool(queued)
+            assert all(part.unanswered for part in lookup.parts)
+        assert self._held == held
+        assert self.queue.keys() <= {*self.lookups.values()}
+        assert self._unsent_count or self._unsent == NOTHING
+        used, granted = self._held.plus(self._unsent), self._granted()
+        assert used.records <= granted.records
+        assert used.bytes <= granted.bytes
 
-    def _has_credit_for(self, cost: Grant) -> bool:
-        granted, used = self._granted(), self._used().plus(cost)
-        return used.records <= granted.records and used.bytes <= granted.bytes
+    def _check(self, frame: Lookup, cost: Grant) -> None:
+        number = self.opened.channel
+        if self.is_closing:
+            detail = f"LOOKUP after CLOSE on {number}"
+            raise ProtocolViolation(ErrorCode.UNKNOWN_CHANNEL, detail)
+        if frame.sequence != self._next_sequence:
+            detail = f"expected {self._next_sequence}, got {frame.sequence}"
+            raise ProtocolViolation(ErrorCode.SEQUENCE_GAP, detail)
+        left = self._granted().minus(self._held).minus(self._unsent)
+        if cost.records > left.records or cost.bytes > left.bytes:
+            detail = f"{cost.records} records of {cost.bytes} bytes on channel {number}"
+            raise ProtocolViolation(ErrorCode.CREDIT_VIOLATION, detail)
 
     def _granted(self) -> Grant:
-        return self.share.plus(self._ledger.floating(self._owner))
-
-    def _used(self) -> Grant:
-        return self._held_sum.plus(self._unsent_sum)
+        return self.share.plus(self._ledger.floating(self.id))
 
     def _released(self, cost: Grant) -> Grant:
         """The part of this cost, no longer held, that returns to the client."""
-        self._held_sum = self._held_sum.minus(cost)
+        self._held = self._held.minus(cost)
         record_bytes = self._mean_record_bytes()
-        return cost.minus(self._ledger.take_back(self._owner, cost, record_bytes=record_bytes))
+        return cost.minus(self._ledger.take_back(self.id, cost, record_bytes=record_bytes))
 
     def _to_send(self, grant: Grant) -> Credit:
-        self._unsent.append(grant)
-        self._unsent_sum = self._unsent_sum.plus(grant)
-        return Credit(self.channel, grant.records, grant.bytes)
-
-    def _wanted(self) -> Grant:
-        # Unused credit, sent or not, is also for the backlog: lookups that were sent together
-        # report the same backlog several times.
-        at_hand = self._granted().minus(self._held_sum)
-        backlog_bytes = self._backlog_records * self._mean_record_bytes()
-        return Grant(
-            max(self._backlog_records - at_hand.records, 0), max(backlog_bytes - at_hand.bytes, 0)
-        )
+        self._unsent = self._unsent.plus(grant)
+        self._unsent_count += 1
+        return Credit(self.opened.channel, grant.records, grant.bytes)
 
     def _learn(self, cost: Grant) -> None:
         self._recent = self._recent.plus(cost)
@@ -202,16 +365,3 @@ class ServerChannel(Generic[Owner]):
     def _mean_record_bytes(self) -> int:
         # Granted bytes follow the size of sent records, to last as long as granted records.
         return -(-self._recent.bytes // max(self._recent.records, 1)) + _HEADROOM_BYTES
-
-
-def _sum(grants: Iterable[Grant]) -> Grant:
-    return reduce(Grant.plus, grants, NOTHING)
-
-
-PING_BURST = 20
-PINGS_PER_SECOND = 2.0  # clients ping every few seconds
-
-
-def ping_limit() -> TokenBucket:
-    """The rate limit of one connection's pings."""
-    return TokenBucket(PING_BURST, per_second=PINGS_PER_SECOND)

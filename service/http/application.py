@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
-from lookup_core.protocol.recent_streams import EndedStream
+from lookup_core.protocol.channel_registry import EndedStream
 from lookup_core.protocol.server_channel import ChannelStatistics
 from service.engine.dimension import Dimension
 from service.engine.tracer import NullTracer, Tracer

@@ -16,8 +16,7 @@ import pytest
 from service import app
 from service.bound_sockets import bound_sockets
 from service.config.settings import Settings
-from service.stream.channel_registry import ChannelRegistry
-from service.stream.handler import StreamHandler
+from service.stream.handler import StreamHandler, StreamLimits
 from tests.service.engine.running import customers, running, typed
 from tests.service.stream.streaming import Peer
 from tools.processes.sidecar_process import free_port
@@ -172,8 +171,8 @@ async def test_open_streams_get_going_away(tmp_path: Path, dimensions: dict[str,
 
 def no_streams() -> StreamHandler:
     """Streams without connections."""
-    registry = ChannelRegistry({}, max_channels=1, credit_bytes=1)
-    return StreamHandler(registry, agent="a test", max_message_bytes=1, answer_bytes=1)
+    limits = StreamLimits(max_channels=1, credit_bytes=1, answer_bytes=1, max_message_bytes=1)
+    return StreamHandler({}, limits, agent="a test")
 
 
 async def test_drain_waits_for_plain_requests() -> None:

@@ -8,7 +8,7 @@ import pyarrow as pa
 from aiohttp import web
 
 from lookup_core.keys.typed_keys import UUID_FIELD
-from lookup_core.protocol.recent_streams import EndedStream
+from lookup_core.protocol.channel_registry import EndedStream
 from lookup_core.protocol.server_channel import ChannelStatistics
 from lookup_core.settings import CacheMode
 from lookup_core.statistics import DimensionStatistics

@@ -32,7 +32,7 @@ async def test_ended_client_frees_everything(end: signal.Signals) -> None:
         await service.wait_until_empty()
         await until(lambda: backend.cancelled_total == len(backend.batches))
 
-        assert service.handler._parts.budget.used_bytes == 0
+        assert service.used_bytes == 0
         if end is signal.SIGSTOP:
             client.kill()
         await client.wait()

@@ -1,22 +1,26 @@
-"""The byte budget of answers, and the estimate of an answer's size."""
+"""The byte budget of answers, and the learned costs of records: size and time."""
 
 import pytest
 
 from lookup_core.protocol.answer_budget import AnswerBudget, AnswerSize
+from lookup_core.protocol.server_channel import Quantum
 
 TOTAL_BYTES = 1000
 KIB = 1024
 
 
-def budget_of(*owners: str) -> AnswerBudget[str]:
-    """A budget with these connections."""
-    budget = AnswerBudget[str](TOTAL_BYTES)
-    for owner in owners:
-        budget.open(owner)
-    return budget
+A, B, C = 1, 2, 3  # connections
+PART_S = 0.004  # target for the time of a part
+HIT_S, MISS_S = 0.2e-6, 4e-6
 
 
-def filled(budget: AnswerBudget[str], owner: str) -> int:
+@pytest.fixture
+def budget() -> AnswerBudget:
+    """An empty budget."""
+    return AnswerBudget(TOTAL_BYTES)
+
+
+def filled(budget: AnswerBudget, owner: int) -> int:
     """How many records of ten bytes are taken one by one until there is no room."""
     count = 0
     while budget.records_that_fit(owner, 1, 10, wanted=1):
@@ -25,21 +29,18 @@ def filled(budget: AnswerBudget[str], owner: str) -> int:
     return count
 
 
-def test_connections_leave_room_to_others() -> None:
+def test_connections_leave_room_to_others(budget: AnswerBudget) -> None:
     """One connection gets half of the budget, the next one half of the rest."""
-    budget = budget_of("a", "b", "c")
-
-    assert [filled(budget, owner) for owner in "abc"] == [50, 25, 12]
+    assert [filled(budget, owner) for owner in (A, B, C)] == [50, 25, 12]
     budget.check_invariants()
 
 
-def test_channels_leave_room_to_others() -> None:
+def test_channels_leave_room_to_others(budget: AnswerBudget) -> None:
     """A channel that used its part blocks no other channel of its connection."""
-    budget = budget_of("a")
-    filled(budget, "a")
+    filled(budget, A)
 
     fitting = [
-        budget.records_that_fit("a", channel, record_bytes, wanted=10)
+        budget.records_that_fit(A, channel, record_bytes, wanted=10)
         for channel, record_bytes in ((1, 10), (2, 10), (3, 250), (3, 251))
     ]
 
@@ -47,17 +48,16 @@ def test_channels_leave_room_to_others() -> None:
 
 
 @pytest.mark.parametrize("record_bytes", [1, TOTAL_BYTES // 10])
-def test_one_connection_leaves_a_quarter(record_bytes: int) -> None:
+def test_one_connection_leaves_a_quarter(budget: AnswerBudget, record_bytes: int) -> None:
     """A connection takes three quarters at most, whatever the number of its channels."""
-    budget = budget_of("a", "b", "c")
     for channel in range(64):
         wanted = TOTAL_BYTES if record_bytes == 1 else 1
-        room = budget.records_that_fit("a", channel, record_bytes, wanted=wanted)
-        budget.hold("a", channel, room * record_bytes)
+        room = budget.records_that_fit(A, channel, record_bytes, wanted=wanted)
+        budget.hold(A, channel, room * record_bytes)
 
     used_bytes = budget.used_bytes
     fitting = []
-    for owner in ("b", "c"):
+    for owner in (B, C):
         fitting.append(budget.records_that_fit(owner, 1, TOTAL_BYTES // 2, wanted=1))
         budget.hold(owner, 1, TOTAL_BYTES // 2)
 
@@ -70,61 +70,58 @@ def test_one_connection_leaves_a_quarter(record_bytes: int) -> None:
     [(0, 10, 20, 20), (100, 10, 100, 40), (100, 10, 160, 40), (100, 10, 200, 0)],
 )
 def test_small_parts_do_not_fit(
-    held_bytes: int, record_bytes: int, wanted: int, expected: int
+    budget: AnswerBudget, held_bytes: int, record_bytes: int, *, wanted: int, expected: int
 ) -> None:
     """A part of the wanted records fits if it is a quarter of them at least."""
-    budget = budget_of("a")
-    budget.hold("a", 1, held_bytes)
+    budget.hold(A, 1, held_bytes)
 
-    assert budget.records_that_fit("a", 1, record_bytes, wanted=wanted) == expected
+    assert budget.records_that_fit(A, 1, record_bytes, wanted=wanted) == expected
 
 
-def test_channel_without_answers_advances() -> None:
+def test_channel_without_answers_advances(budget: AnswerBudget) -> None:
     """A channel without bytes may have one small record, even if the budget is full."""
-    budget = budget_of("a", "b")
-    budget.hold("a", 1, 5 * TOTAL_BYTES)
+    budget.hold(A, 1, 5 * TOTAL_BYTES)
 
-    assert budget.records_that_fit("b", 1, TOTAL_BYTES // 64, wanted=50) == 1
-    assert budget.records_that_fit("a", 1, 1, wanted=50) == 0
+    assert budget.records_that_fit(B, 1, TOTAL_BYTES // 64, wanted=50) == 1
+    assert budget.records_that_fit(A, 1, 1, wanted=50) == 0
 
 
-def test_large_records_come_one_by_one() -> None:
+def test_large_records_come_one_by_one(budget: AnswerBudget) -> None:
     """Of records larger than the budget, one at a time fits on each connection."""
-    budget, large = budget_of("a", "b"), 10 * TOTAL_BYTES
-    fitting = [budget.records_that_fit("a", 1, large, wanted=1)]
-    budget.hold("a", 1, large)
-    fitting += [budget.records_that_fit(owner, 2, large, wanted=1) for owner in "ab"]
-    budget.release("a", 1, large)
+    large = 10 * TOTAL_BYTES
+    fitting = [budget.records_that_fit(A, 1, large, wanted=1)]
+    budget.hold(A, 1, large)
+    fitting += [budget.records_that_fit(owner, 2, large, wanted=1) for owner in (A, B)]
+    budget.release(A, 1, large)
 
     assert fitting == [1, 0, 1]
-    assert budget.records_that_fit("a", 2, large, wanted=1) == 1
+    assert budget.records_that_fit(A, 2, large, wanted=1) == 1
 
 
-def test_released_bytes_make_room() -> None:
+def test_released_bytes_make_room(budget: AnswerBudget) -> None:
     """Released bytes are free for all; more than is held cannot be released."""
-    budget = budget_of("a", "b")
-    budget.hold("a", 1, TOTAL_BYTES)
-    budget.release("a", 1, TOTAL_BYTES - 100)
+    budget.hold(A, 1, TOTAL_BYTES)
+    budget.release(A, 1, TOTAL_BYTES - 100)
 
     assert budget.used_bytes == 100
-    assert budget.records_that_fit("b", 1, 10, wanted=1000) == 45
+    assert budget.records_that_fit(B, 1, 10, wanted=1000) == 45
     with pytest.raises(AssertionError):
-        budget.release("b", 1, 1)
+        budget.release(B, 1, 1)
     budget.check_invariants()
-    assert (budget.release("a", 1, 100), budget.used_bytes) == (True, 0)
+    budget.release(A, 1, 100)
+    assert budget.used_bytes == 0
 
 
-def test_closed_connection_releases_once() -> None:
-    """Closing releases the bytes of a connection once; late answers are not charged."""
-    budget = budget_of("a", "b")
-    budget.hold("a", 1, 300)
-    budget.hold("a", 2, 200)
-    budget.hold("b", 1, 1)
+def test_closed_connection_releases_once(budget: AnswerBudget) -> None:
+    """Closing releases the bytes of a connection, once."""
+    budget.hold(A, 1, 300)
+    budget.hold(A, 2, 200)
+    budget.hold(B, 1, 1)
 
-    closed = [budget.close("a"), budget.close("a")]
-    late = [budget.hold("a", 1, 10), budget.release("a", 1, 10)]
+    budget.close(A)
+    budget.close(A)
 
-    assert (closed, late, budget.used_bytes) == ([True, False], [False, False], 1)
+    assert budget.used_bytes == 1
     budget.check_invariants()
 
 
@@ -175,3 +172,55 @@ def test_missing_rows_reduce_large_estimates() -> None:
 
     assert guesses == [9_000_001, 7_688_618, 1_863_375, 2]
     assert small.record_bytes == before
+
+
+def records_after(quantum: Quantum, record_s: float, parts: int) -> int:
+    """The quantum after this number of full parts at this cost."""
+    for _ in range(parts):
+        quantum.on_part(quantum.records, quantum.records * record_s)
+    return quantum.records
+
+
+@pytest.mark.parametrize(
+    ("quantum", "record_s", "sizes"),
+    [
+        (Quantum(), HIT_S, [800, 1600, 3200, 6400, 12800, PART_S / HIT_S]),
+        (Quantum(), 0.0, [800, 1600, 3200, 6400, 12800, 20_000, 20_000]),
+        (Quantum(), 1.0, [800] * 3),
+        (Quantum(1e-6), 1e-6, [4000] * 3),
+    ],
+    ids=["hits", "no cost", "slow", "steady"],
+)  # fmt: skip
+def test_quantum_follows_the_cost(quantum: Quantum, record_s: float, sizes: list[float]) -> None:
+    """A quantum takes about 4 ms; it doubles at most and stays within its bounds."""
+    found = [quantum.records, *(records_after(quantum, record_s, 1) for _ in sizes[1:])]
+
+    assert found == pytest.approx(sizes, abs=1)
+
+
+def test_misses_reduce_the_quantum() -> None:
+    """Slower lookups reduce the quantum within a few parts."""
+    found = records_after(Quantum(HIT_S), MISS_S, 5)
+
+    assert found == pytest.approx(PART_S / MISS_S, rel=0.1)
+
+
+def test_fixed_cost_keeps_the_minimum() -> None:
+    """Chunks whose fixed cost is too high keep the smallest quantum."""
+    quantum = Quantum()
+    for _ in range(20):
+        quantum.on_part(quantum.records, 2 * PART_S + quantum.records * HIT_S)
+
+    assert quantum.records == 800
+
+
+def test_small_parts_count_little() -> None:
+    """A small or single slow chunk moves the cost by a part only."""
+    small, single = Quantum(HIT_S), Quantum(1e-6)
+    before = small.records
+
+    small.on_part(20, 0.0002)
+    single.on_part(4000, 0.012)
+
+    assert small.records > before * 0.9
+    assert single.record_s == pytest.approx(2e-6)

@@ -9,7 +9,7 @@ import pytest
 
 from lookup_core.errors import BackendError, ErrorCode
 from lookup_core.freshness.feed_health import FeedState
-from lookup_core.protocol.recent_streams import EndedStream
+from lookup_core.protocol.channel_registry import EndedStream
 from lookup_core.sources.splits import SplitProgress, SplitState
 from lookup_core.statistics import (
     AuditResult,

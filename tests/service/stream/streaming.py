@@ -35,9 +35,8 @@ from service.engine.dimension import Dimension
 from service.engine.tracer import NullTracer, Tracer
 from service.http.limits import Limits
 from service.http.sockets import listener
-from service.stream.channel_registry import ChannelRegistry
 from service.stream.connection import Timeouts
-from service.stream.handler import StreamHandler
+from service.stream.handler import StreamHandler, StreamLimits
 from tests.service.connectors.fake_backend import FakeBackend
 from tests.service.engine import running
 from tests.service.engine.running import (
@@ -196,6 +195,17 @@ class Peer:
         return in_words([answer_from_batch(batch, has_rows=result.has_rows)])
 
 
+@dataclass(slots=True)
+class LoopClock:
+    """The time of the loop, which a test may set forward."""
+
+    ahead_s: float = 0.0
+
+    def __call__(self) -> float:
+        """Monotonic seconds."""
+        return asyncio.get_running_loop().time() + self.ahead_s
+
+
 @dataclass(frozen=True, slots=True)
 class Streaming:
     """A service that streams."""
@@ -204,6 +214,7 @@ class Streaming:
     handler: StreamHandler
     session: aiohttp.ClientSession
     dimensions: Mapping[str, Dimension]
+    clock: LoopClock
     peers: list[Peer] = field(default_factory=list)
 
     @property
@@ -214,7 +225,7 @@ class Streaming:
     @property
     def used_bytes(self) -> int:
         """The bytes that are held for answers, of all connections."""
-        return self.handler._parts.budget.used_bytes
+        return self.handler.registry.turns.budget.used_bytes
 
     async def connect(self, *, autoping: bool = True) -> Peer:
         """A connection without any frame yet."""
@@ -254,7 +265,7 @@ class Streaming:
         for peer in self.peers:
             peer.vanish()
         self.peers.clear()
-        await until(lambda: not self.handler._connections)
+        await until(lambda: not self.handler._parts.connections)
         assert (self.handler.registry.statistics(), self.used_bytes) == ([], 0)
         for name, store in self.stores.items():
             if is_fit(self.dimensions[name]):
@@ -305,24 +316,27 @@ async def serving(setting: Setting | None = None) -> AsyncIterator[Streaming]:
     stores = {"customers": customers(), "blobs": _blobs(), "orders": customers()}
     stores["orders"].describe_error = DOWN
     dimensions = {name: setting.make(setting.customers, store) for name, store in stores.items()}
-    registry = ChannelRegistry(
-        dimensions, max_channels=setting.max_channels, credit_bytes=setting.credit_bytes
+    # Real time would pass slower than that of the loop.
+    clock = LoopClock()
+    limits = StreamLimits(
+        max_channels=setting.max_channels,
+        credit_bytes=setting.credit_bytes,
+        answer_bytes=setting.answer_bytes,
+        max_message_bytes=setting.max_message_bytes,
     )
     handler = StreamHandler(
-        registry,
+        dimensions,
+        limits,
         agent=AGENT,
-        max_message_bytes=setting.max_message_bytes,
-        answer_bytes=setting.answer_bytes,
         timeouts=setting.timeouts,
         tracer=setting.tracer,
+        clock=clock,
     )
-    # Without this, deadlines would use real time, and everything else the time of the loop.
-    registry.watermarks.clock = handler._parts.queue.clock = asyncio.get_running_loop().time
     async with AsyncExitStack() as stack, asyncio.TaskGroup() as tasks:
         running = [tasks.create_task(each.run()) for each in dimensions.values()]
         running.append(tasks.create_task(handler.run()))
         session = await _listening(handler, stack)
-        yield Streaming(stores, handler, session, dimensions)
+        yield Streaming(stores, handler, session, dimensions, clock)
         await stack.aclose()
         for task in running:
             task.cancel()

@@ -13,12 +13,12 @@ from lookup_core.dimension.dimension_events import UnfitRows
 from lookup_core.errors import ErrorCode
 from lookup_core.protocol import frames
 from lookup_core.protocol.arrow_payload import decode_batch, encode_batch
+from lookup_core.protocol.channel_registry import SILENT_S
 from lookup_core.protocol.credit_ledger import CreditLedger
 from lookup_core.protocol.frames import MAX_CHANNELS, SUBPROTOCOL
 from lookup_core.settings import Match
 from service.engine.dimension import Dimension
 from service.engine.gathering import Submitted
-from service.stream.channel_registry import SILENT_S
 from service.stream.connection import Timeouts
 from tests.service.engine.running import settings
 from tests.service.stream.streaming import (
@@ -233,9 +233,7 @@ async def test_channels_of_the_service_are_bounded() -> None:
 
 def pass_time(service: Streaming, seconds: float) -> None:
     """Set the clock of channels and lookups forward."""
-    queue, watermarks = service.handler._parts.queue, service.handler.registry.watermarks
-    now_s = queue.clock() + seconds
-    queue.clock = watermarks.clock = lambda: now_s
+    service.clock.ahead_s += seconds
 
 
 @pytest.mark.parametrize(
@@ -260,7 +258,7 @@ async def test_silent_channel_makes_room(setting: Setting, limit: str) -> None:
         await silent.answer(await silent.look_up(1, 7, channel=2))
         pass_time(service, SILENT_S + 1)
         assert (await other.open(1)).channel == 1
-        service.handler.registry._credit.check_invariants()
+        service.handler.registry.check_invariants()
         ended = await silent.receive(frames.Failure)
         pass_time(service, 1.0)
 
@@ -279,57 +277,6 @@ async def test_silent_channel_makes_room(setting: Setting, limit: str) -> None:
     assert refused.detail == "2 channels are open, " + limit.format(
         "and none has been silent for 10 s"
     )
-
-
-@pytest.mark.parametrize("use", ["looking up", "closing"])
-async def test_used_channel_is_never_revoked(use: str) -> None:
-    """A channel with a lookup keeps its share, however long the lookup takes."""
-    async with streaming(Setting(max_channels=1)) as service:
-        service.customers.hold()
-        busy, other = await service.peer(), await service.greeted()
-        sent = await busy.look_up(1, 7, timeout_ms=60_000)
-        if use == "closing":
-            await busy.send(frames.Close(1))
-        await service.customers.wait_for_fetches(1)
-        pass_time(service, 2 * SILENT_S)
-        await other.send(open_frame(1))
-        refused = [await other.receive(frames.Failure)]
-        await other.send(open_frame(1))
-        refused.append(await other.receive(frames.Failure))
-        service.customers.release()
-
-        assert [each.code for each in refused] == [ErrorCode.OVERLOADED] * 2
-        assert await busy.answer(sent) == {0: "fetched Ada"}
-
-
-async def test_forgotten_revoked_channel_is_unknown(service: Streaming) -> None:
-    """Few revoked channels are remembered; later frames for a forgotten one are a violation."""
-    peer = await service.peer()
-    (connection,) = service.handler._connections
-    for number in range(2, 1_027):
-        connection._revoke(number)
-    received = [await peer.receive(frames.Failure) for _ in range(1_025)]
-    assert len(received) == 1_025
-
-    await peer.send(lookup_frame(1, 7, channel=1_026))
-    assert await peer.answers(7) == [{0: "fetched Ada"}]
-    await peer.send(lookup_frame(1, 7, channel=2))
-
-    assert (await peer.closed())[1] == "unknown_channel: channel 2 is not open"
-
-
-async def test_closed_channels_are_remembered() -> None:
-    """After its last channel a dimension has an ended stream with the keys of all."""
-    async with streaming() as service:
-        peer, registry = await service.peer(), service.handler.registry
-        await peer.answers(7, 9)
-        before = registry.ended_streams()
-
-        await peer.send(frames.Close(1))
-        await peer.receive(frames.Closed)
-        (ended,) = registry.ended_streams()
-
-    assert (before, ended.dimension, ended.channels, ended.keys) == ([], "customers", 1, 2)
 
 
 async def test_channels_need_memory(service: Streaming, peer: Peer) -> None:
@@ -411,6 +358,16 @@ async def test_overload_is_an_outcome() -> None:
         assert await peer.answer(await peer.look_up(2, 7)) == {0: "fetched Ada"}
 
 
+async def test_time_of_a_part_is_learned(service: Streaming, peer: Peer) -> None:
+    """The thread time of a part changes the expected time of the channel's records."""
+    (channel,) = service.handler.registry._channels.values()
+    before = channel.costs.time.record_s
+
+    await peer.answers(7)
+
+    assert channel.costs.time.record_s != before
+
+
 # Cancel and close
 
 
@@ -446,16 +403,6 @@ async def test_closed_follows_the_last_answer(service: Streaming, peer: Peer) ->
     assert service.handler.registry.statistics() == []
 
 
-async def test_channel_may_close_before_it_is_open() -> None:
-    """A channel that waits for its backend can be closed, and opened again."""
-    async with streaming(SLOW_TO_DESCRIBE) as service:
-        peer = await service.peer()
-        await peer.send(open_frame(2, "orders"), frames.Close(2))
-
-        assert await peer.receive(frames.Closed) == frames.Closed(2)
-        assert (await peer.open(2)).channel == 2
-
-
 # Event time
 
 
@@ -479,7 +426,7 @@ async def test_streams_of_a_dimension_have_one_watermark() -> None:
         first, second = await service.peer(), await service.peer()
         await first.send(frames.Watermark(1, 5000))
         await second.send(frames.Watermark(1, 4000))
-        watermarks_ms = service.handler.registry.watermarks.watermarks_ms
+        watermarks_ms = service.handler.watermarks_ms
         await until(lambda: watermarks_ms() == {"customers": 4000})
 
         await second.send(frames.Status(1, is_idle=True))

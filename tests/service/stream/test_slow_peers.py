@@ -1,20 +1,15 @@
 """Slow and greedy peers: unread answers, pings and refusals are bounded."""
 
 import asyncio
-import weakref
 from contextlib import suppress
 
 import aiohttp
-import numpy as np
 import pytest
 
-from lookup_core.answer import Outcome, rowless_answer
+from lookup_core.answer import Outcome
 from lookup_core.protocol import frames
-from lookup_core.protocol.frame_codec import decode_frame, encode_frame
-from lookup_core.protocol.frames import Closed, Credit, Frame, Goaway
-from lookup_core.protocol.server_channel import PING_BURST
-from service.stream.connection import Timeouts
-from service.stream.outbox import MAX_QUEUED_FRAMES, AnswerPiece, Outbox, Outgoing
+from lookup_core.protocol.stream_server import MAX_QUEUED_FRAMES
+from service.stream.connection import PING_BURST, Timeouts
 from tests.service.engine.running import queried
 from tests.service.stream.streaming import (
     BLOB_BYTES,
@@ -92,7 +87,7 @@ async def test_socket_of_a_deaf_peer_is_closed() -> None:
     """A peer that does not answer the close in time is disconnected."""
     async with streaming(Setting(timeouts=QUICK)) as service:
         deaf = await service.deaf_peer(30)
-        await until(lambda: not service.handler._connections)
+        await until(lambda: not service.handler._parts.connections.values())
 
         _, message = await deaf.read_to_the_end()
         assert message.type in {aiohttp.WSMsgType.CLOSED, aiohttp.WSMsgType.ERROR}
@@ -102,18 +97,18 @@ async def test_refusals_do_not_pile_up() -> None:
     """From a peer with 1,024 unread frames nothing more is read until it reads."""
     async with streaming() as service:
         deaf = await service.peer()
-        (connection,) = service.handler._connections
+        (connection,) = service.handler._parts.connections.values()
         flood = asyncio.ensure_future(_flood(deaf))
-        await until(lambda: len(connection._outbox._outgoing) >= MAX_QUEUED_FRAMES)
+        await until(lambda: len(connection._protocol._outgoing) >= MAX_QUEUED_FRAMES)
         for _ in range(1_000):  # chances to read on
             await asyncio.sleep(0)
 
-        assert len(connection._outbox._outgoing) <= MAX_QUEUED_FRAMES + 10
+        assert len(connection._protocol._outgoing) <= MAX_QUEUED_FRAMES + 10
         assert not flood.done()
         flood.cancel()
         with suppress(asyncio.CancelledError, aiohttp.ClientError):
             await flood
-        while len(connection._outbox._outgoing):  # it reads, and is read from again
+        while len(connection._protocol._outgoing):  # it reads, and is read from again
             await deaf.socket.receive()
 
 
@@ -143,7 +138,7 @@ async def test_hanging_backend_stops_its_channel_only() -> None:
         await peer.look_up(2, 1)
         await peer.look_up(3, 2)
         await service.stores["blobs"].wait_for_fetches(2)
-        await until(lambda: len(service.handler._parts.queue) == 1)
+        await until(lambda: len(service.handler.registry.turns) == 1)
         await peer.open(2, "customers")
 
         answers = [
@@ -170,7 +165,7 @@ async def test_freed_bytes_wake_waiting_lookups(ending: str) -> None:
         await other.look_up(1, *range(2000, 2012))
         await until(lambda: queried_keys(service) == 37)
         await other.look_up(2, *range(3000, 3037))  # room for some only: not worth a query
-        await until(lambda: len(service.handler._parts.queue) == 1)
+        await until(lambda: len(service.handler.registry.turns) == 1)
 
         greedy.vanish() if ending == "vanish" else await greedy.send(frames.Cancel(1, 1))
 
@@ -186,8 +181,7 @@ def queried_keys(service: Streaming) -> int:
 async def test_lookup_without_room_ends(ending: str) -> None:
     """Records that wait for room time out, which is counted, or leave without a query."""
     async with streaming() as service:
-        peer, budget = await service.peer(), service.handler._parts.budget
-        budget.open(99)
+        peer, budget = await service.peer(), service.handler.registry.turns.budget
         budget.hold(99, 1, 64 * MIB)  # all of it, by another connection
         held_bytes = service.used_bytes
         service.customers.hold()
@@ -201,7 +195,7 @@ async def test_lookup_without_room_ends(ending: str) -> None:
         else:
             await peer.send(frames.Cancel(1, 1))
             assert await peer.receive(frames.Credit) == credit_of(sent)
-        assert (service.used_bytes, len(service.handler._parts.queue)) == (held_bytes, 0)
+        assert (service.used_bytes, len(service.handler.registry.turns)) == (held_bytes, 0)
     assert queried(service.customers) == [[7]]
 
 
@@ -240,100 +234,3 @@ async def test_pongs_are_not_limited() -> None:
             await peer.socket.pong()
 
         assert await peer.answers(7) == [{0: "fetched Ada"}]
-
-
-# The outbox of a connection
-
-FIRST, SECOND, THIRD = Closed(1), Credit(2, 3, 4), Goaway("draining")
-
-
-def piece() -> AnswerPiece:
-    """The last answer of a lookup on channel 2."""
-    answer = rowless_answer(np.arange(2, dtype=np.int32), Outcome.MISSING)
-    return AnswerPiece(2, 5, is_last=True, answer=answer, held_bytes=18)
-
-
-class Wire:
-    """Takes messages; its sender waits while it is closed."""
-
-    def __init__(self, outgoing: list[Outgoing]) -> None:
-        self.taken: list[Frame] = []
-        self.sending: list[Outgoing] = []
-        self.sent: list[Outgoing] = []
-        self.is_open = asyncio.Event()
-        self.is_open.set()
-        self.outbox = Outbox(
-            self._send, timeout_s=1.0, on_sending=self.sending.append, on_sent=self.sent.append
-        )
-        for each in outgoing:
-            self.outbox.put(each)
-
-    async def _send(self, message: bytes) -> None:
-        self.taken.append(decode_frame(message))
-        await self.is_open.wait()
-
-
-async def run(outbox: Outbox) -> None:
-    """Let the outbox send what it can."""
-    task = asyncio.ensure_future(outbox.run())
-    for _ in range(20):
-        await asyncio.sleep(0)
-    task.cancel()
-
-
-async def test_frames_leave_in_order_behind_credit() -> None:
-    """Frames are sent in order, but credit overtakes the answer before it."""
-    outgoing: list[Outgoing] = [FIRST, SECOND, piece(), SECOND, THIRD]
-    wire = Wire(outgoing)
-    await run(wire.outbox)
-
-    assert wire.sending == [FIRST, SECOND, SECOND, outgoing[2], THIRD]
-    assert wire.taken == [
-        decode_frame(encode_frame(each.frame() if isinstance(each, AnswerPiece) else each))
-        for each in wire.sending
-    ]
-    assert (wire.outbox.is_idle, wire.sent) == (True, wire.sending)
-
-
-async def test_frame_is_announced_before_its_send() -> None:
-    """While one send waits, the next frame is neither encoded nor announced."""
-    wire = Wire([FIRST, piece()])
-    wire.is_open.clear()
-    await run(wire.outbox)
-
-    assert (wire.taken, wire.sending, wire.sent) == ([FIRST], [FIRST], [])
-    assert not wire.outbox.is_idle
-
-
-async def test_sent_answers_are_not_kept() -> None:
-    """After its send an answer is not referenced; one that was cleared is not sent."""
-    sent: list[bytes] = []
-
-    async def send(message: bytes) -> None:
-        sent.append(message)
-
-    outbox = Outbox(send, timeout_s=1.0, on_sending=lambda _: None, on_sent=lambda _: None)
-    made = piece()
-    kept = weakref.ref(made.answer.positions)
-    outbox.put(made)
-    del made
-    await run(outbox)
-    outbox.put(piece())
-    outbox.clear()
-    await run(outbox)
-
-    assert (kept(), len(sent)) == (None, 1)
-
-
-@pytest.mark.parametrize(
-    ("waiting", "has_room"), [(MAX_QUEUED_FRAMES, True), (MAX_QUEUED_FRAMES + 1, False)]
-)
-async def test_crowded_outbox_has_no_room(waiting: int, has_room: bool) -> None:  # noqa: FBT001
-    """With more than 1,024 frames the connection is not read until some have left."""
-    wire = Wire([FIRST] * waiting)
-    reader = asyncio.ensure_future(wire.outbox.wait_for_room())
-    await asyncio.sleep(0)
-
-    assert reader.done() == has_room
-    await run(wire.outbox)
-    assert reader.done()

@@ -1,0 +1,239 @@
+"""Registry of the open channels of all connections: what they share, by process and dimension."""
+
+from dataclasses import dataclass, field
+from itertools import count
+
+from lookup_core.errors import ErrorCode, Overloaded
+from lookup_core.event_time.record_watermarks import MAX_WATERMARK_MS
+from lookup_core.event_time.watermark_valve import NO_WATERMARK_MS, WatermarkValve
+from lookup_core.protocol.answer_budget import AnswerBudget, AnswerSize
+from lookup_core.protocol.credit_ledger import CreditLedger
+from lookup_core.protocol.frames import Open
+from lookup_core.protocol.lookup_turns import LookupTurns
+from lookup_core.protocol.server_channel import (
+    ChannelSchema,
+    ChannelStatistics,
+    RecordCosts,
+    ServerChannel,
+)
+
+# A channel without a lookup for this time may lose its share to a new channel.
+SILENT_S = 10.0
+# The first watermark of a channel follows its first batch; without event time there is none. Until
+# this wait ends the two cases look the same, and both hold the output watermark back.
+FIRST_WATERMARK_S = 5.0
+REMEMBERED_S = 60.0  # of a stream without an open channel
+
+
+@dataclass(frozen=True, slots=True)
+class EndedStream:
+    """The channels of one dimension, with less than a minute between them."""
+
+    dimension: str
+    origin: str  # of the last channel
+    channels: int  # that had lookups
+    keys: int  # of all lookups; a lookup has each key once
+    watermark_ms: int | None  # that the streams of the dimension reached
+    ended_ago_s: float
+
+
+@dataclass(slots=True, eq=False)
+class DimensionStreams:
+    """The channels of one dimension: merged watermark, costs of records, and the last stream.
+
+    A valve exists while the dimension has channels; see docs/decisions/006. Between two
+    micro-batches of a streaming query no channel is open; its figures stay.
+    """
+
+    costs: RecordCosts  # of the newest channel
+    watermark_ms: int | None = None  # kept when the valve is replaced
+    valve: WatermarkValve[int] = field(default_factory=WatermarkValve)
+    # {channel without a watermark: when it leaves the valve}, oldest first
+    unmarked: dict[int, float] = field(default_factory=dict)
+    open_count: int = 0
+    origin: str = ""  # of the last channel with lookups
+    channels: int = 0  # with lookups, that ended
+    keys: int = 0
+    ended_at: float = 0.0  # of the last channel
+
+    def open(self, channel: ServerChannel, now: float) -> None:
+        """Add a channel; a stream begins if none has ended within the last minute."""
+        if not self.open_count and not self.is_recent(now):
+            self.channels = self.keys = 0
+        self.open_count += 1
+        self.costs = channel.costs = self.costs.copied()
+        self.valve.add(channel.id)
+        self.unmarked[channel.id] = now + FIRST_WATERMARK_S
+
+    def close(self, channel: ServerChannel, now: float) -> None:
+        """Remove a channel; the last one resets the valve."""
+        self.expire(now)
+        self.unmarked.pop(channel.id, None)
+        self.valve.remove(channel.id)
+        self._advance()
+        self.open_count -= 1
+        if not self.open_count:
+            self.valve = WatermarkValve()
+        if channel.keys_total:  # otherwise it has only described the dimension
+            self.channels += 1
+            self.keys += channel.keys_total
+            self.origin, self.ended_at = channel.opened.origin, now
+
+    def on_watermark(self, channel: ServerChannel, watermark_ms: int, now: float) -> None:
+        """Advance a channel's watermark; the maximal one removes the channel from the valve."""
+        self.expire(now)
+        self.unmarked.pop(channel.id, None)
+        has_ended = channel.watermark_ms == MAX_WATERMARK_MS
+        if channel.watermark_ms is None or watermark_ms > channel.watermark_ms:
+            channel.watermark_ms = watermark_ms
+        if watermark_ms == MAX_WATERMARK_MS:
+            self.valve.remove(channel.id)
+        elif not has_ended:
+            self.valve.add(channel.id)
+            self.valve.on_status(channel.id, is_idle=channel.is_idle)
+            self.valve.on_watermark(channel.id, watermark_ms)
+        self._advance()
+
+    def on_status(self, channel: ServerChannel, *, is_idle: bool) -> None:
+        """Mark a channel idle or active."""
+        channel.is_idle = is_idle
+        if channel.id in self.valve:
+            self.valve.on_status(channel.id, is_idle=is_idle)
+            self._advance()
+
+    def expire(self, now: float) -> None:
+        """Let channels without a watermark leave the valve, in their time."""
+        while self.unmarked and next(iter(self.unmarked.values())) <= now:
+            channel = next(iter(self.unmarked))
+            del self.unmarked[channel]
+            self.valve.remove(channel)
+            self._advance()
+
+    def is_recent(self, now: float) -> bool:
+        """Whether the last stream ended within the last minute."""
+        return self.channels > 0 and now - self.ended_at <= REMEMBERED_S
+
+    def _advance(self) -> None:
+        if self.valve.watermark_ms != NO_WATERMARK_MS:
+            self.watermark_ms = self.valve.watermark_ms
+
+
+class ChannelRegistry:
+    """Admits channels within the limits, and lists them; `now` is monotonic seconds."""
+
+    def __init__(
+        self, credit: CreditLedger[int], budget: AnswerBudget, *, guess_bytes: int | None = None
+    ) -> None:
+        """`guess_bytes`: the size of a row of an unknown dimension, for `budget`."""
+        self.turns = LookupTurns(budget)
+        self._credit = credit
+        self._first_size = AnswerSize() if guess_bytes is None else AnswerSize(guess_bytes)
+        self._streams: dict[str, DimensionStreams] = {}
+        self._ids = count(1)  # 0 is the scheduler channel of HTTP lookups
+        self._channels: dict[int, ServerChannel] = {}
+        self._next_silent_at_s = 0.0  # no channel is silent for long before
+
+    def admit(
+        self, connection: int, opened: Open, *, schema: ChannelSchema, now: float
+    ) -> tuple[ServerChannel, ServerChannel | None]:
+        """A new channel with its share of credit, and the one that was revoked for it, if any.
+
+        If no share is left, it gets that of the channel that has been silent for longest, which
+        its connection must `revoke`. Raises Overloaded if none has been silent for `SILENT_S`, and
+        while no memory is left for another channel.
+        """
+        if not self._credit.may_lend:
+            detail = "memory is used up; raise limits.memory"
+            raise Overloaded(ErrorCode.OVERLOADED, detail)
+        number, revoked = next(self._ids), None
+        if self._credit.open(number) is None:
+            revoked = self._remove_silent(now)
+            if revoked is None:
+                raise Overloaded(ErrorCode.OVERLOADED, self._shortage())
+            self._credit.open(number)  # with the share of that one
+        channel = ServerChannel(number, connection, opened, schema=schema, ledger=self._credit)
+        channel.used_at_s = now
+        self._channels[number] = channel
+        if opened.dimension not in self._streams:
+            costs = RecordCosts(size=self._first_size)
+            self._streams[opened.dimension] = DimensionStreams(costs)
+        self.streams_of(channel).open(channel, now)
+        return channel, revoked
+
+    def streams_of(self, channel: ServerChannel) -> DimensionStreams:
+        """The channels of its dimension."""
+        return self._streams[channel.opened.dimension]
+
+    def remove(self, channel: ServerChannel, now: float) -> None:
+        """Return the credit of a channel; a no-op if the channel was removed before."""
+        if self._channels.pop(channel.id, None) is not None:
+            self._credit.close(channel.id)
+            self.streams_of(channel).close(channel, now)
+
+    def allow_growth(self, is_allowed: bool) -> None:  # noqa: FBT001 -- a switch
+        """Set whether channels may be opened and get floating credit; open ones stay open."""
+        self._credit.may_lend = is_allowed
+
+    def statistics(self) -> list[ChannelStatistics]:
+        """All channels, oldest first."""
+        return [channel.statistics() for channel in self._channels.values()]
+
+    def watermarks_ms(self, now: float) -> dict[str, int]:
+        """The event time that the streams of each dimension have reached, if any.
+
+        It never decreases while a channel is open, and is kept while none is.
+        """
+        for streams in self._streams.values():
+            streams.expire(now)
+        known = {name: streams.watermark_ms for name, streams in self._streams.items()}
+        return {name: mark for name, mark in known.items() if mark is not None}
+
+    def ended_streams(self, now: float) -> list[EndedStream]:
+        """The streams without an open channel that ended within the last minute."""
+        watermarks_ms = self.watermarks_ms(now)
+        return [
+            EndedStream(
+                dimension=name,
+                origin=streams.origin,
+                channels=streams.channels,
+                keys=streams.keys,
+                watermark_ms=watermarks_ms.get(name),
+                ended_ago_s=now - streams.ended_at,
+            )
+            for name, streams in sorted(self._streams.items())
+            if not streams.open_count and streams.is_recent(now)
+        ]
+
+    def check_invariants(self) -> None:
+        """For tests: all parts agree on the open channels."""
+        self.turns.check_invariants()
+        self._credit.check_invariants()
+        for channel in self._channels.values():
+            channel.check_invariants()
+        for name, streams in self._streams.items():
+            streams.valve.check_invariants()
+            own = [each for each in self._channels.values() if each.opened.dimension == name]
+            assert streams.open_count == len(own)
+            assert streams.unmarked.keys() <= {each.id for each in own}
+
+    def _remove_silent(self, now: float) -> ServerChannel | None:
+        if now < self._next_silent_at_s or not self._channels:
+            return None
+        longest = max(self._channels.values(), key=lambda each: each.silent_for_s(now))
+        silent_for_s = longest.silent_for_s(now)
+        if silent_for_s < SILENT_S:
+            # Refused clients retry: do not visit all channels each time.
+            self._next_silent_at_s = now + SILENT_S - silent_for_s
+            return None
+        self.remove(longest, now)
+        return longest
+
+    def _shortage(self) -> str:
+        if self._credit.is_full:
+            limit, key = "which is the limit", "limits.channels"
+        else:
+            limit, key = "which use all memory for lookups", "limits.memory"
+        return (
+            f"{len(self._channels)} channels are open, {limit}, and none has been silent for"
+            f" {SILENT_S:g} s; raise {key}"
+        )
