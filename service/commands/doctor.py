@@ -76,7 +76,7 @@ def doctor(  # noqa: PLR0913  # each is an option
     """
     # Imported here: other commands must not wait for the imports of all connectors.
     from service.commands.doctor_run import SidecarOptions, run_doctor  # noqa: PLC0415
-    from service.doctor.plan import Deployment  # noqa: PLC0415
+    from service.doctor.deployment.spark_check import Deployment  # noqa: PLC0415
 
     if spark_conf is None and (spark or network_policy):
         raise typer.BadParameter("--spark and --network-policy need --spark-conf FILE")

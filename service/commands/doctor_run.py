@@ -35,16 +35,10 @@ from service.config.listen import ListenTls
 from service.config.loading import load_settings
 from service.config.settings import Settings
 from service.doctor.backends.database_check import combined_findings
-from service.doctor.check_runner import Check, run_checks_apart
+from service.doctor.check_runner import Check, run_groups
+from service.doctor.deployment.spark_check import Deployment
 from service.doctor.finding import Finding, Report, Severity
-from service.doctor.plan import (
-    Configured,
-    Deployment,
-    RunningSidecar,
-    groups,
-    plan,
-    unknown_sidecar,
-)
+from service.doctor.plan import Configured, RunningSidecar, plan, unknown_sidecar
 from service.doctor.sidecar.sidecar_check import SidecarGet, SidecarResponse
 
 ERRORS_FOUND = 1  # exit code
@@ -67,7 +61,7 @@ def run_doctor(
     sidecar = options.sidecar(configured)
     checks = plan(configured, sidecar if options.is_queried else None, deployment)
     with quiet_libraries():
-        results = run_checks_apart(groups(checks))
+        results = run_groups(checks)
     report = Report(combined_findings(results, deployment.executors))
     print_report(report, as_json=as_json)
     if configured is not None and configured.faults:

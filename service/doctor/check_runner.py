@@ -1,10 +1,14 @@
-"""Checks of the doctor, and their runner: concurrent, in processes, each with a timeout."""
+"""Checks of the doctor, and their runner: concurrent, in processes, each with a timeout.
+
+Processes, because the bytes of a server can let its driver parse without an end. No timeout of an
+event loop interrupts that, and no other thread runs meanwhile.
+"""
 
 import asyncio
 import os
 import signal
 import time
-from collections.abc import AsyncGenerator, Callable, Hashable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from multiprocessing import connection, get_context
@@ -13,57 +17,60 @@ from multiprocessing.context import ForkProcess
 from service.doctor.backends.postgres_server import ConnectionDemand
 from service.doctor.finding import Finding, Subject
 
+CHECK_TIMEOUT_S = 5.0
+END_TIMEOUT_S = 0.5  # after the timeout; a check that ignores its cancellation is abandoned then
+_BUG_REMEDY = "inspect the subject manually, and report this as a bug"
+# Forked: the checks hold objects that cannot be pickled, and a fork shares memory, which is scarce
+# in the sidecar's container. Not to be called while other threads run.
+_FORK = get_context("fork")
+
 CheckResult = Finding | ConnectionDemand  # all demands of a server make one finding at the end
+Inspection = Iterator[CheckResult] | AsyncGenerator[CheckResult, None]
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
     """A subject, and the function that inspects it without changing anything.
 
-    `inspect` yields each result as soon as it is known, since a later step may hang. Expected
-    failures are findings; an exception is reported as a fault of the check itself. Cancellation
-    closes all connections.
+    `inspect` yields each result as soon as it is known, since a later step may hang; an iterator
+    runs in a thread. Expected failures are findings; an exception is reported as a fault of the
+    check itself. Cancellation closes all connections.
     """
 
     subject: Subject  # also named if the check times out
-    inspect: Callable[[Subject], AsyncGenerator[CheckResult, None]]
-    database: Hashable = None  # checks of one database run in one process, and share memory
+    inspect: Callable[[Subject], Inspection]
 
-
-CHECK_TIMEOUT_S = 5.0
-END_TIMEOUT_S = 0.5  # after the timeout; a check that ignores its cancellation is abandoned then
-_BUG_REMEDY = "inspect the subject manually, and report this as a bug"
 
 Stages = Sequence[Sequence[Check]]
-OnResult = Callable[[int, CheckResult | None], None]  # number of the check; None: the check ended
 
 
 @dataclass(frozen=True, slots=True)
 class _Run:
-    """A check with its results so far; each result is reported at once."""
+    """A check with its results so far."""
 
-    check: Check
     number: int
-    on_result: OnResult
+    check: Check
     results: list[CheckResult] = field(default_factory=list)
 
-    def add(self, result: CheckResult) -> None:
-        self.results.append(result)
-        self.on_result(self.number, result)
-
-    async def to_end(self, timeout_s: float) -> None:
+    async def inspect(self, timeout_s: float) -> None:
+        found = self.check.inspect(self.check.subject)
         try:
-            async with (
-                asyncio.timeout(timeout_s),
-                aclosing(self.check.inspect(self.check.subject)) as results,
-            ):
-                async for result in results:
-                    self.add(result)
+            async with asyncio.timeout(timeout_s):
+                if isinstance(found, Iterator):
+                    await asyncio.to_thread(self._add_all, found)
+                    return
+                async with aclosing(found):
+                    async for result in found:
+                        self.results.append(result)
         except TimeoutError:
-            self.add(_timeout_finding(self.check, timeout_s))
+            self.results.append(_timeout_finding(self.check, timeout_s))
         except Exception as error:  # noqa: BLE001  # one broken check must not hide the others
             message = f"the check failed: {type(error).__name__}"
-            self.add(self.check.subject.error(message, _BUG_REMEDY))
+            self.results.append(self.check.subject.error(message, _BUG_REMEDY))
+
+    def _add_all(self, found: Iterator[CheckResult]) -> None:
+        for result in found:
+            self.results.append(result)  # one by one: the next may hang
 
 
 def _timeout_finding(check: Check, timeout_s: float) -> Finding:
@@ -71,54 +78,42 @@ def _timeout_finding(check: Check, timeout_s: float) -> Finding:
     return check.subject.error(message, "check that it responds, and is reachable from here")
 
 
-async def run_checks(
-    stages: Stages,
-    *,
-    timeout_s: float = CHECK_TIMEOUT_S,
-    on_result: OnResult = lambda _number, _result: None,
-) -> list[CheckResult]:
-    """Run all checks and return their results in the order of the checks.
+async def ended_checks(
+    stages: Stages, *, timeout_s: float = CHECK_TIMEOUT_S
+) -> AsyncGenerator[tuple[int, Sequence[CheckResult]], None]:
+    """Run all checks; yield the number and the results of each at its end.
 
     The checks of a stage run concurrently, after the end of the stage before. A stage takes at
     most `timeout_s` plus half a second.
     """
-    results: list[CheckResult] = []
+    loop = asyncio.get_running_loop()
     started = 0
     for checks in stages:
-        runs = [_Run(check, number, on_result) for number, check in enumerate(checks, started)]
+        deadline_s = loop.time() + timeout_s + END_TIMEOUT_S
+        runs = [_Run(number, check) for number, check in enumerate(checks, started)]
         started += len(checks)
-        tasks = [asyncio.create_task(run.to_end(timeout_s)) for run in runs]
-        if tasks:
-            await asyncio.wait(tasks, timeout=timeout_s + END_TIMEOUT_S)
-        for run, task in zip(runs, tasks, strict=True):
-            if not task.done():
-                run.add(_timeout_finding(run.check, timeout_s))
-            results += run.results  # copied: an abandoned check may still add to its own list
-            on_result(run.number, None)
-    return results
+        pending = {asyncio.create_task(run.inspect(timeout_s)): run for run in runs}
+        while pending:
+            ended, _ = await asyncio.wait(
+                pending,
+                timeout=deadline_s - loop.time(),
+                return_when=asyncio.FIRST_COMPLETED,
+            )
+            for task in ended or list(pending):
+                run = pending.pop(task)
+                if not task.done():
+                    run.results.append(_timeout_finding(run.check, timeout_s))
+                yield run.number, tuple(run.results)  # an abandoned check may still add to its own
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class _Group:
     """A process that runs stages of checks, and the results received from it."""
 
     stages: Stages
     process: ForkProcess
     receiver: connection.Connection
-    results: dict[int, list[CheckResult]] = field(default_factory=dict)  # {number of the check: …}
-    ended: set[int] = field(default_factory=set)  # numbers of checks
-
-    def receive(self) -> bool:
-        """Take one message of the process; False at the end of the pipe."""
-        try:
-            number, result = self.receiver.recv()
-        except (EOFError, OSError):  # OSError: the process ended within a message
-            return False
-        if result is None:
-            self.ended.add(number)
-        else:
-            self.results.setdefault(number, []).append(result)
-        return True
+    results: dict[int, Sequence[CheckResult]] = field(default_factory=dict)  # of ended checks
 
     def all_results(self, limit_s: float) -> Iterator[CheckResult]:
         """Yield the results, and a finding for each check that did not end."""
@@ -127,8 +122,9 @@ class _Group:
         for checks in self.stages:
             has_started = not is_blocked
             for check in checks:
-                yield from self.results.get(number, ())
-                if number not in self.ended:
+                if number in self.results:
+                    yield from self.results[number]
+                else:
                     is_blocked = True
                     yield self._unfinished(check, limit_s, has_started=has_started)
                 number += 1
@@ -145,12 +141,7 @@ class _Group:
         return check.subject.error("the check failed: its process has ended", _BUG_REMEDY)
 
 
-# Forked: the checks hold objects that cannot be pickled, and a fork shares memory, which is scarce
-# in the sidecar's container. Not to be called while other threads run.
-_FORK = get_context("fork")
-
-
-def run_checks_apart(
+def run_groups(
     groups: Sequence[Stages], *, timeout_s: float = CHECK_TIMEOUT_S
 ) -> list[CheckResult]:
     """Run each group in a process of its own, and return the results group by group.
@@ -180,6 +171,22 @@ def _start(stages: Stages, timeout_s: float, limit_s: float) -> _Group:
     return _Group(stages, process, receiver)
 
 
+def _receive_all(groups: Sequence[_Group], deadline_s: float) -> None:
+    open_groups = list(groups)
+    while open_groups:
+        receivers = [group.receiver for group in open_groups]
+        ready = connection.wait(receivers, max(deadline_s - time.monotonic(), 0.0))
+        if not ready:
+            return
+        for group in [group for group in open_groups if group.receiver in ready]:
+            try:
+                number, found = group.receiver.recv()
+            except (EOFError, OSError):  # OSError: the process ended within a message
+                open_groups.remove(group)
+            else:
+                group.results[number] = found
+
+
 def _run_group(
     stages: Stages, sender: connection.Connection, *, timeout_s: float, limit_s: float
 ) -> None:
@@ -189,21 +196,8 @@ def _run_group(
     signal.setitimer(signal.ITIMER_REAL, limit_s + 2 * END_TIMEOUT_S)
 
     async def run() -> None:
-        await run_checks(stages, timeout_s=timeout_s, on_result=lambda *sent: sender.send(sent))
+        async for ended in ended_checks(stages, timeout_s=timeout_s):
+            sender.send(ended)
         os._exit(0)  # at once, even if a thread of a check is still blocked
 
     asyncio.run(run())
-
-
-def _receive_all(groups: Sequence[_Group], deadline_s: float) -> None:
-    open_groups: dict[object, _Group] = {group.receiver: group for group in groups}
-    while open_groups:
-        ready = connection.wait(
-            [group.receiver for group in open_groups.values()],
-            max(deadline_s - time.monotonic(), 0.0),
-        )
-        if not ready:
-            return
-        for receiver in ready:
-            if not open_groups[receiver].receive():
-                del open_groups[receiver]

@@ -8,6 +8,21 @@ from typing import Any
 
 from lookup_core.errors import BackendError, ErrorCode
 
+_DIMENSION_CHECKS = frozenset({"table", "index", "key", "publication", "privileges", "listen"})
+_BACKEND_CHECKS = frozenset({"database", "table", "index", "listen", "kafka"})
+_REMEDIES = {  # where those of the codes do not fit a check
+    ErrorCode.TIMEOUT: "check the server for overload, and the table for locks",
+    ErrorCode.SCHEMA_CHANGED: "run the doctor again; a sidecar reads the schema again by itself",
+    ErrorCode.INTERNAL: "see the log of the backend",
+}
+_HIDDEN_ROWS = "row-level security"  # part of the connector's message
+# The service refuses such tables for every policy: a hidden row would be reported as missing.
+_HIDDEN_ROWS_REMEDY = (
+    "if the sidecar may read all rows: ALTER TABLE … DISABLE ROW LEVEL SECURITY; otherwise name a "
+    "table without row-level security that triggers or a job fill with the permitted rows (a view "
+    "or a policy is not enough)"
+)
+
 
 class Severity(StrEnum):
     """Severity of a finding; only errors change the exit code."""
@@ -18,9 +33,7 @@ class Severity(StrEnum):
     SKIPPED = "skipped"  # cannot be checked from here
 
 
-_OF_DIMENSIONS = frozenset(
-    {"table", "index", "key", "publication", "privileges", "listen"}
-)  # checks
+FAULTS = frozenset({Severity.WARNING, Severity.ERROR})
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +49,7 @@ class Finding:
     @property
     def place(self) -> str:
         """Check and subject, for people."""
-        if self.check in _OF_DIMENSIONS:
+        if self.check in _DIMENSION_CHECKS:
             return f'{self.check} of dimension "{self.subject}"'
         if self.subject.startswith(f"the {self.check} "):
             return self.subject.removeprefix("the ")
@@ -89,18 +102,14 @@ class Report:
         return {"findings": [asdict(each) for each in self.findings], "summary": self.summary}
 
 
-_OF_BACKENDS = frozenset({"database", "table", "index", "listen", "kafka"})
-_FAULTS = frozenset({Severity.WARNING, Severity.ERROR})
-
-
 def without_repeats(findings: Sequence[Finding]) -> list[Finding]:
     """The findings; a sidecar's are skipped if a check of its backends found the same fault."""
-    roots = [each for each in findings if each.check in _OF_BACKENDS and each.severity in _FAULTS]
+    roots = [each for each in findings if each.check in _BACKEND_CHECKS and each.severity in FAULTS]
     return [_skipped_if_repeated(finding, roots) for finding in findings]
 
 
 def _skipped_if_repeated(finding: Finding, roots: Sequence[Finding]) -> Finding:
-    if finding.check != "sidecar" or finding.severity not in _FAULTS:
+    if finding.check != "sidecar" or finding.severity not in FAULTS:
         return finding
     for root in roots:
         is_its_own = root.check == "database" or root.subject.partition(": ")[0] == finding.subject
@@ -110,20 +119,6 @@ def _skipped_if_repeated(finding: Finding, roots: Sequence[Finding]) -> Finding:
             reason = f"was not checked further, because of the fault of the {root.place}"
             return Subject(finding.check, finding.subject).skipped(reason, "see its finding")
     return finding
-
-
-_REMEDIES = {  # where those of the codes do not fit a check
-    ErrorCode.TIMEOUT: "check the server for overload, and the table for locks",
-    ErrorCode.SCHEMA_CHANGED: "run the doctor again; a sidecar reads the schema again by itself",
-    ErrorCode.INTERNAL: "see the log of the backend",
-}
-_HIDDEN_ROWS = "row-level security"  # part of the connector's message
-# The service refuses such tables for every policy: a hidden row would be reported as missing.
-_HIDDEN_ROWS_REMEDY = (
-    "if the sidecar may read all rows: ALTER TABLE … DISABLE ROW LEVEL SECURITY; otherwise name a "
-    "table without row-level security that triggers or a job fill with the permitted rows (a view "
-    "or a policy is not enough)"
-)
 
 
 def error_finding(subject: Subject, error: BackendError, *, remedy: str = "") -> Finding:

@@ -90,7 +90,7 @@ PODS: dict[str, tuple[Change, str, str]] = {
     "network of the node": (
         _at("spec.hostNetwork", True),  # noqa: FBT003  a field
         "hostNetwork=true",
-        "hostNetwork",
+        "node_is_isolated",
     ),
     "path of the node": (
         _at("spec.volumes.0", {"name": "sidelook-socket", "hostPath": {"path": "/run"}}),

@@ -13,7 +13,6 @@ from pathlib import Path
 
 import pytest
 
-from service.doctor.deployment.manifest import quantity
 from service.version import own_version
 from tools.image.archive import write_archive
 from tools.image.build import PYTHON, Context, built_image
@@ -21,6 +20,7 @@ from tools.image.container import Container, Mount, runtime_default
 from tools.image.image import LOCK_FILE, ROOT, Dockerfile, Image
 from tools.image.runtime import ContainerRuntime, RunningContainer, container_runtime
 from tools.image.sbom import bill_of_materials
+from tools.k8s.manifest_part import quantity
 from tools.k8s.manifests import POD_TEMPLATE, read_manifest
 from tools.processes.sidecar_process import SidecarFigures, SidecarProcess
 from tools.processes.until import until

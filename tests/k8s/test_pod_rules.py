@@ -53,6 +53,32 @@ BREAKAGES: dict[str, tuple[dict[str, Any], list[str]]] = {
     "privileged": ({"initContainers.0.securityContext.privileged": True}, [RIGHTS]),
     "capability": ({"initContainers.0.securityContext.capabilities.add": ["ANY"]}, [RIGHTS]),
     "escalation": ({"containers.0.securityContext.allowPrivilegeEscalation": True}, [RIGHTS]),
+    "host network": ({"hostNetwork": True}, ["node_is_isolated"]),
+    "service links": ({"enableServiceLinks": ABSENT}, ["environment_is_its_own"]),
+    "short startup": (
+        {"initContainers.0.startupProbe.failureThreshold": 600},
+        ["startup_outlasts_full_loads"],
+    ),
+    "hook": ({"initContainers.0.lifecycle": {"preStop": {}}}, ["sidecar_ends_by_sigterm_alone"]),
+    "other port": (
+        {"initContainers.0.ports.0.containerPort": 9999},
+        ["probes_reach_the_health_listener"],
+    ),
+    "little memory": (
+        {
+            "initContainers.0.resources.requests.memory": "767Mi",
+            "initContainers.0.resources.limits.memory": "767Mi",
+        },
+        ["memory_is_guaranteed"],
+    ),
+    "limited processors": (
+        {"initContainers.0.resources.limits.cpu": "2"},
+        ["memory_is_guaranteed"],
+    ),
+    "secret by path": (
+        {"initContainers.0.volumeMounts.2.subPath": "dsn"},
+        [SECRET_RULE],
+    ),
     "node port": ({"initContainers.0.ports.0.hostPort": 8816}, ["node_is_isolated"]),
     "node path": ({"volumes.3": {"hostPath": {}}}, ["node_is_isolated"]),
     "shared processes": ({"shareProcessNamespace": True}, ["node_is_isolated"]),
@@ -75,15 +101,15 @@ BREAKAGES: dict[str, tuple[dict[str, Any], list[str]]] = {
     ),
     "socket on disk": (
         {"volumes.0.emptyDir": {}},
-        ["volume sidelook-socket is not in memory", "socket_volume_is_bounded_memory"],
+        ["socket_volume_holds_the_caches"],
     ),
     "volume below the caches": (
         {"volumes.0.emptyDir.sizeLimit": "447Mi"},
-        ["volume sidelook-socket has 447Mi, and the files of shared caches need up to 448Mi"],
+        ["socket_volume_holds_the_caches"],
     ),
     "volume of any size": (
         {"volumes.0.emptyDir.sizeLimit": ABSENT},
-        ["socket_volume_is_bounded_memory"],
+        ["socket_volume_holds_the_caches"],
     ),
     "writable caches": (
         {"containers.0.volumeMounts.0.readOnly": ABSENT},
@@ -104,13 +130,18 @@ BREAKAGES: dict[str, tuple[dict[str, Any], list[str]]] = {
 # {fault: (text of the configuration, its replacement, how the reported faults begin)}
 MISCONFIGURATIONS: dict[str, tuple[str, str, list[str]]] = {
     "invalid": ("health:", "helth:", ["its ConfigMap has no valid sidelook.yaml"]),
+    "health on loopback": (
+        "0.0.0.0:8816",
+        "127.0.0.1:8816",
+        ["probes_reach_the_health_listener"],
+    ),
     "lookups by TCP": ("http: null", "http: 127.0.0.1:8815", ["lookups_use_the_socket_only"]),
     "socket elsewhere": (
         "/run/sidelook/",
         "/run/lookup/",
         [
-            "listen.unix of the configuration (/run/lookup/",
-            "socket_volume_is_bounded_memory",
+            "socket_is_that_of_the_image",
+            "socket_volume_holds_the_caches",
             "executors_only_read_the_caches",
         ],
     ),

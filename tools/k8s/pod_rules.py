@@ -1,25 +1,23 @@
 """Rules for executor pods: the findings of `sidelook doctor`, and the policy for shipped pods.
 
-The doctor finds what keeps a pod from working. The rules here are hardening, and what depends on
+The doctor finds what keeps any pod from working. The rules here are hardening, and what depends on
 the ConfigMap and the Secret. Each rule is a function named after its demand.
 """
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Any
 
 from lookup_core.errors import ConfigurationError
 from lookup_core.settings import FullSettings
-from service.doctor.deployment.manifest import Manifest as Part
-from service.doctor.deployment.pod_template import (
-    PodTemplate,
-    SidecarNeeds,
-    container_findings,
-    pod_findings,
-    volume_findings,
-)
+from service.config.settings import Settings
+from service.doctor.deployment.pod_template import IMAGE_SOCKET, PodSpec, pod_findings
 from service.doctor.finding import Severity, Subject
+from service.doctor.sidecar.configuration_check import CacheMemory
+from service.doctor.sidecar.process_limits_check import MEMORY_FACTOR
+from tools.k8s.manifest_part import ManifestPart as Part
+from tools.k8s.manifest_part import quantity
 from tools.k8s.manifests import Manifest, parse_yaml
 from tools.k8s.validation import CONFIGURATION, load_configuration
 
@@ -47,21 +45,28 @@ class Deployment:
     secret: Manifest
 
     @property
-    def template(self) -> PodTemplate:
-        """The pod, and its sidecar if there is one."""
-        return PodTemplate.of(Part(self.pod))
+    def settings(self) -> Settings | None:
+        """The settings of the sidecar; None if the ConfigMap has no valid ones."""
+        try:
+            return load_configuration(self.config_map, self.secret["stringData"])
+        except ConfigurationError:
+            return None
 
     @property
     def spec(self) -> Part:
         """The specification of the pod."""
-        return self.template.spec
+        return Part(self.pod).below("spec")
 
     @property
     def sidecar(self) -> Part:
-        """Sidelook's container."""
-        sidecar = self.template.sidecar
-        assert sidecar is not None
-        return sidecar
+        """Sidelook's container; empty without one."""
+        containers = self.spec.items("initContainers")
+        return next((each for each in containers if each.text("name") == "sidelook"), Part())
+
+    @property
+    def executors(self) -> list[Part]:
+        """The ordinary containers."""
+        return list(self.spec.items("containers"))
 
     @property
     def containers(self) -> list[Part]:
@@ -98,33 +103,14 @@ class Deployment:
 
 def broken_rules(deployment: Deployment) -> list[str]:
     """The doctor's findings, and the names of the broken rules; empty for a good pod."""
-    faults = [*_doctor_faults(deployment)]
-    if deployment.template.sidecar is None:
+    pod = PodSpec.model_validate(deployment.pod["spec"])
+    found = pod_findings(Subject("pod template", "executor pod"), pod)
+    faults = [f"{e.message}; {e.remedy}" for e in found if e.severity is not Severity.OK]
+    if not deployment.sidecar.values:
         return faults
+    if deployment.settings is None:
+        faults.insert(0, f"its ConfigMap has no valid {CONFIGURATION}")
     return [*faults, *(rule.__name__ for rule in RULES if not rule(deployment))]
-
-
-def _doctor_faults(deployment: Deployment) -> Iterator[str]:
-    template, subject = deployment.template, Subject("pod template", "executor pod")
-    socket, needs = None, SidecarNeeds()
-    try:
-        settings = load_configuration(deployment.config_map, deployment.secret["stringData"])
-    except ConfigurationError:
-        yield f"its ConfigMap has no valid {CONFIGURATION}"
-    else:
-        socket, needs = settings.listen.unix, SidecarNeeds.of(settings)
-    # A shipped pod leaves time to load a full table, which a configuration may add later.
-    patience_s = max(needs.longest_load_s, FullSettings().warmup_max_wait_s)
-    needs = replace(needs, longest_load_s=patience_s)
-    found = [
-        *pod_findings(subject, template, socket=socket, checks_all=True),
-        *volume_findings(subject, template, needs),
-    ]
-    if template.sidecar is not None:
-        found += container_findings(subject, template.sidecar, needs)
-    for each in found:
-        if each.severity is not Severity.OK:
-            yield f"{each.message}; {each.remedy}"
 
 
 def executor_is_named_as_spark_expects(deployment: Deployment) -> bool:
@@ -152,12 +138,9 @@ def no_container_has_privileges(deployment: Deployment) -> bool:
 
 
 def node_is_isolated(deployment: Deployment) -> bool:
-    """No namespace, path or port of the node, and no shared processes.
-
-    The doctor refuses `hostNetwork`.
-    """
+    """No namespace, path or port of the node, and no shared processes."""
     spec = deployment.spec
-    keys = ("hostPID", "hostIPC", "shareProcessNamespace")
+    keys = ("hostNetwork", "hostPID", "hostIPC", "shareProcessNamespace")
     ports = [port for each in deployment.containers for port in each.items("ports")]
     is_apart = not any(spec.get(key) for key in keys)
     is_apart = is_apart and not any("hostPort" in port.values for port in ports)
@@ -193,18 +176,53 @@ def lookups_use_the_socket_only(deployment: Deployment) -> bool:
     return "http" in listen and listen["http"] is None
 
 
-def socket_volume_is_bounded_memory(deployment: Deployment) -> bool:
-    """The folder of the socket is a volume in memory with a size limit."""
+def socket_is_that_of_the_image(deployment: Deployment) -> bool:
+    """The image sets the variable of listen.unix, so another path has no effect."""
+    return deployment.configuration.below("listen").text("unix") == IMAGE_SOCKET
+
+
+def socket_volume_holds_the_caches(deployment: Deployment) -> bool:
+    """The folder of the socket is a volume in memory, whose size limit fits the caches."""
     socket = PurePosixPath(deployment.configuration.below("listen").text("unix"))
     volume = deployment.volume(deployment.sidecar.mount_at(socket.parent).text("name"))
-    source = volume.below("emptyDir")
-    return source.get("medium") == "Memory" and "sizeLimit" in source.values
+    source, settings = volume.below("emptyDir"), deployment.settings
+    needed_bytes = 0 if settings is None else CacheMemory.of(settings).shared_bytes
+    limit_bytes = quantity(source.text("sizeLimit"))
+    is_bounded = limit_bytes is not None and limit_bytes >= needed_bytes
+    return source.get("medium") == "Memory" and is_bounded
+
+
+def startup_outlasts_full_loads(deployment: Deployment) -> bool:
+    """Also without a full table, which a configuration may add later."""
+    probe = deployment.sidecar.below("startupProbe")
+    patience_s = probe.number("periodSeconds", 10) * probe.number("failureThreshold", 3)
+    return patience_s > FullSettings().warmup_max_wait_s
+
+
+def probes_reach_the_health_listener(deployment: Deployment) -> bool:
+    """Probes use the pod's IP, and a port that the container names."""
+    settings = deployment.settings
+    health = None if settings is None else settings.listen.health
+    if health is None:
+        return settings is None
+    ports = [each.get("containerPort") for each in deployment.sidecar.items("ports")]
+    return not health.is_loopback and health.port in ports
+
+
+def sidecar_ends_by_sigterm_alone(deployment: Deployment) -> bool:
+    """A preStop hook would run while the executor still looks up."""
+    return not deployment.sidecar.below("lifecycle").values
+
+
+def environment_is_its_own(deployment: Deployment) -> bool:
+    """A Service named sidelook would set SIDELOOK_PORT, an unknown key."""
+    return deployment.spec.get("enableServiceLinks") is False
 
 
 def executors_only_read_the_caches(deployment: Deployment) -> bool:
     """Executors have the sidecar's user: a mount with readOnly keeps its files from their jobs."""
     socket = PurePosixPath(deployment.configuration.below("listen").text("unix"))
-    mounts = [each.mount_at(socket.parent) for each in deployment.template.executors]
+    mounts = [each.mount_at(socket.parent) for each in deployment.executors]
     return all(each.get("readOnly") is True for each in mounts)
 
 
@@ -223,6 +241,8 @@ def secret_belongs_to_the_sidecar_alone(deployment: Deployment) -> bool:
     mount = deployment.sidecar.mount_at(folders.pop()) if len(folders) == 1 else Part()
     name = mount.text("name")
     mounts = [each for other in deployment.containers for each in other.items("volumeMounts")]
+    if any(each.text("subPath") for each in mounts):
+        return False  # a rotated secret would never arrive
     is_alone = [each.text("name") for each in mounts].count(name) == 1
     source = deployment.volume(name).below("secret")
     return is_alone and bool(mount.get("readOnly")) and source.get("defaultMode") == 0o440
@@ -244,10 +264,13 @@ def image_is_pinned(deployment: Deployment) -> bool:
 
 
 def memory_is_guaranteed(deployment: Deployment) -> bool:
-    """The request equals the limit, so that the kernel kills no sidecar within its limit."""
-    resources = deployment.sidecar.below("resources")
-    limit = resources.below("limits").text("memory")
-    return bool(limit) and resources.below("requests").text("memory") == limit
+    """The request equals the limit, which fits limits.memory; processors have no limit."""
+    resources, settings = deployment.sidecar.below("resources"), deployment.settings
+    limits, requests = resources.below("limits"), resources.below("requests")
+    limit_bytes = quantity(limits.text("memory"))
+    needed_bytes = 0 if settings is None else MEMORY_FACTOR * settings.limits.memory_bytes
+    is_equal = requests.text("memory") == limits.text("memory")
+    return bool(limit_bytes and limit_bytes >= needed_bytes and is_equal and not limits.text("cpu"))
 
 
 RULES: list[Callable[[Deployment], bool]] = [
@@ -260,7 +283,12 @@ RULES: list[Callable[[Deployment], bool]] = [
     probes_use_their_routes,
     liveness_tolerates_half_a_minute,
     lookups_use_the_socket_only,
-    socket_volume_is_bounded_memory,
+    socket_is_that_of_the_image,
+    socket_volume_holds_the_caches,
+    startup_outlasts_full_loads,
+    probes_reach_the_health_listener,
+    sidecar_ends_by_sigterm_alone,
+    environment_is_its_own,
     executors_only_read_the_caches,
     configuration_is_mounted,
     secret_belongs_to_the_sidecar_alone,

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 import sidelook
 from lookup_core.error_texts import ErrorScope
 from lookup_core.errors import ErrorCode, SidelookError
-from service.doctor.check_texts import CHECK_TEXTS
 from service.http.problem import HttpCode, problem_of_code
 from service.http.replies.health_code import HealthCode
 from tools.reference.http import has_status
@@ -36,9 +35,6 @@ def errors_page() -> str:
     parts.append(bullets(f"{code(each)} ({each.severity}): {each.meaning}." for each in HealthCode))
     parts += ["## Exceptions", texts["Exceptions"], bullets(_exceptions())]
     parts += ["## Findings of sidelook doctor", texts["Findings of sidelook doctor"]]
-    for name, check in CHECK_TEXTS.items():
-        remedy = paragraph(f"**Remedy:** {check.remedy}")
-        parts += [f"### Finding: {name}", paragraph(check.inspects), remedy]
     return page("Errors", parts)
 
 

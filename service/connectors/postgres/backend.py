@@ -99,6 +99,14 @@ class PostgresBackend:
     async def describe(self, *, timeout_s: float) -> DimensionSchema:
         """Read the catalog and the query plan; the table may have changed since the last call.
 
+        Raises as `describe_table`.
+        """
+        table = await self.describe_table(timeout_s=timeout_s)
+        return replace(table.schema, server=self._connections.server)
+
+    async def describe_table(self, *, timeout_s: float) -> PostgresTable:
+        """Read the catalog and the query plan; also for what a schema does not say.
+
         Raises BackendError (`table_unavailable`, `forbidden`, `backend_unavailable`,
         `backend_auth`, `timeout`) within `timeout_s`.
         """
@@ -113,7 +121,7 @@ class PostgresBackend:
             self._connections.expire()  # settings of the role take effect in new sessions
         left_s = deadline_s - asyncio.get_running_loop().time()
         self._lookup = await self._planned(table, timeout_s=left_s)
-        return replace(table.schema, server=self._connections.server)
+        return table
 
     async def probe(self, *, timeout_s: float) -> None:
         """Run a query without a table; raises BackendError within `timeout_s`."""

@@ -33,7 +33,7 @@ async def check_database(subject: Subject, database: Database) -> AsyncGenerator
         subject, server, is_pooler_configured=database.settings.pgbouncer, listens=listens
     ):
         yield finding
-    if server.shows_sessions or server.is_pooled:
+    if server.used is not None or server.is_pooled:
         yield ConnectionDemand(address, server, database.connections)
     else:
         yield Subject("connections", address).skipped(
@@ -201,24 +201,23 @@ def _limits(demands: Sequence[ConnectionDemand]) -> Iterator[_Limit]:
     Connections that sidecars have open count as free, since they belong to these executors.
     """
     for one in demands:
-        server, counts = one.server, one.server.connections
-        reserved = 0 if server.is_superuser else counts.reserved
-        yield _Limit(
-            "max_connections",
-            counts.max_connections - reserved - counts.used + counts.used_by_sidecars,
-            sum(each.connections for each in demands),
-        )
+        server = one.server
+        reserved = 0 if server.is_superuser else server.reserved
+        used = (server.used or 0) - server.used_by_sidecars
+        per_executor = sum(each.connections for each in demands)
+        yield _Limit("max_connections", server.max_connections - reserved - used, per_executor)
         if server.is_superuser:
             continue  # no other limit applies
         # The role and database of other sidecars are unknown: all sidecars are subtracted.
         for kind, limit, used in (
-            ("role", counts.role_limit, counts.used_by_role),
-            ("database", counts.database_limit, counts.used_by_database),
+            ("role", server.role_limit, server.used_by_role),
+            ("database", server.database_limit, server.used_by_database),
         ):
             if limit is not None:
-                own = getattr(server, kind)
+                name = getattr(server, kind)
+                own = [each for each in demands if getattr(each.server, kind) == name]
                 yield _Limit(
                     f"the {kind} (ALTER {kind.upper()} … CONNECTION LIMIT)",
-                    limit - max(used - counts.used_by_sidecars, 0),
-                    sum(each.connections for each in demands if getattr(each.server, kind) == own),
+                    limit - max(used - server.used_by_sidecars, 0),
+                    sum(each.connections for each in own),
                 )

@@ -1,11 +1,11 @@
 """PostgreSQL servers of the doctor: properties, read in one session, and dimensions of a DSN."""
 
 import asyncio
-import re
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
+from urllib.parse import urlsplit
 
 import asyncpg
 
@@ -15,16 +15,18 @@ from service.config.dimension import DimensionConfig
 from service.config.settings import Settings
 from service.config.source import PostgresSource
 from service.connector_settings import postgres_settings
+from service.connectors.postgres.connections import PostgresPool, PostgresSession
 from service.connectors.postgres.errors import (
     PoolerParameterError,
     mapped_errors,
-    mapped_parameters,
     own_statements,
 )
-from service.connectors.postgres.sessions import PARTS, Connection, Identification, close_session
+from service.connectors.postgres.sessions import PARTS, Identification
 from service.connectors.postgres.settings import PostgresSettings
 from service.doctor.clock_skew import ClockReading
 
+_LOADING_CONNECTIONS = 5  # the session with the snapshot of a full load, and four readers
+_LISTENING_CONNECTIONS = 1
 # Columns have the names of the fields below. Functions that a server may refuse are in statements
 # of their own.
 _SERVER = """
@@ -58,35 +60,19 @@ AND coalesce(backend_type, 'client backend') = 'client backend'
 _REVOKED = """
 SELECT ARRAY(SELECT f.name FROM pg_catalog.unnest($1::text[]) AS f (name)
 WHERE NOT pg_catalog.has_function_privilege(
-    pg_catalog.to_regprocedure('pg_catalog.' || f.name), 'EXECUTE')) AS names
+    pg_catalog.to_regprocedure('pg_catalog.' || f.name), 'EXECUTE')) AS revoked_functions
 """
 
 
 @dataclass(frozen=True, slots=True)
-class ConnectionCounts:
-    """Connection limits of a server, and its open connections; a limit of None is no limit."""
-
-    max_connections: int = 100
-    reserved: int = 3  # for superusers and pg_use_reserved_connections
-    used: int = 0
-    used_by_sidecars: int = 0
-    used_by_role: int = 0
-    role_limit: int | None = None
-    used_by_database: int = 0
-    database_limit: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class PostgresServer:
-    """Properties of a server, and of the role of the session."""
+    """Properties of a server, and of the role of the session; a limit of None is no limit."""
 
     version: int  # such as 160004
     version_text: str
     role: str
     database: str
     clock: ClockReading
-    connections: ConnectionCounts
-    shows_sessions: bool = True  # else none are counted
     is_pooled: bool = False  # reached through a PgBouncer
     is_standby: bool = False
     is_superuser: bool = False
@@ -96,73 +82,66 @@ class PostgresServer:
     # time, the address. The system identifier would also be equal for its standbys.
     identity: str = ""
     unknown_parts: tuple[str, ...] = ()  # of the identity that finds another server
-    revoked_functions: tuple[str, ...] = ()  # of these parts
+    revoked_functions: Sequence[str] = ()  # of these parts
+    max_connections: int = 100
+    reserved: int = 3  # for superusers and pg_use_reserved_connections
+    role_limit: int | None = None
+    database_limit: int | None = None
+    used: int | None = 0  # by all clients; None: the server does not show its sessions
+    used_by_sidecars: int = 0
+    used_by_role: int = 0
+    used_by_database: int = 0
 
 
 async def read_postgres_server(settings: PostgresSettings) -> PostgresServer:
     """Read the properties; raises BackendError within twice the connect timeout."""
     with own_statements(), mapped_errors(settings.table):
-        async with asyncio.timeout(settings.connect_timeout_s):
-            with mapped_parameters():
-                session = await asyncpg.connect(
-                    settings.dsn,
-                    server_settings=settings.server_settings,
-                    statement_cache_size=settings.statement_cache_size,
-                )
-        process = session.get_server_pid()
-        try:
-            async with asyncio.timeout(settings.connect_timeout_s):
-                await session.fetchval("SELECT 1")  # the first query of a session is slower
-                sent_s = time.time()
-                record = await session.fetchrow(_SERVER)
-                received_s = time.time()
-                sessions = await _permitted(session, _SESSIONS)
-                identification = Identification()
-                found = await identification.read(session.fetch)
-                unknown = tuple(part for part in PARTS if part in identification.unknown)
-                revoked = await _revoked_functions(session, unknown)
-        finally:
-            await close_session(session)
-    assert record is not None  # every session has a role and a database
+        async with PostgresPool(settings) as pool:
+            session = await pool.acquire()
+            try:
+                async with asyncio.timeout(settings.connect_timeout_s):
+                    return await _properties(session, settings)
+            finally:
+                session.terminate()
+
+
+async def _properties(session: PostgresSession, settings: PostgresSettings) -> PostgresServer:
+    await session.fetchval("SELECT 1")  # the first query of a session is slower
+    sent_s = time.time()
+    (record,) = await session.fetch(_SERVER)  # every session has a role and a database
+    received_s = time.time()
     columns = dict(record)
-    start = settings.address if found.started_at is None else str(found.started_at)
+    clock = ClockReading(sent_s, received_s, columns.pop("clock_s"))
+    # A pooler gives its clients process numbers of its own.
+    is_pooled = columns.pop("process") != session.get_server_pid()
+    sessions = await _permitted(session, _SESSIONS) or {"used": None}
+    identification = Identification()
+    found = await identification.read(session.fetch)
+    unknown = tuple(part for part in PARTS if part in identification.unknown)
+    functions = [name for part in unknown for name in PARTS[part].functions]
+    revoked = await _permitted(session, _REVOKED, functions) if functions else None
+    start = settings.address if found.started_at is None else found.started_at
     return PostgresServer(
-        clock=ClockReading(sent_s, received_s, columns["clock_s"]),
-        connections=ConnectionCounts(**_fields({**columns, **(sessions or {})}, ConnectionCounts)),
-        shows_sessions=sessions is not None,
-        # A pooler gives its clients process numbers of its own.
-        is_pooled=columns["process"] != process,
+        clock=clock,
+        is_pooled=is_pooled,
         is_standby=found.is_standby is True,
-        identity=f"{columns['port']} since {start}",
+        identity=f"{columns.pop('port')} since {start}",
         unknown_parts=unknown,
-        revoked_functions=revoked,
-        **_fields(columns, PostgresServer),
+        **columns,
+        **sessions,
+        **(revoked or {}),
     )
 
 
 async def _permitted(
-    session: Connection, statement: str, *arguments: object
-) -> Mapping[str, Any] | None:
+    session: PostgresSession, statement: str, *arguments: object
+) -> dict[str, Any] | None:
     """The record of a statement that no sidecar runs; None if the role has no right to it."""
     try:
         (record,) = await session.fetch(statement, *arguments)
     except asyncpg.InsufficientPrivilegeError:
         return None
     return dict(record)
-
-
-async def _revoked_functions(session: Connection, unknown: Sequence[str]) -> tuple[str, ...]:
-    """Functions of the unknown parts that the role may not execute; empty if that is not known."""
-    functions = [name for part in unknown for name in PARTS[part].functions]
-    found = await _permitted(session, _REVOKED, functions) if functions else None
-    return () if found is None else tuple(found["names"])
-
-
-def _fields(
-    columns: Mapping[str, Any], kind: type[ConnectionCounts] | type[PostgresServer]
-) -> dict[str, Any]:
-    """Return the columns that are fields of the class."""
-    return {each.name: columns[each.name] for each in fields(kind) if each.name in columns}
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,12 +151,6 @@ class ConnectionDemand:
     address: str
     server: PostgresServer
     connections: int
-
-
-_LOADERS = 5  # connections of a full load: the session with the snapshot, and four readers
-_LISTENERS = 1
-_USER = re.compile(r"\w+://([^:@/?#]+)(?::[^@/?#]*)?@", re.ASCII)
-_DATABASE = re.compile(r"/([^/?#@]*)(?:\?[^@]*)?$")
 
 
 @dataclass(slots=True, eq=False)  # hashable by identity
@@ -207,10 +180,8 @@ class Database:
         hosts = self.settings.address
         if not hosts:
             return f"the database of {', '.join(self.dimensions)}"
-        user = _USER.match(self.settings.dsn)
-        database = _DATABASE.search(self.settings.dsn.partition("://")[2])
-        place = f"{hosts}/{database[1]}" if database else hosts
-        return f"{user[1]}@{place}" if user else place
+        dsn = urlsplit(self.settings.dsn)
+        return f"{dsn.username}@{hosts}{dsn.path}" if dsn.username else f"{hosts}{dsn.path}"
 
     @property
     def listens(self) -> bool:
@@ -223,14 +194,10 @@ class Database:
         configs = self.dimensions.values()
         # Different spellings of one address have pools of their own.
         pools = {each.source.address for each in configs if isinstance(each.source, PostgresSource)}
-        return len(pools) * self.pool_size + sum(map(dedicated_connections, configs))
-
-
-def dedicated_connections(config: DimensionConfig) -> int:
-    """Return the largest number of connections of one dimension outside the shared pool."""
-    loading = _LOADERS if config.cache.mode is CacheMode.FULL else 0
-    listening = _LISTENERS if config.refresh.listen is not None else 0
-    return loading + listening
+        loading = [each for each in configs if each.cache.mode is CacheMode.FULL]
+        listening = [each for each in configs if each.refresh.listen is not None]
+        dedicated = len(loading) * _LOADING_CONNECTIONS + len(listening) * _LISTENING_CONNECTIONS
+        return len(pools) * self.pool_size + dedicated
 
 
 def databases_of(settings: Settings) -> list[Database]:

@@ -2,13 +2,10 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, Iterator, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
-
-import pyarrow as pa
 
 from lookup_core.dimension.default_row import default_row
 from lookup_core.errors import BackendError, ErrorCode
@@ -19,22 +16,15 @@ from service.config.quantity import size_text
 from service.config.source import ParquetSource, PostgresSource
 from service.connector_settings import notifications_settings, postgres_settings, trigger_script
 from service.connectors.parquet.file import parquet_schema
-from service.connectors.postgres.catalog import read_table
+from service.connectors.postgres.backend import PostgresBackend
 from service.connectors.postgres.changelog import Publications, read_publications
 from service.connectors.postgres.column_types import quoted
-from service.connectors.postgres.connections import PostgresConnections, Records
+from service.connectors.postgres.connections import PostgresConnections, PostgresPool, Records
 from service.connectors.postgres.notifications import (
     PostgresNotificationsSession,
     PostgresNotificationsSettings,
 )
-from service.connectors.postgres.queries import (
-    SIZE,
-    index_remedy,
-    key_arguments,
-    lookup_query,
-    trial_query,
-)
-from service.connectors.postgres.sessions import CatalogRow, RunQuery
+from service.connectors.postgres.queries import SIZE, index_remedy
 from service.connectors.postgres.settings import PostgresSettings
 from service.connectors.postgres.table import PostgresTable
 from service.connectors.rows.several_rows import list_columns
@@ -74,13 +64,12 @@ WHERE c.oid = $1::oid
 _RIGHTS_FUNCTIONS = "has_table_privilege(oid, text), pg_has_role(oid, text), aclexplode(aclitem[])"
 
 
-async def check_parquet(subject: Subject, config: DimensionConfig) -> AsyncGenerator[Finding, None]:
+def check_parquet(subject: Subject, config: DimensionConfig) -> Iterator[Finding]:
     """Yield whether the Parquet file of a dimension has the key and the columns; reads no rows."""
     assert isinstance(config.source, ParquetSource)  # ensured by the plan
     path = config.source.path
     try:
-        # In a thread: a network volume may hang.
-        await asyncio.to_thread(parquet_schema, path, config.key, columns=config.columns)
+        parquet_schema(path, config.key, columns=config.columns)
     except BackendError as error:
         yield error_finding(subject, error)
     else:
@@ -109,27 +98,27 @@ class TableCheck:
         # One connection: the doctor must work on an almost full server.
         is_pooled = settings.pgbouncer or server.is_pooled
         settings = replace(settings, max_connections=1, pgbouncer=is_pooled)
-        async with self.slots:
+        async with self.slots, PostgresPool(settings) as pool:
+            reading = _TableReading(settings, pool)
             try:
-                async for finding in self._table_findings(subject, settings, server):
+                async for finding in self._table_findings(subject, reading, server):
                     yield finding
             except BackendError as error:
                 remedy = ""
                 if error.code is ErrorCode.FORBIDDEN:
-                    remedy = await _grants(settings, role=server.role, refusal=error)
+                    remedy = await reading.grants(role=server.role, refusal=error)
                 yield error_finding(subject, error, remedy=remedy)
 
     async def _table_findings(
-        self, subject: Subject, settings: PostgresSettings, server: PostgresServer
+        self, subject: Subject, reading: "_TableReading", server: PostgresServer
     ) -> AsyncGenerator[Finding, None]:
         name = subject.name
         config = self.database.dimensions[name]
-        is_loaded = config.cache.mode is CacheMode.FULL
-        table, facts = await _read_table(settings, is_loaded=is_loaded)
-        yield table_finding(subject, table)
-        is_required = settings.require_index
+        table, facts = await reading.facts(is_loaded=config.cache.mode is CacheMode.FULL)
+        yield subject.ok(f"{table.sql_name} can be looked up by {table.schema.key_text}")
+        is_required = reading.settings.require_index
         yield index_finding(Subject("index", name), table, facts, is_required=is_required)
-        if facts.has_unique_key is not None and not settings.has_several_rows:
+        if facts.has_unique_key is not None and not reading.settings.has_several_rows:
             yield key_finding(Subject("key", name), table, facts)
         if facts.publications is not None:
             yield publication_finding(Subject("publication", name), facts.publications)
@@ -155,91 +144,60 @@ class TableFacts:
     """Query plan of a lookup, size, and the role's rights on the table."""
 
     uses_index: bool | None  # None: unknown
-    rights: tuple[str, ...] | None = ()  # beyond SELECT: INSERT, UPDATE, …; None: unknown
-    holders: tuple[str, ...] = ()  # of these rights: the role, those that it is in, PUBLIC
+    rights: Sequence[str] | None = ()  # beyond SELECT: INSERT, UPDATE, …; None: unknown
+    holders: Sequence[str] = ()  # of these rights: the role, those that it is in, PUBLIC
     is_owner: bool = False
     size_bytes: int = 0  # on disk, without indexes
     has_unique_key: bool | None = None  # None: not known
     publications: Publications | None = None  # None: not checked
 
 
-@asynccontextmanager
-async def _connected(settings: PostgresSettings) -> AsyncGenerator[PostgresConnections, None]:
-    connections = PostgresConnections(settings)
-    await connections.open()
-    try:
-        yield connections
-    finally:
-        await connections.close()
+@dataclass(frozen=True, slots=True)
+class _TableReading:
+    """Reads a table as the sidecar does, and what a sidecar does not need to know."""
 
+    settings: PostgresSettings
+    pool: PostgresPool
 
-async def _fetch(connections: PostgresConnections, query: str, arguments: Sequence[Any]) -> Records:
-    return (await connections.run(query, arguments, timeout_s=_QUERY_TIMEOUT_S)).records
+    async def run(self, query: str, arguments: Sequence[Any]) -> Records:
+        connections = PostgresConnections(self.settings, self.pool)
+        return (await connections.run(query, arguments, timeout_s=_QUERY_TIMEOUT_S)).records
 
-
-async def _grants(settings: PostgresSettings, *, role: str, refusal: BackendError) -> str:
-    async with _connected(settings) as connections:
-        run = partial(_fetch, connections)
-        with suppress(BackendError):  # the refusal itself is reported
-            return await missing_grants(run, settings, role=role, refusal=refusal)
-    return ""
-
-
-async def _read_table(
-    settings: PostgresSettings, *, is_loaded: bool
-) -> tuple[PostgresTable, TableFacts]:
-    async with _connected(settings) as connections:
-        run = partial(_fetch, connections)
-        # Publications are read once, below, with what they report.
-        table = await read_table(run, replace(settings, needs_publication=False))
-        key = table.schema.key
-        no_keys = key_arguments(pa.RecordBatch.from_pylist([], key), key)
-        query = lookup_query(table, is_ordered=settings.has_several_rows)
-        plan = await connections.plan(
-            query, no_keys, timeout_s=_QUERY_TIMEOUT_S, trial=trial_query(table)
-        )
-        rights = await _rights(run, table)
+    async def facts(self, *, is_loaded: bool) -> tuple[PostgresTable, TableFacts]:
+        backend = PostgresBackend(replace(self.settings, require_index=False), self.pool)
+        table = await backend.describe_table(timeout_s=_QUERY_TIMEOUT_S)
+        rights = await self._rights(table)
+        # Without an index, the rows of foreign partitions, or those of a filter, may be unique.
+        may_be_unique = table.has_foreign_parts or self.settings.where is not None
+        if may_be_unique and not rights.get("has_unique_key"):
+            rights["has_unique_key"] = None
         # Loads read the size, too: a refusal is an error of theirs.
-        sizes = await run(SIZE, [table.table_id]) if is_loaded else ()
+        sizes = await self.run(SIZE, [table.table_id]) if is_loaded else ()
         publications = None
-        if settings.needs_publication:
-            publications = await read_publications(run, settings, table.table_id)
-    # Without an index, the rows of foreign partitions, or those of a filter, may be unique.
-    may_be_unique = table.has_foreign_parts or settings.where is not None
-    known = rights or ()
-    facts = TableFacts(
-        plan.uses_index(),
-        rights=None if rights is None else tuple(r for each in rights for r in each["rights"]),
-        holders=tuple(holder for each in known for holder in each["holders"]),
-        is_owner=any(each["is_owner"] for each in known),
-        size_bytes=sum(each["table_bytes"] or 0 for each in sizes),
-        has_unique_key=_is_unique(known, may_be_unique=may_be_unique),
-        publications=publications,
-    )
-    return table, facts
+        if self.settings.needs_publication:
+            publications = await read_publications(self.run, self.settings, table.table_id)
+        return table, TableFacts(
+            backend.uses_index,
+            size_bytes=sum(each["table_bytes"] or 0 for each in sizes),
+            publications=publications,
+            **rights,
+        )
 
+    async def _rights(self, table: PostgresTable) -> dict[str, Any]:
+        """The rights, none on a query; unknown if the server refuses a function for them."""
+        try:
+            found = await self.run(_RIGHTS, [table.table_id, table.schema.key.names])
+        except BackendError as error:
+            if error.code is not ErrorCode.FORBIDDEN:
+                raise
+            return {"rights": None}
+        return dict(found[0]) if found else {}
 
-def _is_unique(rights: Sequence[CatalogRow], *, may_be_unique: bool) -> bool | None:
-    """Whether an index shows that keys are unique; None if that is not known."""
-    shown = [each["has_unique_key"] for each in rights]
-    if any(shown):
-        return True
-    return None if may_be_unique or set(shown) <= {None} else False
-
-
-async def _rights(run: RunQuery, table: PostgresTable) -> Sequence[CatalogRow] | None:
-    """The rights, none on a query; None if the server refuses a function that shows them."""
-    try:
-        return await run(_RIGHTS, [table.table_id, table.schema.key.names])
-    except BackendError as error:
-        if error.code is not ErrorCode.FORBIDDEN:
-            raise
-        return None
-
-
-def table_finding(subject: Subject, table: PostgresTable) -> Finding:
-    """Return the table's name and key."""
-    return subject.ok(f"{table.sql_name} can be looked up by {table.schema.key_text}")
+    async def grants(self, *, role: str, refusal: BackendError) -> str:
+        """The statements that grant the role what it lacks; "" if not known."""
+        with suppress(BackendError):  # the refusal itself is reported
+            return await missing_grants(self.run, self.settings, role=role, refusal=refusal)
+        return ""
 
 
 def index_finding(

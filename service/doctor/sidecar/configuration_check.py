@@ -1,30 +1,29 @@
 """Configuration check: faults, and valid settings that are probably mistakes."""
 
-from collections.abc import AsyncGenerator, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from lookup_core.settings import CacheMode
+from lookup_core.settings import CacheMode, CacheShare
 from service.config.dimension import DimensionConfig
 from service.config.postgres_address import holds_password
 from service.config.quantity import duration_text, size_text
 from service.config.settings import Settings
 from service.config.source import PostgresSource
 from service.doctor.finding import Finding, Subject
-from service.resources.memory_shares import MemoryShares
+from service.resources.memory_shares import MemoryShares, shared_file_bytes
 
 CHECK = "configuration"
 
 
-async def check_configuration(
+def check_configuration(
     subject: Subject, settings: Settings | None, faults: Sequence[str] = ()
-) -> AsyncGenerator[Finding, None]:
+) -> Iterator[Finding]:
     """Yield every fault of a configuration that cannot be loaded, or every doubtful setting."""
     for fault in faults:
         yield subject.error(fault, "correct the setting; `check-config FILE` lists the same faults")
     if settings is not None:
         doubts = list(configuration_findings(settings))
-        for finding in doubts or [subject.ok("has no fault and no doubtful setting")]:
-            yield finding
+        yield from doubts or [subject.ok("has no fault and no doubtful setting")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,18 +33,20 @@ class CacheMemory:
     wanted_bytes: int
     scale: float  # 0 to 1
     is_written: bool  # some max_bytes is written, not a default
+    shared_bytes: int  # of a tmpfs, for the files of shared caches; 0 without them
 
     @classmethod
     def of(cls, settings: Settings) -> "CacheMemory":
         """Return the sum for a configuration."""
-        caches = [each.cache for each in settings.dimensions.values()]
+        caches = [each.cache for each in settings.dimensions.values() if each.cache.wanted_bytes]
         wanted_bytes = sum(each.wanted_bytes for each in caches)
+        scale = MemoryShares(settings.limits.memory_bytes).cache_scale(wanted_bytes)
+        shared = [each.wanted_bytes for each in caches if each.share is CacheShare.AUTO]
         return cls(
             wanted_bytes,
-            MemoryShares(settings.limits.memory_bytes).cache_scale(wanted_bytes),
-            is_written=any(
-                each.wanted_bytes and "max_bytes" in each.model_fields_set for each in caches
-            ),
+            scale,
+            is_written=any("max_bytes" in each.model_fields_set for each in caches),
+            shared_bytes=shared_file_bytes(int(scale * sum(shared))),
         )
 
 

@@ -3,7 +3,7 @@
 These are the sidecar's limits only if the doctor runs in the sidecar's container.
 """
 
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,9 +26,9 @@ class ProcessLimits:
     threads_in_use: int = 0
 
 
-async def check_process_limits(
+def check_process_limits(
     subject: Subject, memory_bytes: int | None, root: Path = Path("/")
-) -> AsyncGenerator[Finding, None]:
+) -> Iterator[Finding]:
     """Yield a finding for each limit.
 
     `memory_bytes` is limits.memory, None without a configuration; `root` contains /proc and /sys.
@@ -36,8 +36,7 @@ async def check_process_limits(
     limits = read_process_limits(root)
     if memory_bytes is not None:
         yield memory_finding(subject, memory_bytes, limits.memory_bytes)
-    for finding in limit_findings(subject, limits, needed=needed_threads()):
-        yield finding
+    yield from limit_findings(subject, limits, needed=needed_threads())
 
 
 def memory_finding(subject: Subject, wanted_bytes: int, limit_bytes: int | None) -> Finding:

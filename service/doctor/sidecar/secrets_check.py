@@ -1,9 +1,8 @@
 """Secret file check: permissions, content, mounts, and the expiry of the certificate."""
 
-import asyncio
 import os
 import time
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -27,16 +26,13 @@ class SecretFacts:
     is_mount: bool = False  # a mount of its own, as with subPath
 
 
-async def check_secrets(
+def check_secrets(
     subject: Subject, settings: Settings, root: Path = Path("/")
-) -> AsyncGenerator[Finding, None]:
+) -> Iterator[Finding]:
     """Yield at least one finding for each secret file; `root` contains /proc."""
     for path, is_token in secret_files(settings).items():
-        # In a thread: a network volume may hang.
-        facts = await asyncio.to_thread(read_secret_facts, path, root)
-        of_file = Subject(subject.check, str(path))
-        for finding in secret_findings(of_file, facts, is_token=is_token):
-            yield finding
+        facts = read_secret_facts(path, root)
+        yield from secret_findings(Subject(subject.check, str(path)), facts, is_token=is_token)
 
 
 def secret_files(settings: Settings) -> dict[Path, bool]:
@@ -129,11 +125,10 @@ _REMEDY = (
 )
 
 
-async def check_certificate(subject: Subject, tls: ListenTls) -> AsyncGenerator[Finding, None]:
+def check_certificate(subject: Subject, tls: ListenTls) -> Iterator[Finding]:
     """Yield the expiry of a certificate, or its fault if it has changed since it was loaded."""
     try:
-        # In a thread: a network volume may hang.
-        certificate = await asyncio.to_thread(tls.certificate)
+        certificate = tls.certificate()
     except ValueError as error:
         yield subject.error(str(error), _REMEDY)
     else:

@@ -5,7 +5,7 @@ Read-only: it reads the lease of each cache, as a worker does.
 
 import errno
 import os
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -29,9 +29,9 @@ class CacheReading:
     me: tuple[int, tuple[int, ...]] = (0, (0,))  # uid and gids of this process
 
 
-async def check_shared_memory(
+def check_shared_memory(
     subject: Subject, socket: Path, needed_bytes: int, *, is_sidecar_checked: bool
-) -> AsyncGenerator[Finding, None]:
+) -> Iterator[Finding]:
     """Yield whether the shared caches of a configuration have a tmpfs, and fit into it.
 
     A running sidecar tells itself that there is none, which is a finding of its own.

@@ -3,12 +3,11 @@
 Read-only: it connects to the socket, but sends no request and does not take the lock.
 """
 
-import asyncio
 import errno
 import os
 import socket
 import stat
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -32,14 +31,9 @@ class SocketFacts:
     lock_holder: int | None = None  # process that holds the lock; None: unknown or free
 
 
-async def check_socket(
-    subject: Subject, path: Path, root: Path = Path("/")
-) -> AsyncGenerator[Finding, None]:
-    """Yield the faults of a socket, or one finding without a fault; `root` contains /proc."""
-    # In a thread: a full backlog delays the connection.
-    facts = await asyncio.to_thread(read_socket, path, root)
-    for finding in socket_findings(subject, facts):
-        yield finding
+def check_socket(subject: Subject, path: Path) -> Iterator[Finding]:
+    """Yield the faults of a socket, or one finding without a fault."""
+    yield from socket_findings(subject, read_socket(path))
 
 
 def socket_findings(subject: Subject, facts: SocketFacts) -> Iterator[Finding]:

@@ -1,7 +1,6 @@
 """The doctor's findings on changelog topics of a real Kafka."""
 
 import asyncio
-from functools import partial
 from pathlib import Path
 
 from aiokafka.admin import AIOKafkaAdminClient
@@ -10,22 +9,20 @@ from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from demo.embedded_kafka.kafka_broker import KafkaBroker
 from demo.embedded_kafka.kafka_topics import create_topic, operating
 from service.config.refresh import Changelog
-from service.doctor.backends.database_check import combined_findings
 from service.doctor.backends.kafka_check import check_kafka
-from service.doctor.check_runner import Check, run_checks
-from service.doctor.finding import Finding, Severity, Subject
+from service.doctor.finding import Finding, Severity
 from tests.integration.conftest import GUEST_PASSWORD
 from tests.integration.feeds.kafka_reading import PATIENCE_S, POLL_INTERVAL_S
 from tests.integration.feeds.kafka_rights import allow_reading
+from tests.service.doctor.findings import SUBJECT
 
 
 async def findings(brokers: str, topic: str, **more: object) -> list[Finding]:
     """The findings on one changelog."""
     values = {"brokers": [brokers], "topic": topic, "format": "upsert_json", **more}
     changelog = Changelog.model_validate(values)
-    check = Check(Subject("kafka", f"orders: {topic}"), partial(check_kafka, changelog=changelog))
     async with asyncio.timeout(PATIENCE_S):
-        return combined_findings(await run_checks([[check]]), None)
+        return [each async for each in check_kafka(SUBJECT, changelog)]
 
 
 async def faults(brokers: str, topic: str, **more: object) -> list[Finding]:

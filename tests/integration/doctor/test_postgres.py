@@ -10,9 +10,10 @@ import pytest
 from service.config.settings import Settings
 from service.connectors.postgres.triggers import trigger_sql
 from service.doctor.backends.database_check import combined_findings
-from service.doctor.check_runner import run_checks
+from service.doctor.check_runner import ended_checks
+from service.doctor.deployment.spark_check import Deployment
 from service.doctor.finding import Finding, Severity
-from service.doctor.plan import Configured, Deployment, plan
+from service.doctor.plan import Configured, plan
 from tests.integration.lookups.tables import create_reader
 from tests.integration.subscriptions import subscribed
 from tools.processes.pgbouncer import PgBouncer
@@ -59,7 +60,9 @@ async def findings(settings: Settings, executors: int | None = None) -> list[Fin
     configured = Configured(Path("sidelook.yaml"), settings)
     deployment = Deployment(kubernetes="1.31", executors=executors)
     async with asyncio.timeout(PATIENCE_S):
-        return combined_findings(await run_checks(plan(configured, None, deployment)), executors)
+        groups = plan(configured, None, deployment)
+        ended = [results for group in groups async for _, results in ended_checks(group)]
+    return combined_findings([result for results in ended for result in results], executors)
 
 
 async def faults(settings: Settings, executors: int | None = None) -> list[Finding]:

@@ -1,16 +1,11 @@
 """A subject for tests, and findings as short texts."""
 
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import Iterable, Iterator
 
-from service.doctor.check_runner import CheckResult
+from service.doctor.check_runner import Inspection
 from service.doctor.finding import Finding, Subject
 
 SUBJECT = Subject("check", "subject")
-
-
-def severities(findings: Iterable[Finding]) -> list[str]:
-    """The severity of each finding."""
-    return [finding.severity.value for finding in findings]
 
 
 def texts(findings: Iterable[Finding]) -> list[str]:
@@ -24,6 +19,7 @@ def texts(findings: Iterable[Finding]) -> list[str]:
     return lines
 
 
-async def gathered(results: AsyncIterator[CheckResult]) -> list[Finding]:
+async def gathered(results: Inspection) -> list[Finding]:
     """The findings of a check."""
-    return [each async for each in results if isinstance(each, Finding)]
+    every = [*results] if isinstance(results, Iterator) else [each async for each in results]
+    return [each for each in every if isinstance(each, Finding)]

@@ -1,37 +1,27 @@
 """Plan and runner of the checks: order, groups, timeouts and failures."""
 
 import asyncio
-import json
 import os
 import pickle
-from collections.abc import AsyncGenerator
+import time
+from collections.abc import AsyncGenerator, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from service.config.settings import Settings
 from service.doctor.backends.database_check import combined_findings
-from service.doctor.backends.postgres_server import (
-    ConnectionCounts,
-    ConnectionDemand,
-    PostgresServer,
-)
-from service.doctor.check_runner import Check, CheckResult, run_checks, run_checks_apart
+from service.doctor.backends.postgres_server import ConnectionDemand, PostgresServer
+from service.doctor.check_runner import Check, CheckResult, Stages, ended_checks, run_groups
 from service.doctor.clock_skew import ClockReading
+from service.doctor.deployment.spark_check import Deployment
 from service.doctor.finding import Finding, Subject
-from service.doctor.plan import (
-    Configured,
-    Deployment,
-    RunningSidecar,
-    groups,
-    plan,
-    unknown_sidecar,
-)
+from service.doctor.plan import Configured, RunningSidecar, plan, unknown_sidecar
 from service.doctor.sidecar.sidecar_check import SidecarResponse
 from tests.service.config.configuration import AIRPORTS, CHANGELOG, CUSTOMERS, MINIMAL
-from tests.service.doctor.executor_pod import make_ordinary, template
-from tests.service.doctor.findings import SUBJECT, gathered
+from tests.service.doctor.findings import SUBJECT
 from tests.service.tls.certificates import authority, section
 
 FILE = Path("c.yaml")
@@ -75,17 +65,28 @@ def scripted(name: str, then: str = "") -> Check:
     return Check(Subject(name, "x"), Script(then).inspect)
 
 
+def blocking(subject: Subject, *, seconds: float) -> Iterator[Finding]:
+    """The inspection of a file that is slow."""
+    yield subject.ok("seen")
+    time.sleep(seconds)
+    yield subject.ok("read")
+
+
 def short(results: list[CheckResult]) -> list[tuple[str, str, str]]:
     """Check, severity and message of each finding."""
     found = [each for each in results if isinstance(each, Finding)]
     return [(each.check, each.severity.value, each.message) for each in found]
 
 
+async def ran(stages: Stages, timeout_s: float = 5.0) -> list[tuple[str, str, str]]:
+    """The findings of all checks, in their order."""
+    results = {number: found async for number, found in ended_checks(stages, timeout_s=timeout_s)}
+    return short([result for number in sorted(results) for result in results[number]])
+
+
 async def test_broken_check_hides_no_other() -> None:
     """Findings keep the order of checks; a broken check is an error after its own findings."""
-    seen = await run_checks([[scripted("a", "break"), scripted("b")], [scripted("c")]])
-
-    assert short(seen) == [
+    assert await ran([[scripted("a", "break"), scripted("b")], [scripted("c")]]) == [
         ("a", "ok", "seen"),
         ("a", "error", "the check failed: ValueError"),
         ("b", "ok", "seen"),
@@ -94,37 +95,43 @@ async def test_broken_check_hides_no_other() -> None:
 
 
 async def test_hanging_check_ends_in_time() -> None:
-    """A check without an answer is an error, even if it ignores its cancellation."""
+    """A check without an answer is an error, even if it ignores its cancellation, or has no loop.
+
+    What it found before is kept.
+    """
     script = Script("hang on")
     stuck = Check(Subject("b", "x"), script.inspect)
+    blocked = Check(Subject("c", "x"), partial(blocking, seconds=0.3))
     try:
-        seen = await run_checks([[scripted("a", "hang"), stuck], [scripted("c")]], timeout_s=0.05)
+        seen = await ran([[scripted("a", "hang"), stuck, blocked], [scripted("d")]], 0.05)
     finally:
         script.then = "hang"  # so that the loop of the test can end
 
-    assert short(seen) == [
-        ("a", "ok", "seen"),
-        ("a", "error", "no answer within 0.05 s"),
-        ("b", "ok", "seen"),
-        ("b", "error", "no answer within 0.05 s"),
-        ("c", "ok", "seen"),
+    hung = ("error", "no answer within 0.05 s")
+    assert seen == [
+        *[("a", "ok", "seen"), ("a", *hung)],
+        *[("b", "ok", "seen"), ("b", *hung)],
+        *[("c", "ok", "seen"), ("c", *hung)],
+        ("d", "ok", "seen"),
     ]
 
 
 def test_groups_do_not_hold_each_other_up() -> None:
-    """A group whose process hangs or dies is ended; other groups are not affected."""
-    spinning = [[scripted("a", "spin")], [scripted("b")]]
-    dying = [[scripted("c", "die")]]
+    """A group whose process hangs or dies is ended; other groups are not affected.
 
-    seen = run_checks_apart([spinning, dying, [[], [scripted("d")]]], timeout_s=0.5)
+    In the group itself, checks that ended before keep their findings.
+    """
+    spinning = [[scripted("a")], [scripted("b", "spin")], [scripted("c")]]
+    dying = [[scripted("d", "die")]]
 
-    assert short(seen) == [
+    seen = short(run_groups([spinning, dying, [[], [scripted("e")]]], timeout_s=0.5))
+
+    assert seen == [
         ("a", "ok", "seen"),
-        ("a", "error", "no answer within 2 s"),
-        ("b", "skipped", "was not checked, because its database does not answer"),
-        ("c", "ok", "seen"),
-        ("c", "error", "the check failed: its process has ended"),
-        ("d", "ok", "seen"),
+        ("b", "error", "no answer within 3 s"),
+        ("c", "skipped", "was not checked, because its database does not answer"),
+        ("d", "error", "the check failed: its process has ended"),
+        ("e", "ok", "seen"),
     ]
 
 
@@ -156,9 +163,7 @@ def test_repeated_fault_is_reported_once(root: Finding, *, is_repeated: bool) ->
 
 def test_connection_demands_come_last() -> None:
     """A connection demand crosses processes; its finding follows all others."""
-    server = PostgresServer(
-        160004, "16.4", "r", "d", ClockReading(0.0, 0.0, 0.0), ConnectionCounts()
-    )
+    server = PostgresServer(160004, "16.4", "r", "d", ClockReading(0.0, 0.0, 0.0))
     demand = ConnectionDemand("h", server, 8)
     crossed = pickle.loads(pickle.dumps(demand))  # noqa: S301  # our own pipe
 
@@ -173,10 +178,10 @@ def names(
     configured: Configured | None,
     sidecar: RunningSidecar | Check | None = None,
     deployment: Deployment = NOTHING,
-) -> list[str]:
-    """The checks of a plan, stage by stage."""
-    stages = plan(configured, sidecar, deployment)
-    return [" ".join(each.subject.check for each in stage) for stage in stages]
+) -> list[list[str]]:
+    """The checks of a plan: groups, and their stages."""
+    groups = plan(configured, sidecar, deployment)
+    return [[" ".join(check.subject.check for check in stage) for stage in each] for each in groups]
 
 
 def test_given_parts_have_checks(tmp_path: Path) -> None:
@@ -184,22 +189,20 @@ def test_given_parts_have_checks(tmp_path: Path) -> None:
     faulty = Configured(FILE, faults=["x"])
     local = RunningSidecar("unix:///s", _ask, Path("/s"))
     remote = RunningSidecar("http://h", _ask)
-    files = Deployment(pod_template=FILE, spark_conf=FILE)
+    pod, conf = Deployment(pod_template=FILE, spark_conf=FILE), Deployment(spark_conf=FILE)
     tls = section(authority(tmp_path).issue())
     secure = Settings({"listen": {"http": "127.0.0.1:1", "tls": tls}}, MINIMAL)
 
     assert [
-        names(None, local),
-        names(Configured(FILE, SETTINGS)),
-        names(Configured(FILE, secure)),
-        names(faulty, remote, files),
-        names(faulty, unknown_sidecar("c.yaml")),
+        *names(None, local)[0],
+        *names(Configured(FILE, secure))[0],
+        *names(faulty, remote, pod)[0],
+        *names(faulty, unknown_sidecar("c.yaml"), conf)[0],
     ] == [
-        ["configuration socket sidecar limits kubernetes", ""],
-        ["configuration secrets shared memory database kafka table kubernetes", "table table"],
-        ["configuration secrets shared memory tls table kubernetes", ""],
-        ["configuration sidecar limits kubernetes pod template spark", ""],
-        ["configuration sidecar limits kubernetes", ""],
+        "configuration socket sidecar limits kubernetes",
+        "configuration secrets shared memory tls table kubernetes",
+        "configuration sidecar limits kubernetes pod template",
+        "configuration sidecar limits kubernetes spark",
     ]
 
 
@@ -212,27 +215,11 @@ def test_databases_are_apart(tmp_path: Path) -> None:
     vanished = Settings({"dimensions": {"a": {"source": source, "key": ["id"]}}})
     file.unlink()
 
-    parts = groups(plan(Configured(FILE, SETTINGS), None, NOTHING))
-
-    assert [[[each.subject.check for each in stage] for stage in part] for part in parts] == [
-        [["configuration", "secrets", "shared memory", "kafka", "table", "kubernetes"], []],
-        [["database"], ["table", "table"]],
+    assert names(Configured(FILE, SETTINGS)) == [
+        ["configuration secrets shared memory kafka table kubernetes"],
+        ["database", "table table"],
     ]
-    assert names(Configured(FILE, vanished))[0] == "configuration secrets shared memory kubernetes"
-
-
-async def test_template_follows_the_properties(tmp_path: Path) -> None:
-    """An ordinary container is a warning if Spark's properties exclude it, else an error."""
-    conf, pod = tmp_path / "spark.conf", tmp_path / "pod.json"
-    conf.write_text("spark.kubernetes.executor.checkAllContainers false\n")
-    pod.write_text(json.dumps(template(make_ordinary).pod.values))
-    found = []
-    for file in (conf, tmp_path / "none"):
-        (checks, _) = plan(None, None, Deployment(pod_template=pod, spark_conf=file))
-        (check,) = [each for each in checks if each.subject.check == "pod template"]
-        found.append((await gathered(check.inspect(check.subject)))[0].severity)
-
-    assert found == ["warning", "error"]
+    assert names(Configured(FILE, vanished)) == [["configuration secrets shared memory kubernetes"]]
 
 
 async def _ask(_path: str) -> SidecarResponse:

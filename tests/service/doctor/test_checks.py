@@ -36,10 +36,11 @@ from service.doctor.backends.database_check import check_database
 from service.doctor.backends.kafka_check import check_kafka
 from service.doctor.backends.postgres_server import Database, databases_of
 from service.doctor.backends.table_check import TableCheck, check_parquet, try_notifications
-from service.doctor.check_runner import CheckResult
+from service.doctor.check_runner import Inspection
 from service.doctor.deployment.kubernetes_check import ACCOUNT, check_kubernetes
+from service.doctor.deployment.spark_check import Deployment
 from service.doctor.finding import Subject
-from service.doctor.plan import missing_configuration, unknown_sidecar
+from service.doctor.plan import plan, unknown_sidecar
 from service.doctor.sidecar.configuration_check import check_configuration
 from service.doctor.sidecar.process_limits_check import (
     ProcessLimits,
@@ -68,7 +69,7 @@ NOWHERE = "postgresql://me:secret@127.0.0.1:1/d"
 POSTGRES = {"kind": "postgres", "dsn": "postgresql://me@h/d", "table": "t"}
 
 
-async def found(results: AsyncIterator[CheckResult]) -> list[str]:
+async def found(results: Inspection) -> list[str]:
     """The findings of a check, and their remedies."""
     return texts(await gathered(results))
 
@@ -389,7 +390,7 @@ async def test_configuration_is_a_finding() -> None:
     faulty = await found(check_configuration(SUBJECT, None, ["a: x"]))
     missing, unknown = [
         await found(check.inspect(check.subject))
-        for check in (missing_configuration(), unknown_sidecar("c"))
+        for check in (plan(None, None, Deployment())[0][0][0], unknown_sidecar("c"))
     ]
 
     assert well == ["ok: has no fault and no doubtful setting"]

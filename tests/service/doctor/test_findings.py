@@ -19,28 +19,24 @@ from lookup_core.errors import BackendError, ErrorCode
 from service.config.cache import Cache
 from service.config.settings import Settings
 from service.connectors.kafka.settings import KafkaSettings
+from service.connectors.postgres.changelog import Publications
 from service.connectors.postgres.column_types import KeySending
 from service.connectors.postgres.table import PostgresTable
 from service.doctor.backends.database_check import connection_findings, server_findings
 from service.doctor.backends.kafka_check import KafkaTopicFacts, retention_finding, topic_findings
-from service.doctor.backends.postgres_server import (
-    ConnectionCounts,
-    ConnectionDemand,
-    PostgresServer,
-)
+from service.doctor.backends.postgres_server import ConnectionDemand, PostgresServer
 from service.doctor.backends.table_check import (
     TableFacts,
     index_finding,
     key_finding,
+    publication_finding,
     rights_finding,
     size_findings,
-    table_finding,
 )
 from service.doctor.clock_skew import ClockReading, clock_findings
 from service.doctor.deployment.kubernetes_check import version_finding as cluster_finding
-from service.doctor.deployment.manifest import Manifest
-from service.doctor.deployment.pod_template import ContainerSocket, override_findings
-from service.doctor.deployment.spark_check import SparkConf, isolation_finding, spark_findings
+from service.doctor.deployment.pod_template import PodSpec, pod_findings, read_manifests
+from service.doctor.deployment.spark_check import NetworkPolicy, isolation_finding, spark_findings
 from service.doctor.finding import Finding, Severity, error_finding
 from service.doctor.sidecar.configuration_check import configuration_findings
 from service.doctor.sidecar.process_limits_check import (
@@ -65,12 +61,11 @@ from tests.service.case_tables import cases
 from tests.service.config.configuration import parsed
 from tests.service.doctor.findings import SUBJECT, texts
 
+TEMPLATE = Path(__file__).parents[3] / "k8s/base/executor-pod/executor-pod-template.yaml"
 TABLES = sorted((Path(__file__).parent / "finding_tables").iterdir())
 MIB = 2**20
 NOW = ClockReading(0.0, 0.0, 0.0)
-SERVER = PostgresServer(
-    160004, "16.4", "reader", "shop", NOW, ConnectionCounts(used=17), identity="5432"
-)
+SERVER = PostgresServer(160004, "16.4", "reader", "shop", NOW, identity="5432", used=17)
 TABLE = PostgresTable("public", "t", (("id", KeySending(pa.field("id", pa.int32()), "int4")),), ())
 TOPIC = KafkaSettings(("h:1",), "t", heartbeat_topic="beats")
 SOCKET = SocketFacts(Path("/run/s/s.sock"), mode=stat.S_IFSOCK | 0o660, owner=(185, 185))
@@ -91,22 +86,17 @@ def of_connections(
     executors: int | None, each: int = 8, servers: Iterable[dict[str, Facts]] = ({},)
 ) -> Findings:
     """Executors, and the number of connections of each to each of these servers."""
-    demands = []
-    for number, facts in enumerate(servers):
-        counts = ConnectionCounts(**({"used": 17} | facts.get("connections", {})))
-        server = replace(SERVER, **{**facts, "connections": counts})
-        demands.append(ConnectionDemand(f"h{number}", server, each))
+    found = [replace(SERVER, **facts) for facts in servers]
+    demands = [ConnectionDemand(f"h{number}", server, each) for number, server in enumerate(found)]
     return connection_findings(demands, executors)
 
 
 def of_tables(
     subject: str, *, required: bool = False, role: str = "me", **facts: Facts
 ) -> Findings:
-    """Name, index, key, rights or size of a table; its cache has 64 MiB, which are halved."""
+    """Index, key, rights or size of a table; its cache has 64 MiB, which are halved."""
     is_superuser, mode = facts.pop("is_superuser", False), facts.pop("mode", "full")
     found = replace(TableFacts(uses_index=True), **facts)
-    if subject == "name":
-        return table_finding(SUBJECT, TABLE)
     if subject == "index":
         return index_finding(SUBJECT, TABLE, found, is_required=required)
     if subject == "key":
@@ -149,30 +139,32 @@ def of_life(
     return readiness_finding(SUBJECT, SidecarResponse(livez, "no"), ready, waiting=[*waiting])
 
 
+def of_pods(
+    *, checks_all: bool = True, is_ordinary: bool = False, executor: Facts = None, **sidecar: Facts
+) -> Findings:
+    """The shipped template with these fields of its containers, and of the pod in `spec`."""
+    (pod,) = read_manifests(TEMPLATE)
+    spec = pod["spec"] | sidecar.pop("spec", {})
+    (car,), (own,) = spec["initContainers"], spec["containers"]
+    containers = [own | (executor or {}), *([car | sidecar] if is_ordinary else [])]
+    spec |= {"initContainers": [] if is_ordinary else [car | sidecar], "containers": containers}
+    return pod_findings(SUBJECT, PodSpec.model_validate(spec), checks_all_containers=checks_all)
+
+
 def of_properties(containers: list[str] | None = None, **settings: str) -> Findings:
     """Properties of spark-submit; names are those below `spark.kubernetes.executor.`."""
     named = {"podTemplateFile": "t.yaml"} | settings
-    conf = SparkConf({f"spark.kubernetes.executor.{name}": text for name, text in named.items()})
-    return spark_findings(SUBJECT, conf, containers=containers)
+    conf = {f"executor.{name}": text for name, text in named.items()}
+    pod = PodSpec.model_validate({"containers": [{"name": each} for each in containers or []]})
+    return spark_findings(SUBJECT, conf, None if containers is None else pod)
 
 
-def of_isolation(version: list[int] | None, excluded: str = "", **policy: Facts) -> Findings:
-    """Executors of this Spark version, and a manifest that may open the port."""
-    conf = SparkConf({"spark.kubernetes.driver.pod.excludedFeatureSteps": excluded})
-    policy["spec"] = OF_EXECUTORS | policy.get("spec", {})
-    return isolation_finding(
-        SUBJECT,
-        conf,
-        version=None if version is None else (version[0], version[1]),
-        policies=[Manifest({"kind": "NetworkPolicy"} | policy)],
-        port=8816,
-    )
-
-
-def of_overrides(path: str | None, configured: str | None, **facts: Facts) -> Findings:
-    """A socket of a container, and the one that is configured."""
-    socket = ContainerSocket(None if path is None else Path(path), **facts)
-    return override_findings(SUBJECT, socket, None if configured is None else Path(configured))
+def of_isolation(version: list[int] | None, excluded: str = "", **spec: Facts) -> Findings:
+    """Executors of this Spark version, and a policy that may open the port."""
+    conf = {"driver.pod.excludedFeatureSteps": excluded}
+    known = None if version is None else (version[0], version[1])
+    policies = [NetworkPolicy.model_validate(OF_EXECUTORS | spec)]
+    return isolation_finding(SUBJECT, conf, known, policies=policies)
 
 
 def of_configurations(limits: Facts = None, listen: Facts = None, **dimension: Facts) -> Findings:
@@ -220,7 +212,10 @@ FUNCTIONS: dict[str, Callable[..., Findings]] = {
     "properties": of_properties,
     "isolation": of_isolation,
     "clusters": lambda version: cluster_finding(SUBJECT, tuple(version)),
-    "overrides": of_overrides,
+    "pods": of_pods,
+    "publications": lambda complete=(), faults=(): publication_finding(
+        SUBJECT, Publications(tuple(complete), tuple(faults))
+    ),
     "sharing": of_sharing,
     "places": lambda mebibytes, needed: place_finding(
         SUBJECT, SharedPlace(Path("/run/s/cache"), Path("/run"), mebibytes * MIB), needed * MIB

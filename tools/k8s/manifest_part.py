@@ -1,4 +1,4 @@
-"""Kubernetes manifests as plain values, and their quantities.
+"""Parts of Kubernetes manifests as plain values, and their quantities.
 
 Does not validate: a missing value, or one of another type, is empty. The API server refuses it.
 """
@@ -6,14 +6,8 @@ Does not validate: a missing value, or one of another type, is empty. The API se
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path, PurePath
+from pathlib import PurePath
 from typing import Any
-
-from ruamel.yaml import YAML
-from ruamel.yaml.error import YAMLError
-
-from lookup_core.errors import ConfigurationError
-from service.config.yaml_document import read_text
 
 _QUANTITY = re.compile(r"(\d+(?:\.\d+)?)([numkKMGTPE]?i?)")
 _UNITS = {"n": 1e-9, "u": 1e-6, "m": 1e-3, "": 1.0} | {
@@ -24,23 +18,23 @@ _UNITS = {"n": 1e-9, "u": 1e-6, "m": 1e-3, "": 1.0} | {
 
 
 @dataclass(frozen=True, slots=True)
-class Manifest:
+class ManifestPart:
     """A mapping at any depth of a manifest."""
 
     values: Mapping[str, Any] = field(default_factory=dict)
 
-    def below(self, *names: str) -> "Manifest":
+    def below(self, *names: str) -> "ManifestPart":
         """Return the mapping at this path; empty if there is none."""
         value: object = self.values
         for name in names:
             value = value.get(name) if isinstance(value, Mapping) else None
-        return Manifest(value if isinstance(value, Mapping) else {})
+        return ManifestPart(value if isinstance(value, Mapping) else {})
 
-    def items(self, name: str) -> "Sequence[Manifest]":
+    def items(self, name: str) -> "Sequence[ManifestPart]":
         """Return the mappings of a list."""
         value = self.values.get(name)
         items = value if isinstance(value, list) else []
-        return [Manifest(each) for each in items if isinstance(each, Mapping)]
+        return [ManifestPart(each) for each in items if isinstance(each, Mapping)]
 
     def get(self, name: str) -> Any:  # noqa: ANN401  # any YAML value
         """Return a value of any type; None if there is none."""
@@ -56,21 +50,11 @@ class Manifest:
         value = self.values.get(name)
         return value if isinstance(value, int) and not isinstance(value, bool) else default
 
-    def mount_at(self, folder: PurePath) -> "Manifest":
+    def mount_at(self, folder: PurePath) -> "ManifestPart":
         """Return the volume mount of a container at a folder; empty if there is none."""
         mounts = self.items("volumeMounts")
         found = (each for each in mounts if PurePath(each.text("mountPath")) == folder)
-        return next(found, Manifest())
-
-
-def read_manifests(path: Path) -> Sequence[Manifest]:
-    """Read the documents of a file; raises ConfigurationError with the reason if that fails."""
-    text = read_text(path)
-    try:
-        documents = list(YAML(typ="safe", pure=True).load_all(text))
-    except (YAMLError, ValueError, RecursionError) as error:
-        raise ConfigurationError(["is not YAML; render a Helm chart first"]) from error
-    return [Manifest(each) for each in documents if isinstance(each, Mapping)]
+        return next(found, ManifestPart())
 
 
 def quantity(text: str) -> float | None:
