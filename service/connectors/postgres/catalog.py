@@ -331,9 +331,11 @@ async def check_filter(run: RunQuery, settings: PostgresSettings, table: Postgre
 
     Raises BackendError: `table_unavailable` with the reason.
     """
-    await check_statement(
-        run, f"SELECT FROM {table.from_item()} WHERE false", settings, key="source.where: "
-    )
+    rows = table.sql_name if table.query is None else f"(\n{table.query}\n) AS t"
+    # Without the parentheses, too: a text that ends them, and begins others, is no condition.
+    alone = f"SELECT FROM {rows} WHERE {table.where}\nLIMIT 0"
+    for statement in (f"SELECT FROM {table.from_item()} WHERE false", alone):
+        await check_statement(run, statement, settings, key="source.where: ")
     if settings.is_followed:
         calls, names = _found(_CALL, table.where), names_in(table.where)
         functions = await run(_CHANGING_FUNCTIONS, [calls, names, table.table_id])

@@ -44,6 +44,8 @@ async def described_query(
     # The join has one row of NULLs, and does not run the query.
     rows = f"FROM (SELECT) AS one LEFT JOIN (\n{settings.query}\n) AS t ON false"
     (record,) = await check_statement(run, f"SELECT t.* {rows}", settings)
+    # Alone, too: a text that ends the parenthesis around it, and begins another one, is no query.
+    await check_statement(run, f"EXPLAIN (COSTS off) {settings.query}", settings)
     names = list(record.keys())
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:

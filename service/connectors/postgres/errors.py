@@ -111,6 +111,7 @@ _OTHER_STATE = (ErrorCode.BACKEND_REJECTED, f"the server refused the query; {_SE
 # name.
 _OF_STATEMENTS = frozenset({"0A", "22", "25", "42"})
 _NO_RIGHT = "42501"
+_UNGIVEN_PARAMETER = "0 were passed"  # by asyncpg, before it sends anything
 
 # Functions of the server whose messages have the names of objects only, as "permission denied for
 # table a".
@@ -237,6 +238,8 @@ def statement_fault(error: BackendError) -> str | None:
     cause = error.__cause__
     if isinstance(cause, asyncpg.PostgresError) and cause.sqlstate[:2] in _OF_STATEMENTS:
         return None if cause.sqlstate == _NO_RIGHT else str(cause.args[0])
+    if isinstance(cause, asyncpg.InterfaceError) and _UNGIVEN_PARAMETER in str(cause):
+        return "it has a parameter, such as $1, instead of a value"
     return None
 
 

@@ -181,6 +181,10 @@ async def test_query_is_described_by_the_server(
     assert (schema.columns, schema.origin) == (pa.schema(types), None)
 
 
+DELETE = "DELETE FROM plain RETURNING id"
+TWO = "SELECT 2 AS id, 'b' AS name"
+
+
 @pytest.mark.parametrize(
     ("more", "reason"),
     [
@@ -189,6 +193,16 @@ async def test_query_is_described_by_the_server(
         ({"query": "SELECT 1 AS id, 2 AS a, 3 AS a"}, "several columns a; rename them with AS"),
         ({"query": "SELECT 1 AS id, 2 AS a INTO b"}, "the server refuses it"),
         ({"query": "DELETE FROM plain RETURNING id"}, "the server refuses it"),
+        ({"query": f"WITH gone AS ({DELETE}) SELECT * FROM gone"}, "must be at the top level"),
+        ({"query": "TABLE plain; DROP TABLE plain"}, 'syntax error at or near ";"'),
+        ({"query": f"TABLE plain) AS a ON false LEFT JOIN ({TWO}"}, 'syntax error at or near ")"'),
+        ({"query": "SELECT $1::int AS id, 2 AS a"}, "it has a parameter, such as $1"),
+        ({"where": "true; DROP TABLE plain"}, "source.where: the server refuses it: syntax error"),
+        ({"where": "true) OR (true"}, "source.where: the server refuses it: syntax error"),
+        ({"where": "true ORDER BY id"}, "source.where: the server refuses it: syntax error"),
+        ({"where": "-- a"}, "source.where: the server refuses it: syntax error"),
+        ({"where": f"EXISTS ({DELETE})"}, "source.where: the server refuses it: syntax error"),
+        ({"where": "id = $1"}, "source.where: the server refuses it: it has a parameter"),
         ({"query": "SELECT 1.5 AS id, 2 AS a"}, "numeric cannot be a key"),
         ({"query": "SELECT 1 AS ident, 2 AS a"}, "no column id"),
         ({"where": "nam = 'a'"}, 'source.where: the server refuses it: column "nam" does not'),
@@ -207,7 +221,8 @@ async def test_wrong_sql_is_refused(relations: Database, more: dict[str, Any], r
 
     refusal = await refusal_of(settings_of(relations, "plain", **more))
 
-    assert (refusal.code, reason in refusal.detail) == (ErrorCode.TABLE_UNAVAILABLE, True)
+    assert refusal.code is ErrorCode.TABLE_UNAVAILABLE
+    assert reason in refusal.detail
 
 
 @pytest.mark.parametrize(
