@@ -236,7 +236,7 @@ class Sidecar:
             channels=self.streams.registry.statistics,
             watermarks_ms=self.streams.watermarks_ms,
             undescribed=self.readiness.undescribed,
-            uses_index=lambda: {name: each.uses_index for name, each in dimensions.items()},
+            uses_index=lambda: {name: each.backend.uses_index for name, each in dimensions.items()},
             lag_s=lambda: self._lag.lag_s,
             is_reachable=lambda: self.readiness.unreachable is None,
             memory=self.guard.statistics,

@@ -3,7 +3,7 @@
 Finds what a feed does not report and what its events show wrongly. The shell sends the reads.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import Enum
 
 import numpy as np
@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from lookup_core.changelog.change_decoder import RowChanges
 from lookup_core.compatibility import concat_batches
-from lookup_core.dimension.dimension_events import NO_ROW, SEVERAL_ROWS, FetchedRows, QueryResult
+from lookup_core.dimension.dimension_events import NO_ROW, Read
 from lookup_core.dimension.local_resolver import LocalResolver
 from lookup_core.dimension.row_copies import KnownRows, RowCopies
 from lookup_core.dimension_schema import version_columns
@@ -26,11 +26,11 @@ from lookup_core.table.reload import last_of_each
 
 Draws = npt.NDArray[np.float64]
 Mask = npt.NDArray[np.bool_]
-Places = npt.NDArray[np.integer]  # of keys in a read
+Places = npt.NDArray[np.integer]
 
-_COPIES = 200  # of rows that queries read while the feed is distrusted
+_MAX_COPIES = 200  # rows that queries read while the feed is distrusted
 _EVENT_ROWS = 64  # until they are compared
-_COMPARED_KEYS = 200  # of a query, at most
+_MAX_COMPARED_KEYS = 200  # in one query
 _SOON_S = 1.0  # until rows of events are read, after they may be a proof
 
 
@@ -46,32 +46,6 @@ class Verdict(Enum):
     def empties_cache(self) -> bool:
         """Whether all rows must go."""
         return self in {Verdict.INCOMPLETE, Verdict.VALUES}
-
-
-@dataclass(frozen=True, slots=True)
-class Read:
-    """A read of distinct keys that has ended."""
-
-    columns: pa.RecordBatch  # the keys
-    result: QueryResult
-    fetched: FetchedRows
-    sent_at: float
-
-    @classmethod
-    def of_audit(cls, columns: pa.RecordBatch, fetched: FetchedRows, *, sent_at: float) -> "Read":
-        """The read of an audit; deferred keys are not compared."""
-        result = QueryResult.of_rows(columns.num_rows, fetched, age_ms=0)
-        result.row_of[fetched.deferred] = SEVERAL_ROWS
-        return cls(columns, result, fetched, sent_at)
-
-    def take(self, places: Places) -> "Read":
-        """The read of the keys at these places only."""
-        result = replace(self.result, row_of=self.result.row_of[places])
-        return replace(self, columns=self.columns.take(pa.array(places)), result=result)
-
-    def rows_of(self, places: Places) -> KnownRows:
-        """The rows of the keys at these places."""
-        return KnownRows.of_numbers(self.result.row_of[places], self.result.rows)
 
 
 class CacheAudit:
@@ -100,8 +74,8 @@ class CacheAudit:
         self._trust = trust
         self.values = EventValues(resolver.schema.columns, trust.refusal)
         self._has_used_values = False
-        self._copies = RowCopies(resolver.schema, _COPIES)  # while the feed is distrusted
-        self._events = RowCopies(resolver.schema, _EVENT_ROWS)  # of full mode
+        self._copies = RowCopies(resolver.schema, _MAX_COPIES)  # while the feed is distrusted
+        self._events = RowCopies(resolver.schema, _EVENT_ROWS)  # in full mode
         self._due_at = self._values_due_at = np.inf
         self.counts = dict.fromkeys(AuditResult, 0)
 
@@ -168,9 +142,9 @@ class CacheAudit:
 
     def on_read(self, read: Read, now: float) -> None:
         """Compare a read with entries, copies and rows of events."""
-        if read.fetched.read_at is not None:  # of the cache itself, or older than its query
+        if read.fetched.read_at is not None:  # the cache itself, or older than its query
             return
-        keys = self._resolver.canonical(read.columns.slice(0, _COMPARED_KEYS))
+        keys = self._resolver.canonical(read.columns.slice(0, _MAX_COMPARED_KEYS))
         self._events.forget(keys.hashes[read.result.row_of[: keys.size] < NO_ROW])  # never one row
         at = self._comparable(keys, read, now)
         if not at.size:
@@ -243,7 +217,7 @@ class CacheAudit:
         at, events = self._events.of(keys.hashes)
         if not at.size:
             return
-        rows = read.rows_of(at)
+        rows = _rows_of(read, at)
         is_wrong = events.differ(rows)
         has_changed = ~rows.has_row | self.values.usable(events.rows)
         self._suspects.add(keys.hashes[at[is_wrong & has_changed]], now)
@@ -261,15 +235,15 @@ class CacheAudit:
         if not at.size:
             return
         cached = KnownRows.of_cache(probe, cache.rows(probe.slots[probe.is_row], names)).take(at)
-        self._suspect(keys.hashes[at], self._differ(cached, read.rows_of(at)), now)
+        self._suspect(keys.hashes[at], self._differ(cached, _rows_of(read, at)), now)
 
     def _compare_copies(self, keys: CanonicalKeys, read: Read, now: float) -> None:
         at, copies = self._copies.of(keys.hashes)
-        is_wrong = self._differ(copies, read.rows_of(at))
+        is_wrong = self._differ(copies, _rows_of(read, at))
         self._suspect(keys.hashes[at], is_wrong, now)
         self._trust.probation.on_agreement(int((~is_wrong).sum()))
         new = np.delete(np.arange(keys.size), at)
-        self._copies.add(keys.hashes[new], read.columns.take(pa.array(new)), read.rows_of(new))
+        self._copies.add(keys.hashes[new], read.columns.take(pa.array(new)), _rows_of(read, new))
 
     def _differ(self, known: KnownRows, read: KnownRows) -> Mask:
         if self._compares_rows:
@@ -296,3 +270,8 @@ class CacheAudit:
         wrong = int(is_wrong.sum())
         self.counts[AuditResult.SUSPECT] += wrong
         self.counts[AuditResult.AGREED] += len(is_wrong) - wrong
+
+
+def _rows_of(read: Read, places: Places) -> KnownRows:
+    """The rows of the keys at these places of a read."""
+    return KnownRows.of_numbers(read.result.row_of[places], read.result.rows)

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from typing import NewType
 
 import numpy as np
 import numpy.typing as npt
@@ -9,13 +10,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lookup_core.answer import Answer, Outcome, rowless_answer
-from lookup_core.dimension.batcher import ChannelId
-from lookup_core.dimension.flight_table import BatchId, LookupId
 from lookup_core.errors import ErrorCode
 from lookup_core.freshness.server_identity import UNKNOWN_SERVER, ServerEpoch
 from lookup_core.freshness.table_snapshot import TableSnapshot
+from lookup_core.keys.canonical_keys import CanonicalKeys
 from lookup_core.keys.typed_keys import TypedKeys
 from lookup_core.lookup_options import LookupOptions
+
+LookupId = NewType("LookupId", int)  # used once each
+BatchId = NewType("BatchId", int)
+ChannelId = NewType("ChannelId", int)
 
 NO_ROW = -1
 SEVERAL_ROWS = -2
@@ -24,7 +28,9 @@ _ERRORS = {
     -3: ErrorCode.VALUE_REJECTED,
     -4: ErrorCode.ROW_TOO_LARGE,
 }
-_LARGE_BYTES = 4096  # of a row
+# A query's rows take about four times as much memory at its end.
+MAX_QUERY_ROWS_BYTES = 8 * 1024 * 1024
+_LARGE_ROW_BYTES = 4096
 _MARKS = {code: mark for mark, code in _ERRORS.items()}
 
 
@@ -38,7 +44,15 @@ class LookupRequest:
     columns: tuple[str, ...]
     deadline_s: float
     event_time_ms: int | None = None  # the largest of its records, if they have one
-    options: LookupOptions | None = None  # of its channel; None: all as configured
+    options: LookupOptions | None = None  # its channel's; None: all as configured
+
+
+@dataclass(frozen=True, slots=True)
+class KeyGroup:
+    """Keys of one lookup with their positions in it."""
+
+    positions: npt.NDArray[np.int32]
+    keys: CanonicalKeys
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +172,7 @@ class QueryResult:
         Small rows may share their memory with other bytes of the backend's reply.
         """
         rows = self.rows.select(columns)
-        is_large = rows.nbytes > _LARGE_BYTES * rows.num_rows
+        is_large = rows.nbytes > _LARGE_ROW_BYTES * rows.num_rows
         if is_large and self._are_all(numbers):
             return rows
         return rows.take(pa.array(numbers))
@@ -192,3 +206,25 @@ class QueryResult:
         for mark, error in _ERRORS.items():
             if (failed := positions[row_of == mark]).size:
                 yield rowless_answer(failed, Outcome.ERROR, error=error)
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """A read of distinct keys that has ended."""
+
+    columns: pa.RecordBatch  # the keys
+    result: QueryResult
+    fetched: FetchedRows
+    sent_at: float
+
+    @classmethod
+    def of_audit(cls, columns: pa.RecordBatch, fetched: FetchedRows, *, sent_at: float) -> "Read":
+        """The read of an audit; deferred keys are not compared."""
+        result = QueryResult.of_rows(columns.num_rows, fetched, age_ms=0)
+        result.row_of[fetched.deferred] = SEVERAL_ROWS
+        return cls(columns, result, fetched, sent_at)
+
+    def take(self, places: npt.NDArray[np.integer]) -> "Read":
+        """The read of the keys at these places only."""
+        result = replace(self.result, row_of=self.result.row_of[places])
+        return replace(self, columns=self.columns.take(pa.array(places)), result=result)

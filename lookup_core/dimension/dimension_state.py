@@ -10,33 +10,34 @@ from itertools import count
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 
-from lookup_core.answer import Answer, Outcome
+from lookup_core.answer import Answer, Outcome, rowless_answer
 from lookup_core.cache.cache_memory import CacheMemory
-from lookup_core.cache.dimension_cache import Bookmark, Hit
 from lookup_core.changelog.change_decoder import Change, RowChanges, TableChange
 from lookup_core.deadlines import earliest
-from lookup_core.dimension.batcher import Batcher, ChannelId, KeyRun
-from lookup_core.dimension.cache_audit import CacheAudit, Read
+from lookup_core.dimension.cache_audit import CacheAudit
 from lookup_core.dimension.dimension_events import (
+    BatchId,
+    ChannelId,
     Delivery,
     Effects,
     FetchedRows,
+    KeyGroup,
+    LookupId,
     LookupRequest,
     QueryOrder,
     QueryResult,
+    Read,
 )
 from lookup_core.dimension.explanation import Explainer
-from lookup_core.dimension.flight_table import BatchId, FlightTable, LookupId
-from lookup_core.dimension.local_resolver import KeyGroup, LocalResolver
-from lookup_core.dimension.query_table import Query, QueryTable, answered_now
-from lookup_core.dimension.waiting_lookups import WaitingLookup, WaitingLookups
+from lookup_core.dimension.in_flight import InFlight, Share
+from lookup_core.dimension.local_resolver import LocalResolver
+from lookup_core.dimension.query import Query
+from lookup_core.dimension.waiting_lookups import WaitingLookup
 from lookup_core.dimension.watermark_wait import WatermarkWait
 from lookup_core.dimension_schema import DimensionSchema
-from lookup_core.errors import ErrorCode
+from lookup_core.errors import ErrorCode, Overloaded
 from lookup_core.freshness.change_fence import RecentChanges
-from lookup_core.freshness.feed_health import FeedState
 from lookup_core.freshness.feed_trust import FeedTrust
 from lookup_core.freshness.table_snapshot import IdRelation
 from lookup_core.keys.canonical_keys import KeyId
@@ -45,20 +46,20 @@ from lookup_core.keys.typed_keys import TypedKeys
 from lookup_core.protection.backend_guard import BackendGuard
 from lookup_core.settings import DimensionSettings
 from lookup_core.statistics import DimensionStatistics, InvalidationOrigin, SharedStatistics
+from lookup_core.table.full_table import FullTable
 from lookup_core.table.table_load import TableLoad
 
 _MIN_FENCE_S = 60.0  # how long changes are remembered, beyond the longest query
 _REFRESH_CHANNEL = ChannelId(-1)  # all background refreshes take turns as one channel
 
-Share = tuple[LookupId, Answer]
-
 
 class DimensionState:
-    """One dimension's cache, flights, queues and queries; `now` is monotonic seconds.
+    """One dimension's cache and its keys in flight; `now` is monotonic seconds.
 
-    `guard` decides about probes, `fence` compares changes with reads, `explainer` explains answers.
-    `seed` makes the hashes of byte keys unpredictable for callers that choose the keys. Raises
-    BackendError if the default row does not fit the schema.
+    `local` answers without queries, `in_flight` has the others, `guard` decides about probes,
+    `fence` compares changes with reads, `explainer` explains answers: callers read these parts,
+    and change them through events only. `seed` makes the hashes of byte keys unpredictable for
+    callers that choose the keys. Raises BackendError if the default row does not fit the schema.
     """
 
     def __init__(
@@ -71,81 +72,54 @@ class DimensionState:
         feed_trust: FeedTrust | None = None,
     ) -> None:
         self._settings = settings
-        self._resolver = LocalResolver(settings, schema, seed=seed, memory=memory)
-        self.table = self._resolver.table  # of full mode; None in the other modes
-        self.cache = self._resolver.cache
-        self._flights = FlightTable()
-        self._batcher = Batcher(settings.batch, self._flights, timeout_s=settings.timeout_s)
+        self.local = LocalResolver(settings, schema, seed=seed, memory=memory)
         self.guard = BackendGuard(
             settings.batch.max_in_flight, max_queries_per_s=settings.batch.max_queries_per_s
         )
-        self._queries = QueryTable(self._flights, self._batcher, self.guard, retry=settings.retry)
-        self._waiting = WaitingLookups(settings, self._batcher)
+        self.in_flight = InFlight(settings, self.guard)
         self._on_missing = settings.retry.on_missing.or_none
         self.explainer = Explainer(
-            self._resolver,
-            self._flights,
-            queries=self._queries,
-            guard=self.guard,
-            on_missing=self._on_missing,
+            self.local, self.in_flight, guard=self.guard, on_missing=self._on_missing
         )
         self.fence = RecentChanges(age_s=max(_MIN_FENCE_S, 2 * settings.timeout_s))
-        self.audit = CacheAudit.of(settings, self._resolver, self.fence, trust=feed_trust)
+        self.audit = CacheAudit.of(settings, self.local, self.fence, trust=feed_trust)
         self._epoch = schema.server.number
-        self._refresh_ids = map(LookupId, count(-1, -1))  # callers have positive ids
-        self.wait = WatermarkWait(self._resolver, settings.wait_for_dimension_s)
+        # Callers have positive ids; these are background refreshes and parts of held lookups.
+        self._own_ids = map(LookupId, count(-1, -1))
+        self._wait = WatermarkWait(self.local, settings.wait_for_dimension_s, self._own_ids)
         self._outcomes = np.zeros(len(Outcome), np.int64)
-        self._single_hits = 0  # separate: numpy takes ten times as long to add one
         self._invalidations = dict.fromkeys(InvalidationOrigin, 0)
         self._shared_keys = self._coalesced_keys = self._retries = self._fenced_keys = 0
 
     def submit(self, request: LookupRequest, now: float) -> list[Answer]:
         """Answer what is known now; the other keys wait, and are answered by deliveries.
 
-        Raises Overloaded, before any change, if too many keys wait already.
+        While changes up to its event time may be missing, all keys of a lookup wait. Raises
+        Overloaded, before any change, if too many keys wait already.
         """
-        known = self._resolver.look_up(request, now, is_backend_down=self.guard.is_open)
-        unknown = known.unknown
-        self.check_room(len(unknown.positions))
-        if unknown.positions.size:
-            self._fetch(request, unknown, now)
-        if known.outdated.positions.size:
-            self._refresh(request, known.outdated, now)
-        self._count(known.answers)
-        return known.answers
-
-    def check_room(self, keys: int) -> None:
-        """Raise Overloaded if this many more keys may not wait."""
-        self._waiting.check_room(keys)
-
-    def hit(self, value: object, now: float) -> Hit | None:
-        """The fresh row of the key with this value; None if `submit` is needed."""
-        hit = self._resolver.hit(value, now)
-        self._single_hits += hit is not None
-        return hit
-
-    def revisit(self, bookmark: Bookmark, now: float) -> float | None:
-        """The age of the row of a former hit; None if `hit` is needed."""
-        age_s = self._resolver.revisit(bookmark, now)
-        self._single_hits += age_s is not None
-        return age_s
-
-    def next_query_at(self) -> float | None:
-        """The due time of the next query, given a connection; None: another event comes first."""
-        return self._queries.next_due(is_local=self.is_whole)
+        if self._wait.is_ahead(request):
+            self.in_flight.check_room(len(self._wait) + request.keys.size)
+            self._wait.hold(request, now)
+            return []
+        return self._look_up(request, now)
 
     def next_order(self, now: float) -> QueryOrder | None:
         """A query to send, if a slot is free and one is due."""
-        query = self._queries.next_query(now, is_local=self.is_whole)
+        query = self.in_flight.next_query(now, is_local=self.local.is_whole)
         # The whole timeout, also for waiters with less time: others may join. Without waiters the
         # query is cancelled.
         timeout_s = self._settings.timeout_s
         return None if query is None else QueryOrder(query.id, query.keys, timeout_s, query.tries)
 
-    def callers(self, batch_id: BatchId) -> list[LookupId]:
+    def next_query_at(self) -> float | None:
+        """The due time of the next query, given a connection; None: another event comes first."""
+        return self.in_flight.next_query_at(is_local=self.local.is_whole)
+
+    def callers(self, batch_id: BatchId) -> set[LookupId]:
         """The lookups that wait for a query at the backend; none for any other query."""
-        query = self._queries.at_backend(batch_id)
-        return [] if query is None else list(self._flights.waiters(query.flights))
+        query = self.in_flight.query(batch_id)
+        waiting = [] if query is None else self.in_flight.waiting_for(query)
+        return {self._wait.whole_id(each.lookup.id) for each in waiting}
 
     def on_rows(self, batch_id: BatchId, fetched: FetchedRows, *, now: float) -> Effects:
         """Answer with the rows of a query, and cache those that no change has overtaken.
@@ -153,39 +127,35 @@ class DimensionState:
         Keys without a row are queried again if attempts and time are left, deferred keys at once.
         Raises the errors of Arrow for rows that exceed its limits, before any other change.
         """
-        query = self._queries.at_backend(batch_id)
+        query = self.in_flight.query(batch_id)
         if query is None:
             return Effects()
-        fetched = self._queries.defer(query, fetched, now)
-        rows, read_at = fetched.rows, fetched.read_at
-        missing = max(len(query.flights) - rows.num_rows, 0)
-        self._batcher.on_rows(
-            rows.num_rows, rows.nbytes, missing=missing, seconds=now - query.sent_at
-        )
-        age_ms = int((now - (query.sent_at if read_at is None else read_at)) * 1000)
+        fetched = self.in_flight.on_fetched(query, fetched, now)
+        read_at = query.sent_at if fetched.read_at is None else fetched.read_at
+        age_ms = int((now - read_at) * 1000)
         result = QueryResult.of_rows(len(query.flights), fetched, age_ms=age_ms)
-        waiters = self._flights.waiters(query.flights)
-        postponed = self._queries.postponed_keys(
-            query, result, waiters, waiting=self._waiting, now=now
-        )
+        recipients = self.in_flight.recipients(query, result, now)
         shares = [
-            (lookup_id, answer)
-            for lookup_id, places in answered_now(waiters, postponed).items()
-            for answer in self._resolver.fetched(
-                result, *places, lookup=self._waiting.get(lookup_id)
+            (each.lookup.id, answer)
+            for each in recipients.served
+            for answer in self.local.fetched(
+                result, each.positions, each.ordinals, columns=each.lookup.columns
             )
         ]
-        self.on_read(Read(query.keys, result, fetched, query.sent_at), now)
-        may_keep = self._may_keep(query, fetched, now)
-        is_last_try = self._queries.is_last_try(query)
-        self._resolver.keep(query, result, may_keep=may_keep, is_last_try=is_last_try, now=now)
+        read = Read(query.keys, result, fetched, query.sent_at)
+        self.on_read(read, now)
+        self.local.keep(
+            read,
+            may_keep=self._may_keep(query, fetched, now),
+            is_last_try=self.in_flight.is_last_try(query),
+            now=now,
+        )
         self.guard.on_success(
             len(query.flights), sent_at=query.sent_at, now=now, in_flight=query.in_flight
         )
-        for keys in postponed:
-            self._retries += 1
-            self._queries.retry_missing(query, keys, self._waiting)
-        return self._answer(query, shares)
+        self._retries += len(recipients.postponed)
+        self.in_flight.end(query, recipients.postponed)
+        return Effects(self._delivered(shares))
 
     def on_read(self, read: Read, now: float) -> None:
         """Compare a read with what is cached; a no-op without an audit."""
@@ -200,75 +170,83 @@ class DimensionState:
         Nothing is cached. A batch with refused values is halved until each such key is found.
         `jitter` in [0, 1) spreads the delay over its upper half.
         """
-        query = self._queries.at_backend(batch_id)
+        query = self.in_flight.query(batch_id)
         if query is None:
             return Effects()
-        if code is ErrorCode.TIMEOUT:
-            self._batcher.on_timeout()
-        latest_s = self._waiting.latest_deadline(self._flights.waiters(query.flights))
-        if self._queries.retry_failed(query, code, latest_s=latest_s, now=now, jitter=jitter):
+        if self.in_flight.retry_failed(query, code, now=now, jitter=jitter):
             self._retries += 1
             return Effects()
+        key_ids = self.in_flight.key_ids(query)
         if code.is_of_one_key:
-            self._resolver.quarantine.add(self._flights.key_ids(query.flights)[0], code, now)
+            self.local.quarantine.add(key_ids[0], code, now)
         shares = []
-        for lookup_id, (positions, ordinals) in self._flights.waiters(query.flights).items():
-            key_ids = self._flights.key_ids(query.flights[ordinals])
-            shares += self._failed(lookup_id, positions, key_ids, code=code, now=now)
-        return self._answer(query, shares)
+        for each in self.in_flight.waiting_for(query):
+            keys = [key_ids[ordinal] for ordinal in each.ordinals.tolist()]
+            shares += self._failed(each.lookup, each.positions, keys, code=code, now=now)
+        self.in_flight.end(query)
+        return Effects(self._delivered(shares))
 
     def leave(self, lookup_id: LookupId) -> Effects:
         """End a lookup whose caller has left; a no-op if it has ended."""
-        lookup = self._waiting.remove(lookup_id)
-        cancelled = [] if lookup is None else self._close([lookup])
-        return Effects(cancelled=[query.id for query in cancelled])
+        parts = self._wait.leave(lookup_id)
+        cancelled = [query.id for part in parts for query in self.in_flight.remove(part)]
+        return Effects(cancelled=cancelled)
 
     def expire(self, now: float) -> Effects:
-        """End the lookups whose deadline has passed, with stale rows if allowed.
+        """Look up keys that have waited for changes for too long; end lookups that are too late.
 
-        The error is `timeout`, or the known fault of the backend.
+        The latter get stale rows if allowed, else the error `timeout`, or the known fault of the
+        backend.
         """
-        return self._end(self._waiting.expired(now), self.guard.late_code, now)
+        released = self._look_up_parts(self._wait.expire(now), now)
+        ended = self._end(self.in_flight.lookups.expired(now), self.guard.late_code, now)
+        return Effects([*released, *ended.deliveries], ended.cancelled)
 
     def abandon(self, code: ErrorCode) -> Effects:
         """End all queries, and all lookups with this error: the schema is no longer valid."""
-        self._resolver.invalidate(None)  # no stale rows: they have the former schema
-        return self._end(self._waiting.expired(math.inf), code, now=0.0)
+        self.local.invalidate(None)  # no stale rows: they have the former schema
+        ended = self._end(self.in_flight.lookups.expired(math.inf), code, now=0.0)
+        return Effects([*ended.deliveries, *self.end_waits(code)], ended.cancelled)
+
+    def end_waits(self, code: ErrorCode) -> list[Delivery]:
+        """End with this error all keys that wait for changes."""
+        return [each for part in self._wait.release_all() for each in self._refuse(part, code)]
 
     def on_cached(self, outcomes: Mapping[Outcome, int], visited: Slots) -> None:
         """Count lookups that readers of the shared cache have answered, and their visits."""
         for outcome, keys in outcomes.items():
             self._outcomes[outcome] += keys
             self._shared_keys += keys
-        self._resolver.visit(visited)
-
-    def settle_cache(self, now: float) -> float | None:
-        """Let readers of the shared cache see new rows, if that is due; returns the next time."""
-        return self._resolver.settle_cache(now)
-
-    def count_timed_out(self, keys: int) -> None:
-        """Count keys whose deadline passed before they were submitted."""
-        self._outcomes[Outcome.TIMEOUT] += keys
+        self.local.visit(visited)
 
     def next_deadline(self) -> float | None:
         """The time of the next action that needs no other event, without queries."""
-        return earliest(self._waiting.next_deadline(), self.guard.next_probe_at())
+        return earliest(
+            self._wait.next_deadline(),
+            self.in_flight.lookups.next_deadline(),
+            self.guard.next_probe_at(),
+        )
 
-    def on_changes(self, changes: Iterable[Change], origin: InvalidationOrigin, now: float) -> int:
-        """Apply changes in their order; returns the number of cached entries removed.
+    def on_changes(
+        self, changes: Sequence[Change], origin: InvalidationOrigin, now: float
+    ) -> Effects:
+        """Apply changes in their order.
 
         Queries in flight for a changed key answer their waiters, and are neither joined nor
         cached. Later reads are cached if they saw the change. A key that waits because it had no
         row is queried again at once.
         """
-        removed = 0
         for change in changes:
             if isinstance(change, TableChange):
                 self.fence.note_table(change.transaction_id, now, is_gap=change.is_gap)
-                removed += self.invalidate(None, origin)
+                self.invalidate(None, origin)
             else:
-                removed += self._on_row_changes(change, origin, now)
-        return removed
+                self._on_row_changes(change, origin, now)
+        return Effects(self._look_up_parts(self._wait.on_changes(changes), now))
+
+    def on_watermark(self, watermark_ms: int, now: float) -> Effects:
+        """All changes before this event time are applied: look up the keys that waited for them."""
+        return Effects(self._look_up_parts(self._wait.on_watermark(watermark_ms), now))
 
     def on_epoch(self, epoch: int, now: float) -> int | None:
         """A server of this epoch has answered: remove all rows if it is later than all before.
@@ -283,118 +261,107 @@ class DimensionState:
         self.fence.relate(IdRelation.UNKNOWN)
         return self.invalidate(None, InvalidationOrigin.FAILOVER)
 
-    def trust(self, *, until: float, feed: FeedState = FeedState.LIVE) -> None:
-        """Set until when all changes are reported, by the feed's state; for ever at first.
-
-        Without trust no row is cached, and cached rows are served on errors only. With trust
-        restored, they are served again.
-        """
-        self._resolver.trust(until=until, feed=feed)
-
     def invalidate(self, keys: TypedKeys | None, origin: InvalidationOrigin) -> int:
         """Remove keys, or all for None; rows of them that are being read are not cached.
 
         Returns the number of cached entries removed.
         """
-        hashes, removed = self._resolver.invalidate(keys)
+        hashes, removed = self.local.invalidate(keys)
         if self.audit is not None:
             self.audit.forget(hashes)
-        self._flights.detach(self._flights.with_hashes(hashes))
+        self.in_flight.on_removed_keys(hashes)
         self._invalidations[origin] += removed if keys is None else keys.size
         return removed
 
-    @property
-    def is_whole(self) -> bool:
-        """Whether the whole table is loaded; false in other modes than full."""
-        return self.table is not None and self.table.is_whole
-
-    def hold_until(self, at: float) -> None:
-        """Send no query until the first load ends, at the latest until `at`."""
-        self._queries.hold_until(at)
-
-    def begin_load(self, now: float) -> TableLoad:
+    def begin_load(self, table: FullTable, now: float) -> TableLoad:
         """Begin a load of full mode, before its snapshot is taken; drops a load under way."""
-        assert self.table is not None
-        return TableLoad(self.table, self.fence, canonical=self._resolver.canonical, now=now)
+        return TableLoad(table, self.fence, canonical=self.local.canonical, now=now)
 
-    def end_load(self) -> None:
+    def end_load(self, load: TableLoad) -> None:
         """End a load: free its memory, and send queries if the table is loaded."""
-        assert self.table is not None
-        self.table.abort_reload()
-        if self.table.is_whole:
-            self._queries.release()
-
-    def known_rows(self, keys: pa.RecordBatch, now: float) -> FetchedRows | None:
-        """The rows of distinct keys from a loaded table; None unless all keys are known."""
-        return self._resolver.known_rows(keys, now)
+        load.close()
+        if self.local.is_whole:
+            self.in_flight.held_until = -math.inf
 
     def limit_cache(self, share: float) -> None:
         """Limit the cache to a share, 0 to 1, of its configured bytes."""
-        self._resolver.cache.set_max_bytes(int(self._settings.cache.max_bytes * share))
+        self.local.cache.set_max_bytes(int(self._settings.cache.max_bytes * share))
 
     def statistics(self) -> DimensionStatistics:
         """Levels and totals now."""
         outcomes = {outcome: int(self._outcomes[outcome]) for outcome in Outcome}
-        outcomes[Outcome.HIT] += self._single_hits
+        outcomes[Outcome.HIT] += self.local.single_keys.hits
         return DimensionStatistics(
             outcomes=outcomes,
             coalesced_keys=self._coalesced_keys,
             retries=self._retries,
             invalidations=dict(self._invalidations),
             fenced_keys=self._fenced_keys,
-            waiting_keys=self._waiting.keys + len(self.wait),
-            queued_keys=len(self._batcher),
-            queries_in_flight=self._queries.in_flight,
+            waiting_keys=self.in_flight.lookups.keys + len(self._wait),
+            queued_keys=self.in_flight.queued_keys,
+            queries_in_flight=self.in_flight.queries,
             concurrency_limit=self.guard.limit,
             breaker_state=self.guard.breaker_state,
-            cache=self._resolver.cache.statistics(),
+            cache=self.local.cache.statistics(),
             shared=SharedStatistics(keys=self._shared_keys),
         )
 
     def check_invariants(self) -> None:
         """For tests: the parts are consistent with each other."""
-        for part in (self._batcher, self._queries, self.guard, self._resolver.cache, self.wait):
+        for part in (self.in_flight, self.guard, self.local.cache, self._wait):
             part.check_invariants()
-        carried = [*self._batcher.carried(), *self._queries.carried()]
-        self._flights.check_invariants(np.concatenate([np.zeros(0, np.intp), *carried]))
-        self._waiting.check_invariants(self._flights)
-        assert self._queries.in_flight <= self._settings.batch.max_in_flight
-        assert len(self._waiting) or not len(self._flights)
+        assert self.in_flight.queries <= self._settings.batch.max_in_flight
+
+    def _look_up(self, request: LookupRequest, now: float) -> list[Answer]:
+        known = self.local.look_up(request, now, is_backend_down=self.guard.is_open)
+        unknown = known.unknown
+        self.in_flight.check_room(len(unknown.positions))
+        if unknown.positions.size:
+            self._fetch(request, unknown, now)
+        if known.outdated.positions.size:
+            self._refresh(request, known.outdated, now)
+        self._count(known.answers)
+        return known.answers
+
+    def _look_up_parts(self, parts: Iterable[LookupRequest], now: float) -> list[Delivery]:
+        """Look up parts whose wait is over; returns the deliveries that are known now."""
+        deliveries = []
+        for part in parts:
+            try:
+                answers = self._look_up(part, now)
+            except Overloaded as error:
+                deliveries += self._refuse(part, error.code)
+            else:
+                deliveries += [self._part_of_whole(part, answer) for answer in answers]
+        return deliveries
+
+    def _refuse(self, part: LookupRequest, code: ErrorCode) -> list[Delivery]:
+        every = np.arange(part.keys.size, dtype=np.int32)
+        answer = rowless_answer(every, Outcome.ERROR, error=code)
+        self._count([answer])
+        return [self._part_of_whole(part, answer)]
+
+    def _part_of_whole(self, part: LookupRequest, answer: Answer) -> Delivery:
+        return self._wait.whole(Delivery(part.id, answer, is_last=False))
 
     def _fetch(self, request: LookupRequest, group: KeyGroup, now: float) -> None:
-        keys, positions, deadline_s = group.keys, group.positions, request.deadline_s
         on_missing, read_after = self._on_missing, -math.inf
         if request.options is not None:
             on_missing = request.options.on_missing_or(on_missing)
             read_after = now - request.options.max_age_s
-            self._queries.detach_older(keys.ids(), read_after)
-        joined = self._flights.join(
-            request.id, keys, positions=positions, deadline_s=deadline_s, on_missing=on_missing
+        self._coalesced_keys += self.in_flight.join(
+            request, group, on_missing=on_missing, read_after=read_after, now=now
         )
-        self._waiting.add(
-            WaitingLookup(
-                request.id,
-                request.columns,
-                deadline_s,
-                waiters=joined.waiters,
-                on_missing=on_missing,
-                read_after=read_after,
-            )
-        )
-        self._coalesced_keys += len(joined.waiters) - len(joined.started)
-        if joined.started.size:
-            run = KeyRun(joined.started, request.keys.columns, positions[joined.indices])
-            self._batcher.add(request.channel, run, now)
 
     def _refresh(self, request: LookupRequest, outdated: KeyGroup, now: float) -> None:
         """Fetch stale rows in the background, as a lookup without deliveries."""
-        is_idle = ~self._flights.may_join(outdated.keys.ids(), self._on_missing)
+        is_idle = ~self.in_flight.may_join(outdated.keys.ids(), self._on_missing)
         idle = np.flatnonzero(is_idle).astype(np.int32)
-        if self.guard.is_open or not idle.size or not self._waiting.has_room(len(idle)):
+        if self.guard.is_open or not idle.size or not self.in_flight.has_room(len(idle)):
             return
         own = replace(
             request,
-            id=next(self._refresh_ids),
+            id=next(self._own_ids),
             channel=_REFRESH_CHANNEL,
             deadline_s=now + self._settings.timeout_s,
             options=None,
@@ -402,51 +369,43 @@ class DimensionState:
         self._fetch(own, KeyGroup(outdated.positions[idle], outdated.keys.take(idle)), now)
 
     def _may_keep(self, query: Query, fetched: FetchedRows, now: float) -> npt.NDArray[np.bool_]:
-        may_keep = self._flights.may_keep(query.flights)
-        if not self._resolver.is_trusted(now) or fetched.server.number < self._epoch:
+        hashes, may_keep = self.in_flight.may_keep(query)
+        if not self.local.is_trusted(now) or fetched.server.number < self._epoch:
             return np.zeros_like(may_keep)
-        hashes = self._flights.hashes(query.flights)
         is_admitted = self.fence.admits(hashes, fetched.snapshot, sent_at=query.sent_at, now=now)
         self._fenced_keys += int((may_keep & ~is_admitted).sum())
         return may_keep & is_admitted
 
-    def _on_row_changes(self, change: RowChanges, origin: InvalidationOrigin, now: float) -> int:
-        keys = self._resolver.canonical(change.keys)
+    def _on_row_changes(self, change: RowChanges, origin: InvalidationOrigin, now: float) -> None:
+        keys = self.local.canonical(change.keys)
         # A late event may have former labels, or rows of a former table of this name.
         change = change.without_rows(self.fence.are_outdated(change.transaction_ids))
         if self.audit is not None:
             change = self.audit.on_changes(keys, change, now)
-        removed = self._resolver.apply(keys, change, now)
+        self.local.apply(keys, change, now)
         self.fence.note(keys.hashes, change.transaction_ids, now)
-        self._queries.on_changed_keys(keys.hashes, now)
+        self.in_flight.on_changed_keys(keys.hashes, now)
         self._invalidations[origin] += keys.size
-        return removed
 
     def _failed(
         self,
-        lookup_id: LookupId,
+        lookup: WaitingLookup,
         positions: npt.NDArray[np.int32],
         key_ids: Sequence[KeyId],
         *,
         code: ErrorCode,
         now: float,
     ) -> list[Share]:
-        lookup = self._waiting.get(lookup_id)
-        answers = self._resolver.failed(lookup, key_ids, positions, code=code, now=now)
-        return [(lookup_id, answer) for answer in answers]
-
-    def _answer(self, query: Query, shares: Sequence[Share]) -> Effects:
-        self._queries.end(query.id)
-        self._flights.end(query.flights)
-        return Effects(self._delivered(shares))
+        answers = self.local.failed(lookup, key_ids, positions, code=code, now=now)
+        return [(lookup.id, answer) for answer in answers]
 
     def _end(self, lookups: Sequence[WaitingLookup], code: ErrorCode, now: float) -> Effects:
         shares = []
         for lookup in lookups:
-            left = self._flights.left_open(lookup.id, lookup.waiters)
-            shares += self._failed(lookup.id, *left, code=code, now=now)
+            left = self.in_flight.open_keys(lookup)
+            shares += self._failed(lookup, *left, code=code, now=now)
         deliveries = self._delivered(shares)
-        cancelled = self._close(lookups)
+        cancelled = self.in_flight.close(lookups)
         for query in cancelled:
             # With its whole time, and a waiter, the query would have failed with a timeout.
             if now - query.sent_at >= self._settings.timeout_s / 2:
@@ -459,17 +418,7 @@ class DimensionState:
 
     def _delivered(self, shares: Sequence[Share]) -> list[Delivery]:
         """The deliveries to callers, counted; background refreshes get none."""
-        deliveries = [
-            Delivery(lookup_id, answer, is_last=self._waiting.answer(lookup_id, answer.size))
-            for lookup_id, answer in shares
-        ]
-        self._waiting.compact(dict(shares), self._flights)
-        of_callers = [delivery for delivery in deliveries if delivery.lookup_id >= 0]
-        self._count(delivery.answer for delivery in of_callers)
-        return of_callers
-
-    def _close(self, lookups: Sequence[WaitingLookup]) -> list[Query]:
-        batch_ids = self._flights.leave({lookup.id: lookup.waiters for lookup in lookups})
-        if self._waiting.has_many_unwanted():
-            self._batcher.drop_unwanted()
-        return self._queries.end_unwanted(batch_ids)
+        deliveries = [self._wait.whole(each) for each in self.in_flight.deliveries(shares)]
+        to_callers = [delivery for delivery in deliveries if delivery.lookup_id >= 0]
+        self._count(delivery.answer for delivery in to_callers)
+        return to_callers

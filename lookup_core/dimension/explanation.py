@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 
 from lookup_core.cache.dimension_cache import Probe
 from lookup_core.compatibility import TextEnum
-from lookup_core.dimension.flight_table import Flight, FlightTable
+from lookup_core.dimension.flights import Flight
+from lookup_core.dimension.in_flight import InFlight
 from lookup_core.dimension.local_resolver import LocalResolver
-from lookup_core.dimension.query_table import QueryTable
 from lookup_core.errors import ErrorCode
 from lookup_core.freshness.feed_health import FeedState
 from lookup_core.keys.canonical_keys import KeyId
@@ -63,7 +63,7 @@ class _KeyFacts:
     ttl_s: float
     refused_for_s: float | None
     flight: Flight | None
-    retry_in_s: float | None  # of the flight's query, if it is parked
+    retry_in_s: float | None  # while the flight's query is parked
 
 
 class Explainer:
@@ -72,15 +72,13 @@ class Explainer:
     def __init__(
         self,
         resolver: LocalResolver,
-        flights: FlightTable,
+        in_flight: InFlight,
         *,
-        queries: QueryTable,
         guard: BackendGuard,
         on_missing: OnMissingSettings | None,
     ) -> None:
         self._resolver = resolver
-        self._flights = flights
-        self._queries = queries
+        self._in_flight = in_flight
         self._guard = guard
         self._on_missing = on_missing
 
@@ -95,15 +93,15 @@ class Explainer:
 
     def _facts(self, key_id: KeyId, probe: Probe, index: int, *, now: float) -> _KeyFacts:
         refused_until = self._resolver.quarantine.until(key_id, now)
-        flight = self._flights.get(key_id, self._on_missing)
-        retry_at = None if flight is None else self._queries.retry_at(flight.batch_id)
+        flight = self._in_flight.flight(key_id, self._on_missing)
+        retry_at = None if flight is None else flight.retry_at
         return _KeyFacts(
             is_row=bool(probe.is_row[index]),
             is_missing=bool(probe.is_missing[index]),
             is_stale=bool(probe.is_stale[index]),
             is_revalidated=bool(self._resolver.is_revalidated(probe, now)[index]),
             distrusted_feed=self._resolver.distrusted_feed(now),
-            is_held=self._queries.is_held(now),
+            is_held=now < self._in_flight.held_until,
             is_backend_down=self._guard.is_open,
             age_s=float(probe.ages_s[index]),
             ttl_s=float(probe.ttl_s[index]),

@@ -1,17 +1,14 @@
-"""Lookups that wait for keys until their deadline, and the admission limit on waiting keys."""
+"""Waiting lookups: the lookups with keys in flight, in the order of their deadlines.
 
-from collections.abc import Iterable, Sized
+A private part of `InFlight`.
+"""
+
 from dataclasses import dataclass, field
 
-import numpy as np
-
 from lookup_core.deadlines import Deadlines
-from lookup_core.dimension.flight_rows import Numbers
-from lookup_core.dimension.flight_table import FlightTable, LookupId
-from lookup_core.errors import ErrorCode, Overloaded
-from lookup_core.settings import DimensionSettings, OnMissingSettings
-
-_UNWANTED_SHARE = 10  # of the limit: few unwanted keys cost less than to look for them
+from lookup_core.dimension.dimension_events import LookupId
+from lookup_core.dimension.numbered_rows import Numbers
+from lookup_core.settings import OnMissingSettings
 
 
 @dataclass(slots=True, eq=False)
@@ -21,86 +18,54 @@ class WaitingLookup:
     id: LookupId
     columns: tuple[str, ...]
     deadline_s: float
-    waiters: Numbers  # of the flight table, one for each key without an immediate answer, at first
+    waiters: Numbers  # one for each key without an immediate answer, at first
     on_missing: OnMissingSettings | None  # its retries for missing keys; None: no retries
     read_after: float  # monotonic seconds; cached rows that were read until then are no answer
-    left: int = field(init=False)  # keys without an answer
+    keys_left: int = field(init=False)  # without an answer
 
     def __post_init__(self) -> None:
-        self.left = len(self.waiters)
+        self.keys_left = len(self.waiters)
 
 
 class WaitingLookups:
-    """Lookups by id, each used once, in the order of their deadlines.
+    """Lookups by id, each used once; `keys` of them have no answer yet."""
 
-    Queued keys count towards the limit: until their turn they take memory, wanted or not.
-    """
-
-    def __init__(self, settings: DimensionSettings, queue: Sized) -> None:
-        self._queue = queue  # of keys
-        self._name = settings.name
-        self._max_keys = settings.max_waiting_keys
+    def __init__(self) -> None:
         self._lookups: dict[LookupId, WaitingLookup] = {}
         self._deadlines: Deadlines[LookupId] = Deadlines()
-        self.keys = 0  # without an answer, over all lookups
+        self.keys = 0
 
     def __len__(self) -> int:
         return len(self._lookups)
 
-    def has_room(self, keys: int) -> bool:
-        """Whether this many more keys may wait."""
-        return max(self.keys, len(self._queue)) + keys <= self._max_keys
-
-    def check_room(self, keys: int) -> None:
-        """Raise Overloaded if this many more keys may not wait."""
-        if not self.has_room(keys):
-            raise Overloaded(
-                ErrorCode.OVERLOADED,
-                f"{max(self.keys, len(self._queue))} keys wait for {self._name};"
-                f" the limit is {self._max_keys}",
-            )
-
-    def has_many_unwanted(self) -> bool:
-        """Whether it pays off to drop the unwanted queued keys.
-
-        While no query is sent they would add up and keep new keys out.
-        """
-        return len(self._queue) > 2 * self.keys + self._max_keys // _UNWANTED_SHARE
-
-    def add(self, lookup: WaitingLookup) -> None:
-        """Let a lookup wait."""
-        self._lookups[lookup.id] = lookup
-        self.keys += len(lookup.waiters)
-        self._deadlines.add(lookup.id, lookup.deadline_s)
-
-    def get(self, lookup_id: LookupId) -> WaitingLookup:
-        """A lookup that waits."""
+    def __getitem__(self, lookup_id: LookupId) -> WaitingLookup:
         return self._lookups[lookup_id]
 
-    def add_waiters(self, lookup_id: LookupId, more: Numbers, flights: FlightTable) -> None:
-        """Add waiters for the next attempt for some of a lookup's keys; drops closed ones."""
-        lookup = self._lookups[lookup_id]
-        lookup.waiters = flights.open_waiters(lookup_id, np.union1d(lookup.waiters, more))
+    def get(self, lookup_id: LookupId) -> WaitingLookup | None:
+        """A lookup; None if it does not wait."""
+        return self._lookups.get(lookup_id)
 
-    def answer(self, lookup_id: LookupId, keys: int) -> bool:
-        """Count answered keys; returns whether they were the last ones."""
+    def start(self, lookup: WaitingLookup) -> None:
+        """Let a lookup wait."""
+        self._lookups[lookup.id] = lookup
+        self.keys += lookup.keys_left
+        self._deadlines.add(lookup.id, lookup.deadline_s)
+
+    def on_answer(self, lookup_id: LookupId, keys: int) -> bool:
+        """Count answered keys; returns whether they were the last ones, and ends the lookup."""
         lookup = self._lookups[lookup_id]
-        lookup.left -= keys
+        lookup.keys_left -= keys
         self.keys -= keys
-        if lookup.left:
+        if lookup.keys_left:
             return False
-        self._pop(lookup_id)
+        self.end(lookup)
         return True
 
-    def compact(self, lookup_ids: Iterable[LookupId], flights: FlightTable) -> None:
-        """Forget the answered keys of these lookups where they are most of the keys."""
-        for lookup in map(self._lookups.get, lookup_ids):
-            if lookup is not None and 2 * lookup.left < len(lookup.waiters):
-                lookup.waiters = flights.open_waiters(lookup.id, lookup.waiters)
-
-    def remove(self, lookup_id: LookupId) -> WaitingLookup | None:
-        """Remove a lookup; None if it does not wait."""
-        return self._pop(lookup_id) if lookup_id in self._lookups else None
+    def end(self, lookup: WaitingLookup) -> None:
+        """Remove a lookup."""
+        del self._lookups[lookup.id]
+        self.keys -= lookup.keys_left
+        self._deadlines.discard(lookup.id)
 
     def next_deadline(self) -> float | None:
         """The earliest deadline."""
@@ -113,22 +78,14 @@ class WaitingLookups:
             expired.append(self._lookups[lookup_id])
         return expired
 
-    def latest_deadline(self, lookup_ids: Iterable[LookupId]) -> float:
-        """The latest deadline of these lookups, of which there is one at least."""
-        return max(self._lookups[lookup_id].deadline_s for lookup_id in lookup_ids)
+    def all(self) -> list[WaitingLookup]:
+        """All lookups."""
+        return list(self._lookups.values())
 
-    def check_invariants(self, flights: FlightTable) -> None:
-        """For tests: counts agree with each other and with the flights."""
+    def check_invariants(self) -> None:
+        """For tests: counts and deadlines agree with the lookups."""
         self._deadlines.check_invariants()
-        assert self.keys == sum(lookup.left for lookup in self._lookups.values())
+        assert self.keys == sum(each.keys_left for each in self._lookups.values())
         assert len(self._deadlines) == len(self._lookups)
         for lookup in self._lookups.values():
             assert self._deadlines.get(lookup.id) == lookup.deadline_s
-            positions, _ = flights.left_open(lookup.id, lookup.waiters)
-            assert len(set(positions.tolist())) == len(positions) == lookup.left > 0
-
-    def _pop(self, lookup_id: LookupId) -> WaitingLookup:
-        lookup = self._lookups.pop(lookup_id)
-        self.keys -= lookup.left
-        self._deadlines.discard(lookup_id)
-        return lookup

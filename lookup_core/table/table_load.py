@@ -58,6 +58,10 @@ class TableLoad:
             return False
         return self._table.finish_reload(self._reload, unseen=self._unseen)
 
+    def close(self) -> None:
+        """Free the memory of the load under way; a no-op after `finish`."""
+        self._table.abort_reload()
+
     def _begin(self, snapshot: TableSnapshot | None, now: float) -> None:
         # All pieces are of one snapshot. The table records changes during the load itself.
         if not self._has_snapshot:

@@ -59,35 +59,25 @@ class BackendCalls:
     """
 
     def __init__(self, backend: Backend, connections: ConnectionShare) -> None:
-        self._backend = backend
+        self.backend = backend
         self.connections = connections
-
-    @property
-    def uses_index(self) -> bool | None:
-        """Whether keys are found by an index; None before the first description."""
-        return self._backend.uses_index
-
-    @property
-    def reads_on_request(self) -> bool:
-        """Whether fetched rows are never older than their query."""
-        return self._backend.reads_on_request
 
     async def describe(self, *, timeout_s: float) -> DimensionSchema:
         """Describe the table."""
         async with self.connections.for_check():
-            call = self._backend.describe(timeout_s=timeout_s)
+            call = self.backend.describe(timeout_s=timeout_s)
             return await backend_call(call, timeout_s=timeout_s)
 
     async def probe(self, *, timeout_s: float) -> None:
         """Check that the backend responds."""
         async with self.connections.for_check():
-            await backend_call(self._backend.probe(timeout_s=timeout_s), timeout_s=timeout_s)
+            await backend_call(self.backend.probe(timeout_s=timeout_s), timeout_s=timeout_s)
 
     async def fetch(self, order: QueryOrder, schema: DimensionSchema) -> FetchedRows:
         """Fetch and check the rows of the order's keys."""
 
         async def fetch() -> FetchedRows:
-            fetched = await self._backend.fetch(order.keys, timeout_s=order.timeout_s)
+            fetched = await self.backend.fetch(order.keys, timeout_s=order.timeout_s)
             _check(fetched, order.keys.num_rows, schema)
             return fetched
 

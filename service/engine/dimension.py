@@ -1,13 +1,14 @@
 """One dimension: answers lookups while its backend, table and schema may fail or change.
 
-Owns the clock, the timer and the changes of the schema. The core makes the decisions; a
-`StateRunner` carries them out for one schema.
+Owns the timer and the changes of the schema. The core makes the decisions; a `RunningDimension`
+carries them out for one schema.
 """
 
 import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import partial
 from itertools import count
 
 import pyarrow as pa
@@ -15,10 +16,8 @@ import structlog
 
 from lookup_core.answer import Answer, Outcome
 from lookup_core.cache.dimension_cache import Bookmark, Hit
-from lookup_core.dimension.batcher import ChannelId
-from lookup_core.dimension.dimension_events import LookupRequest
+from lookup_core.dimension.dimension_events import ChannelId, LookupId, LookupRequest
 from lookup_core.dimension.explanation import Explanation
-from lookup_core.dimension.flight_table import LookupId
 from lookup_core.dimension_schema import DimensionSchema
 from lookup_core.errors import BackendError, ErrorCode, InvalidRequest
 from lookup_core.freshness.feed_trust import FeedTrust
@@ -40,12 +39,11 @@ from service.engine.gathering import FIRST_KEYS, AnswerGathering, Deliver, Submi
 from service.engine.observer import Observer
 from service.engine.pause import pause
 from service.engine.recent_errors import DimensionRecord
-from service.engine.refresher import Refresher, RefreshSources
+from service.engine.refresher import Refresher, RefreshSources, Warmup, not_refreshed
+from service.engine.running_dimension import Caller, DimensionParts, RunningDimension
 from service.engine.schema_watch import SchemaWatch
 from service.engine.shared_connections import ConnectionShare, unlimited
-from service.engine.state_runner import Caller, RunnerParts, StateRunner
 from service.engine.tracer import CallerSpan, NullTracer, Tracer
-from service.engine.waiting_for_changes import WaitingForChanges
 from service.resources.shared_memory import SharedCaches, boot_time
 
 log = structlog.get_logger()
@@ -53,6 +51,20 @@ log = structlog.get_logger()
 _OF_KEY_VALUES = frozenset({ErrorCode.TYPE, ErrorCode.INVALID_TEXT, ErrorCode.KEY_REJECTED})
 
 HTTP_CHANNEL = ChannelId(0)  # all HTTP requests take turns as one channel
+
+
+@dataclass(frozen=True, slots=True)
+class _Present:
+    """What a described dimension has."""
+
+    running: RunningDimension
+    refresher: Refresher
+    refreshing: asyncio.Task[None]
+
+    def end(self, code: ErrorCode) -> int:
+        """End all lookups with this error; returns the number of cached entries removed."""
+        self.refreshing.cancel()  # changes may not be reported: no row is loaded meanwhile
+        return self.running.end(code)
 
 
 class Dimension:
@@ -79,43 +91,37 @@ class Dimension:
         max_in_flight = min(settings.batch.max_in_flight, self._connections.limit)
         settings = replace(settings, batch=replace(settings.batch, max_in_flight=max_in_flight))
         self.settings = settings
-        calls = BackendCalls(backend, self._connections)
+        self.name = settings.name
+        self.backend = backend
         self.record = DimensionRecord(observer, clock)
         self._clock = clock
-        self._refresher = Refresher(settings, sources or RefreshSources(), clock=clock)
+        self._sources = sources or RefreshSources()
+        self._warmup = Warmup(settings, began_at=clock())
         self._ids = map(LookupId, count(1))
-        self._wake = asyncio.Event()
-        self._schema = SchemaWatch(
-            settings.name, calls, on_described=self._begin, on_unfit=self._suspend, clock=clock
-        )
-        self._parts = RunnerParts(
+        calls = BackendCalls(backend, self._connections)
+        self._schema = SchemaWatch(settings.name, calls, clock=clock)
+        self._parts = DimensionParts(
             settings=settings,
             backend=calls,
             record=self.record,
             tracer=tracer or NullTracer(),
             clock=clock,
-            is_unchanged=self._schema.is_unchanged,
-            describe=self._schema.request,
+            schema_watch=self._schema,
             shared_caches=shared_caches or SharedCaches(None),
             feed_trust=FeedTrust(),
-            wake=self._wake.set,
+            is_due=asyncio.Event(),
         )
-        self._runner: StateRunner | None = None  # since the first description
-        self._lookups: WaitingForChanges | None = None  # those of the runner
-        self._tasks: asyncio.TaskGroup | None = None  # while `run` runs
-        self._former = no_statistics(settings)  # of all former runners
+        self._present: _Present | None = None  # while the schema is known
+        self._former = no_statistics(settings)  # of all former running dimensions
+        self._refreshed = not_refreshed(settings, self._sources)  # by them
         self._cache_share = 1.0
+        self._late_keys = 0  # whose deadline passed before they were submitted
         self._first_keys = FIRST_KEYS
-
-    @property
-    def name(self) -> str:
-        """The dimension's name in the configuration."""
-        return self.settings.name
 
     @property
     def is_waited_for(self) -> bool:
         """Whether some lookup has not got its last answer yet."""
-        return self._lookups is not None and self._lookups.is_waited_for
+        return self._present is not None and self._present.running.is_waited_for
 
     @property
     def schema(self) -> DimensionSchema:
@@ -127,28 +133,26 @@ class Dimension:
         """Why there is no schema, without the name of the dimension; None if there is one."""
         return self._schema.fault
 
-    @property
-    def uses_index(self) -> bool | None:
-        """Whether the backend finds keys without reading all rows; None before a description."""
-        return self._parts.backend.uses_index
-
     async def run(self) -> None:
         """Describe the table, then send queries and end overdue lookups, until cancelled.
 
         Cancellation ends all queries. Lookups that wait for a watermark end with
         `schema_changed`; all others get no more answers.
         """
+        is_due = self._parts.is_due
         try:
             async with asyncio.TaskGroup() as tasks:
-                self._tasks = tasks
-                tasks.create_task(self._schema.run())
+                on_described = partial(self._on_described, tasks)
+                watching = self._schema.run(on_described=on_described, on_unfit=self._on_unfit)
+                tasks.create_task(watching)
                 while True:
-                    due_at = None if self._lookups is None else self._lookups.step(tasks)
-                    await pause(self._wake, None if due_at is None else due_at - self._clock())
-                    self._wake.clear()
+                    present = self._present
+                    due_at = None if present is None else present.running.step(tasks)
+                    await pause(is_due, None if due_at is None else due_at - self._clock())
+                    is_due.clear()
         finally:
-            if self._lookups is not None:
-                self._lookups.end()
+            if self._present is not None:
+                self._present.running.end_waits()
 
     async def wait_until_described(self, timeout_s: float) -> DimensionSchema:
         """The schema; before the first description, waits for it.
@@ -188,47 +192,45 @@ class Dimension:
         Queries for these keys are linked to `span`. Raises BackendError without a schema,
         InvalidRequest for an unknown column, Overloaded if too many keys wait.
         """
-        runner, now = self._known_runner(), self._clock()
+        running, now = self._known().running, self._clock()
         request = LookupRequest(
             id=next(self._ids),
             channel=channel,
             keys=keys,
-            columns=runner.schema.select_names(columns),
+            columns=running.schema.select_names(columns),
             deadline_s=now + timeout_s,
             event_time_ms=event_time_ms,
             options=options,
         )
-        assert self._lookups is not None  # since there is a runner
-        return self._lookups.submit(request, Caller(deliver, span), now=now)
+        return running.submit(request, Caller(deliver, span, now))
 
     def check_options(self, options: LookupOptions) -> pa.Schema:
         """The columns that lookups with these options need; raises BackendError without a schema.
 
         Raises InvalidRequest for options that this dimension cannot keep exactly.
         """
-        schema, backend = self.schema, self._parts.backend
-        options.check(self.settings, schema, reads_on_request=backend.reads_on_request)
+        schema = self.schema
+        options.check(self.settings, schema, reads_on_request=self.backend.reads_on_request)
         return schema.select(() if options.retry_if is None else (options.retry_if,))
 
     def leave(self, lookup_id: LookupId) -> None:
         """The caller of a lookup has left; a no-op if the lookup has ended."""
-        if self._lookups is not None:
-            self._lookups.leave(lookup_id)
+        if self._present is not None:
+            self._present.running.leave(lookup_id)
 
     @property
     def shared_folder(self) -> str | None:
         """The folder of its shared cache, as clients know it; None if it is not shared."""
-        return None if self._runner is None else self._runner.shared_folder
+        return None if self._present is None else self._present.running.shared_folder
 
     def on_cached(self, outcomes: Mapping[Outcome, int], visited: Slots) -> None:
         """Count lookups that readers of the shared cache have answered, and their visits."""
-        if self._runner is not None:
-            self._runner.state.on_cached(outcomes, visited)
+        if self._present is not None:
+            self._present.running.state.on_cached(outcomes, visited)
 
     def count_timed_out(self, keys: int) -> None:
         """Count keys whose deadline passed before they were submitted."""
-        if self._runner is not None:
-            self._runner.state.count_timed_out(keys)
+        self._late_keys += keys
 
     async def lookup(
         self,
@@ -270,33 +272,29 @@ class Dimension:
 
         For one key it is ten times as fast as `lookup`.
         """
-        try:
-            return self._known_runner().hit(value)
-        except BackendError:  # no schema: `lookup` raises the reason
-            return None
+        return None if self._present is None else self._present.running.hit(value)
 
     def revisit(self, bookmark: Bookmark) -> float | None:
         """The age in seconds of the row of a former hit; None if `hit` is needed."""
-        return None if self._runner is None else self._runner.revisit(bookmark)
+        return None if self._present is None else self._present.running.revisit(bookmark)
 
     def explain(self, keys: TypedKeys) -> list[Explanation]:
         """Where the answer to each key would come from; raises BackendError without a schema."""
-        return self._known_runner().state.explainer.explain(keys, self._clock())
+        return self._known().running.state.explainer.explain(keys, self._clock())
 
     def invalidate(self, keys: TypedKeys | None, *, origin: InvalidationOrigin) -> int:
         """Remove keys, or all for None; returns the number of cached entries removed.
 
         Raises BackendError without a schema; the cache is empty then.
         """
-        return self._known_runner().state.invalidate(keys, origin)
+        return self._known().running.state.invalidate(keys, origin)
 
     def reload(self) -> None:
         """Load the table again, once its changes are followed; after a load under way.
 
         Raises InvalidRequest in other modes than full, BackendError without a schema.
         """
-        self._known_runner()
-        self._refresher.reload()
+        self._known().refresher.reload()
 
     def explanation(self, code: ErrorCode) -> str:
         """Why keys failed with this code last, and the remedy.
@@ -304,69 +302,77 @@ class Dimension:
         Names the columns of the key if one of its values is at fault.
         """
         reason = self.record.errors.reason(code)
-        if code not in _OF_KEY_VALUES or self._runner is None:
+        if code not in _OF_KEY_VALUES or self._present is None:
             return reason
-        columns = (f"{field.name} {column_type(field)}" for field in self._runner.schema.key)
+        columns = (f"{field.name} {column_type(field)}" for field in self.schema.key)
         return f"{reason}; the key is ({', '.join(columns)})"
 
     def cold_reason(self) -> str | None:
         """Why this dimension does not count as started; None if it does."""
-        return self._refresher.cold_reason()
+        feed = self._refreshed.feed
+        if self._present is not None:
+            feed = self._present.refresher.feed_statistics()
+        return self._warmup.cold_reason(self.load_statistics(), feed, self._clock())
 
     def limit_cache(self, share: float) -> None:
         """Limit the cache to a share, 0 to 1, of its configured bytes."""
         self._cache_share = share
-        if self._runner is not None:
-            self._runner.state.limit_cache(share)
+        if self._present is not None:
+            self._present.running.state.limit_cache(share)
 
     def statistics(self) -> DimensionStatistics:
-        """Levels now and totals since the start; zeros before the schema is known."""
-        if self._runner is None:
-            return no_statistics(self.settings)
-        current = summed_statistics(self._former, self._runner.statistics())
-        return replace(current, connection_wait_s=self._connections.waited_s)
+        """Levels now and totals since the start."""
+        current = no_statistics(self.settings)
+        if self._present is not None:
+            current = self._present.running.statistics()
+        total = summed_statistics(self._former, current)
+        late_keys = total.outcomes[Outcome.TIMEOUT] + self._late_keys
+        return replace(
+            total,
+            outcomes={**total.outcomes, Outcome.TIMEOUT: late_keys},
+            connection_wait_s=self._connections.waited_s,
+        )
 
     def refresh_statistics(self) -> RefreshStatistics:
         """Its loads, its feed and its staleness now. Reads all cache entries."""
-        return self._refresher.statistics()
+        return self._refreshed if self._present is None else self._present.refresher.statistics()
 
     def load_statistics(self) -> LoadStatistics | None:
         """Its loads, in full mode; cheap."""
-        return self._refresher.load_statistics()
+        if self._present is None:
+            return self._refreshed.load
+        return self._present.refresher.load_statistics()
 
-    def _known_runner(self) -> StateRunner:
-        self._schema.known()
-        assert self._runner is not None  # made in the same step that makes the schema known
-        return self._runner
-
-    def _begin(self, schema: DimensionSchema) -> None:
+    def _on_described(self, tasks: asyncio.TaskGroup, schema: DimensionSchema) -> None:
         """Start with this schema, unless it is the present one."""
-        assert self._tasks is not None  # one of them calls this
-        former, former_lookups = self._runner, self._lookups
-        if former is not None and former_lookups is not None and former.schema.is_same(schema):
-            former.on_server(schema.server)
-            is_back = self._schema.fault is not None
-            former.renew(schema, is_back=is_back)
-            if is_back:
-                self._refresher.begin(former, self._tasks, lookups=former_lookups)
+        if self._present is not None and self._present.running.schema.is_same(schema):
+            self._present.running.renew(schema)
             return
-        runner = StateRunner(schema, self._parts)
-        runner.state.limit_cache(self._cache_share)
-        lookups = WaitingForChanges(runner, new_id=self._ids.__next__)
-        self._runner, self._lookups = runner, lookups
-        if former is not None and former_lookups is not None:
-            removed = former.end(ErrorCode.SCHEMA_CHANGED)
-            former.close()
-            former_lookups.end()
-            log.warning("dimension.schema_changed", dimension=self.name, forgotten=removed)
-            self._former = summed_statistics(self._former, former.state.statistics())
-        self._refresher.begin(runner, self._tasks, lookups=lookups)
+        running = RunningDimension(schema, self._parts)
+        running.state.limit_cache(self._cache_share)
+        self._end(ErrorCode.SCHEMA_CHANGED, "dimension.schema_changed")
+        refresher = Refresher(running, self._sources, former=self._refreshed)
+        refreshing = tasks.create_task(refresher.run())
+        self._present = _Present(running, refresher, refreshing)
+        self._parts.is_due.set()
 
-    def _suspend(self, code: ErrorCode) -> None:
-        assert self._runner is not None  # the schema was known
-        self._refresher.end()  # changes may not be reported: no row is loaded meanwhile
-        removed = self._runner.end(code)
-        log.warning("dimension.suspended", dimension=self.name, code=code, forgotten=removed)
+    def _on_unfit(self, code: ErrorCode) -> None:
+        """End with this error: the table is gone, or may not be read."""
+        self._end(code, "dimension.suspended")
+
+    def _end(self, code: ErrorCode, event: str) -> None:
+        present, self._present = self._present, None
+        if present is None:
+            return
+        removed = present.end(code)
+        log.warning(event, dimension=self.name, code=code, forgotten=removed)
+        self._former = summed_statistics(self._former, present.running.statistics())
+        self._refreshed = present.refresher.statistics()
+
+    def _known(self) -> _Present:
+        if self._present is None:
+            raise self._schema.last_fault()
+        return self._present
 
 
 @contextmanager

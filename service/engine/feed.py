@@ -26,9 +26,8 @@ from lookup_core.statistics import (
 )
 from service.connectors.ports.source import Source, SplitPiece
 from service.engine.pause import jitter, pause
+from service.engine.running_dimension import RunningDimension
 from service.engine.source_coordinator import CoordinatorSettings, SourceCoordinator
-from service.engine.state_runner import StateRunner
-from service.engine.waiting_for_changes import WaitingForChanges
 
 log = structlog.get_logger()
 
@@ -39,44 +38,37 @@ _OTHER_SERVER = "another server responded than that of the feed"
 
 
 class Feed:
-    """The changes of one dimension, for one runner; used by one event loop only.
+    """The changes of one dimension, for one running dimension; used by one event loop only.
 
-    The runner's cache is not trusted until the feed has caught up. Totals of the former runner's
+    The cache is not trusted until the feed has caught up. Totals of the former one's
     feed count on.
     """
 
     def __init__(
         self,
-        runner: StateRunner,
+        running: RunningDimension,
         source: Callable[[], Source],
         *,
         origin: InvalidationOrigin,
-        lookups: WaitingForChanges,
         former: FeedStatistics | None = None,
     ) -> None:
-        """`source` makes a new source, read from its start; `lookups` hear of applied changes."""
-        self._runner = runner
+        """`source` makes a new source, read from its start."""
+        self._running = running
         self._source = source
         self._origin = origin
-        self._lookups = lookups
-        self._settings = runner.settings.feed
+        self._settings = running.settings.feed
         self._health = FeedHealth(self._settings)
-        self._coordinator: SourceCoordinator | None = None
         self._state = FeedState.STARTING
         self._unused_messages = dict((former or FeedStatistics(self._state)).unused_messages)
         self._flush_logs = EventRateLimit()
         self._is_live = asyncio.Event()
         self._news = asyncio.Event()
-        self._audit = runner.state.audit
+        self._audit = running.state.audit
         audited = dict.fromkeys(AuditResult, 0) if self._audit is None else self._audit.counts
         former_audited = (former or FeedStatistics(self._state)).audited_keys
         self._audited_before = {each: former_audited[each] - audited[each] for each in audited}
-        runner.state.trust(until=-math.inf, feed=self._state)
-
-    @property
-    def watermark_ms(self) -> int:
-        """No change of an earlier event time follows; NO_WATERMARK_MS before the first one."""
-        return NO_WATERMARK_MS if self._coordinator is None else self._coordinator.watermark_ms
+        running.state.local.trust(until=-math.inf, feed=self._state)
+        self._coordinator = self._new_coordinator()
 
     async def run(self) -> None:
         """Follow the changes until cancelled.
@@ -91,9 +83,10 @@ class Feed:
                 reason = _OTHER_SERVER
             except Exception:
                 # The border of a task: lookups bypass the cache until the feed is live again.
-                log.exception("feed.failed", dimension=self._runner.name)
+                log.exception("feed.failed", dimension=self._running.name)
             self._restart(reason)
             await asyncio.sleep(backoff.on_failure(jitter()))
+            self._coordinator = self._new_coordinator()
 
     async def wait_until_live(self) -> None:
         """Wait until the feed is live."""
@@ -114,30 +107,30 @@ class Feed:
                 statistics,
                 is_audited=True,
                 audited_keys={each: before[each] + own[each] for each in own},
-                distrust=self._audit.distrust(self._runner.clock()),
+                distrust=self._audit.distrust(self._running.clock()),
                 are_values_refused=self._audit.values.is_refused,
             )
-        if self._coordinator is None:
-            return statistics
         return replace(
             statistics,
-            watermark_ms=self.watermark_ms,
+            watermark_ms=self._coordinator.watermark_ms,
             splits=self._coordinator.progress(),
             last_error=self._coordinator.last_error,
         )
 
-    async def _follow(self) -> None:
+    def _new_coordinator(self) -> SourceCoordinator:
         drift_s = self._settings.max_drift_s
-        self._coordinator = SourceCoordinator(
+        return SourceCoordinator(
             self._source(),
-            self._runner.schema,
+            self._running.schema,
             take=self._on_piece,
             settings=CoordinatorSettings(
-                self._runner.name, max_drift_ms=None if drift_s is None else int(drift_s * 1000)
+                self._running.name, max_drift_ms=None if drift_s is None else int(drift_s * 1000)
             ),
             on_news=self._news.set,
-            clock=self._runner.clock,
+            clock=self._running.clock,
         )
+
+    async def _follow(self) -> None:
         async with asyncio.TaskGroup() as tasks:
             parts = [self._coordinator.run()]
             if self._audit is not None:
@@ -148,10 +141,9 @@ class Feed:
                 task.cancel()
 
     def _on_piece(self, piece: SplitPiece) -> None:
-        assert self._coordinator is not None  # it calls this
-        now = self._runner.clock()
+        now = self._running.clock()
         if piece.server is not None:
-            self._runner.on_feed_server(piece.server)
+            self._running.on_feed_server(piece.server)
         if piece.changes:
             self._take(piece.changes)
         self._unused_messages[UnusedMessage.IGNORED] += piece.ignored
@@ -172,26 +164,24 @@ class Feed:
         )
 
     async def _watch(self) -> None:
-        assert self._coordinator is not None  # `_follow` makes it
-        epoch = self._runner.epoch
-        while not self._runner.has_left_feed(since=epoch):
-            now = self._runner.clock()
+        epoch = self._running.epoch
+        while not self._running.has_left_feed(since=epoch):
+            now = self._running.clock()
             if self._health.on_run(now):  # before any trust: changes may wait in sockets
                 self._coordinator.request_signs()
             state = self._state_now(now)
             if self._audit is not None:
                 state = self._audited(self._audit, state, now)
             self._on_state(state, now)
-            self._lookups.on_watermark(self.watermark_ms)
+            self._running.on_watermark(self._coordinator.watermark_ms)
             deadline_s = self._health.next_deadline(now)
             self._news.clear()
             # Without news the state may change at the deadline, and trust ends without renewal.
             until_s = math.inf if deadline_s is None else deadline_s - now
             await pause(self._news, min(until_s, _RENEWAL_S))
-        self._on_state(FeedState.STARTING, self._runner.clock())
+        self._on_state(FeedState.STARTING, self._running.clock())
 
     def _state_now(self, now: float) -> FeedState:
-        assert self._coordinator is not None  # `_follow` makes it
         state = self._health.state(now)
         # Health does not know new splits, failed ones, and paused ones, which are not read.
         is_behind = self._coordinator.has_paused or not self._coordinator.is_caught_up
@@ -205,14 +195,14 @@ class Feed:
         verdict = audit.judge(reported_until=self._health.reported_until(), now=now)
         if verdict is not None:
             level = log.info if verdict is Verdict.RESTORED else log.warning
-            level("audit.verdict", dimension=self._runner.name, verdict=verdict.value)
+            level("audit.verdict", dimension=self._running.name, verdict=verdict.value)
             if verdict.empties_cache:
-                self._runner.state.invalidate(None, InvalidationOrigin.AUDIT)
+                self._running.state.invalidate(None, InvalidationOrigin.AUDIT)
         return FeedState.INCOMPLETE if audit.is_distrusted else state
 
     async def _read_samples(self, audit: CacheAudit) -> None:
         """Read random keys at random times, as long as the feed is live."""
-        clock, random = self._runner.clock, np.random.default_rng()
+        clock, random = self._running.clock, np.random.default_rng()
         audit.schedule(clock(), jitter())
         while True:
             # Polls: an event may bring the next audit forward.
@@ -222,36 +212,36 @@ class Feed:
             audit.schedule(clock(), jitter())
             keys = audit.sample(random.random(audit.draw_count))
             may_read = self._state in {FeedState.LIVE, FeedState.INCOMPLETE}
-            if may_read and keys.num_rows and not self._runner.is_busy:
-                await self._runner.audit(keys)
+            if may_read and keys.num_rows and not self._running.is_busy:
+                await self._running.read_again(keys, audit)
 
     def _on_state(self, state: FeedState, now: float) -> None:
         is_live = state is FeedState.LIVE
         if is_live:
-            if self._runner.state.table is not None:
-                self._runner.state.table.confirm(self._health.reported_until())
-            self._runner.state.trust(until=self._health.trusted_until(now))
+            table = self._running.state.local.table
+            if table is not None:
+                table.confirm(self._health.reported_until())
+            self._running.state.local.trust(until=self._health.trusted_until(now))
         if state is self._state:
             return
         self._state = state
         if is_live:
             self._is_live.set()
         else:
-            self._runner.state.trust(until=-math.inf, feed=state)
+            self._running.state.local.trust(until=-math.inf, feed=state)
             self._is_live.clear()
         level = log.info if is_live else log.warning
-        level(f"feed.{state.value}", dimension=self._runner.name)
+        level(f"feed.{state.value}", dimension=self._running.name)
 
     def _restart(self, reason: str) -> None:
         self._health = FeedHealth(self._settings)
-        self._on_state(FeedState.STARTING, self._runner.clock())
+        self._on_state(FeedState.STARTING, self._running.clock())
         self._take([TableChange(reason)])
 
     def _take(self, changes: Sequence[Change]) -> None:
         for change in changes:
             if not isinstance(change, TableChange):
                 continue
-            if self._flush_logs.is_due(change.reason, self._runner.clock()):
-                log.warning("feed.flushed", dimension=self._runner.name, reason=change.reason)
-        self._runner.on_changes(changes, self._origin)
-        self._lookups.on_changes(changes)
+            if self._flush_logs.is_due(change.reason, self._running.clock()):
+                log.warning("feed.flushed", dimension=self._running.name, reason=change.reason)
+        self._running.on_changes(changes, self._origin)

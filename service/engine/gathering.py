@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from lookup_core.answer import Answer
-from lookup_core.dimension.flight_table import LookupId
+from lookup_core.dimension.dimension_events import LookupId
 from lookup_core.errors import SidelookError
 from lookup_core.keys.typed_keys import TypedKeys
 

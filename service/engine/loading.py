@@ -13,13 +13,14 @@ from lookup_core.backoff import NEVER, Backoff
 from lookup_core.errors import BackendError, ErrorCode
 from lookup_core.settings import WhileLoading
 from lookup_core.statistics import LoadResult, LoadStatistics
+from lookup_core.table.full_table import FullTable
 from lookup_core.table.reload import next_load_at
 from lookup_core.table.table_load import TableLoad
 from service.connectors.ports.source import Source, SplitPiece
 from service.engine.feed import Feed
 from service.engine.pause import jitter, pause
+from service.engine.running_dimension import RunningDimension
 from service.engine.source_coordinator import CoordinatorSettings, SourceCoordinator
-from service.engine.state_runner import StateRunner
 
 log = structlog.get_logger()
 
@@ -28,43 +29,46 @@ _OUTDATED = "any row may have changed since its snapshot: the table changed, or 
 
 
 class Loading:
-    """The loads of one runner's table; used by one event loop only.
+    """The loads of one running dimension; used by one event loop only.
 
-    Totals of the former runner's loads count on.
+    Totals of the former one's loads count on.
     """
 
     def __init__(
         self,
-        runner: StateRunner,
+        running: RunningDimension,
         source: Source,
         *,
+        table: FullTable,
         feed: Feed | None = None,
         former: LoadStatistics | None = None,
     ) -> None:
         """The feed, if there is one, must be live before a load begins."""
-        self._runner = runner
+        self._running = running
         self._source = source
+        self._table = table
         self._feed = feed
-        self._settings = runner.settings.full
+        self._settings = running.settings.full
         self._backoff = Backoff()
         self._due_at: float | None = None  # None: on demand
         self._is_requested = asyncio.Event()
         self._statistics = LoadStatistics(counts=(former or LoadStatistics()).counts)
         self._is_loading = False
-        self._coordinator: SourceCoordinator | None = None  # of the last load
+        self._coordinator: SourceCoordinator | None = None  # the last load's
         if self._settings.while_loading is WhileLoading.WAIT:
-            runner.state.hold_until(runner.clock() + self._settings.warmup_max_wait_s)
+            until = running.clock() + self._settings.warmup_max_wait_s
+            running.state.in_flight.held_until = until
 
     async def run(self) -> None:
         """Load whenever it is due, until cancelled, which drops the load under way."""
         while True:
             await self._wait_until_due()
-            if not self._runner.state.is_whole and not self._backoff.failures:
+            if not self._table.is_whole and not self._backoff.failures:
                 await pause(self._is_requested, self._settings.load_spread_s * jitter())
             if self._feed is not None:
                 await self._feed.wait_until_live()
-            now = self._runner.clock()
-            await asyncio.sleep(self._runner.state.fence.settled_from(now) - now)
+            now = self._running.clock()
+            await asyncio.sleep(self._running.state.fence.settled_from(now) - now)
             self._is_requested.clear()  # later requests need another load
             await self._load()
 
@@ -74,9 +78,8 @@ class Loading:
 
     def statistics(self) -> LoadStatistics:
         """The load under way, and the results of former loads."""
-        state = self._runner.state
-        held_rows = 0 if state.table is None else len(state.table)
-        statistics = replace(self._statistics, is_whole=state.is_whole, held_rows=held_rows)
+        table = self._table
+        statistics = replace(self._statistics, is_whole=table.is_whole, held_rows=len(table))
         if self._coordinator is None:
             return statistics
         error = self._coordinator.last_error if self._is_loading else None
@@ -94,14 +97,14 @@ class Loading:
 
     async def _wait_until_due(self) -> None:
         # Polls: a flush of the table is not reported.
-        state, clock = self._runner.state, self._runner.clock
+        clock = self._running.clock
         due_at = NEVER if self._due_at is None else self._due_at
-        while state.is_whole and not self._is_requested.is_set() and clock() < due_at:
+        while self._table.is_whole and not self._is_requested.is_set() and clock() < due_at:
             await pause(self._is_requested, _POLL_S)
 
     async def _load(self) -> None:
-        began_at = self._runner.clock()
-        load = self._runner.state.begin_load(began_at)
+        began_at = self._running.clock()
+        load = self._running.state.begin_load(self._table, began_at)
         self._statistics = replace(self._statistics, rows=0)
         self._is_loading = True
         failure, is_done = None, False
@@ -112,41 +115,42 @@ class Loading:
             failure = error
         finally:
             self._is_loading = False
-            self._runner.end_load()
+            self._running.state.end_load(load)
+            self._running.wake()  # lookups that waited for it may go on
         if failure is not None:
             await self._on_failure(failure)
         elif is_done:
-            self._on_success(load.row_count, self._runner.clock() - began_at)
+            self._on_success(load.row_count, self._running.clock() - began_at)
         else:
             await self._on_outdated(load.row_count)
 
     async def _read(self, load: TableLoad) -> bool:
         def take(piece: SplitPiece) -> None:
-            if piece.server is not None and self._runner.is_read_elsewhere(piece.server):
+            if piece.server is not None and self._running.is_read_elsewhere(piece.server):
                 detail = f"the load reached another server than lookups: {piece.server}"
                 raise BackendError(ErrorCode.CONNECTION_LOST, detail)
-            load.take(piece.changes, piece.snapshot, now=self._runner.clock())
+            load.take(piece.changes, piece.snapshot, now=self._running.clock())
             self._statistics = replace(self._statistics, rows=load.row_count)
 
         self._coordinator = SourceCoordinator(
             self._source,
-            self._runner.schema,
+            self._running.schema,
             take=take,
-            settings=CoordinatorSettings(self._runner.name),
-            clock=self._runner.clock,
+            settings=CoordinatorSettings(self._running.name),
+            clock=self._running.clock,
         )
         await self._coordinator.run()
-        return load.finish(self._runner.clock())
+        return load.finish(self._running.clock())
 
     def _on_success(self, rows: int, seconds: float) -> None:
         self._count(LoadResult.OK)
         self._backoff.on_success()
         self._statistics = replace(self._statistics, last_seconds=seconds, last_error=None)
-        now, wall_s = self._runner.clock(), time.time()
+        now, wall_s = self._running.clock(), time.time()
         self._due_at = next_load_at(self._settings.reload, now=now, wall_s=wall_s, jitter=jitter())
         log.info(
             "dimension.loaded",
-            dimension=self._runner.name,
+            dimension=self._running.name,
             row_count=rows,
             seconds=round(seconds, 3),
             rows_per_second=round(rows / max(seconds, 1e-3)),
@@ -155,28 +159,28 @@ class Loading:
     async def _on_outdated(self, rows: int) -> None:
         self._count(LoadResult.OUTDATED)
         self._statistics = replace(self._statistics, last_error=_OUTDATED)
-        log.warning("dimension.load_outdated", dimension=self._runner.name, row_count=rows)
-        self._due_at = self._runner.clock()  # the request is still open
+        log.warning("dimension.load_outdated", dimension=self._running.name, row_count=rows)
+        self._due_at = self._running.clock()  # the request is still open
         # If flushes come faster than loads end, loads must not follow without a pause.
         await asyncio.sleep(self._backoff.on_failure(jitter()))
 
     async def _on_failure(self, error: Exception) -> None:
         if not isinstance(error, BackendError):
-            log.error("dimension.load_broke", dimension=self._runner.name, exc_info=error)
+            log.error("dimension.load_broke", dimension=self._running.name, exc_info=error)
             error = BackendError(ErrorCode.INTERNAL, "the load broke; see the log")
         self._count(LoadResult.ERROR)
         self._statistics = replace(self._statistics, last_error=error.detail)
         pause_s = self._backoff.on_failure(jitter())
         log.warning(
             "dimension.load_failed",
-            dimension=self._runner.name,
+            dimension=self._running.name,
             code=error.code,
             detail=error.detail,
             next_try_s=round(pause_s, 1),
         )
-        self._due_at = self._runner.clock() + pause_s
+        self._due_at = self._running.clock() + pause_s
         if error.code is ErrorCode.SCHEMA_CHANGED:
-            await self._runner.is_unchanged()  # if it is not, another runner takes over
+            await self._running.is_unchanged()  # if it is not, another dimension runs
         await asyncio.sleep(pause_s)
 
     def _count(self, result: LoadResult) -> None:

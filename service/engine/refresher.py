@@ -1,11 +1,7 @@
-"""Refresher of one dimension: its feed, loads and warm-up, restarted with each schema.
-
-Starts no lookup: its feed reports changes to those that wait for them.
-"""
+"""Refresher of one dimension: its feed and loads, and the end of its start."""
 
 import asyncio
 import math
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -21,8 +17,7 @@ from lookup_core.statistics import (
 from service.connectors.ports.source import Source
 from service.engine.feed import Feed
 from service.engine.loading import Loading
-from service.engine.state_runner import StateRunner
-from service.engine.waiting_for_changes import WaitingForChanges
+from service.engine.running_dimension import RunningDimension
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,56 +45,32 @@ class Warmup:
 
 
 class Refresher:
-    """Keeps the rows of the present runner fresh; used by one event loop only."""
+    """Feed, loads and staleness of one running dimension; totals of the former one count on."""
 
     def __init__(
         self,
-        settings: DimensionSettings,
+        running: RunningDimension,
         sources: RefreshSources,
         *,
-        clock: Callable[[], float] = time.monotonic,
+        former: RefreshStatistics,
     ) -> None:
-        self._settings = settings
-        self._sources = sources
-        self._clock = clock
-        self._warmup = Warmup(settings, began_at=clock())
-        self._runner: StateRunner | None = None
+        self._running = running
         self._feed: Feed | None = None
         self._loading: Loading | None = None
-        self._task: asyncio.Task[None] | None = None
-
-    def begin(
-        self,
-        runner: StateRunner,
-        tasks: asyncio.TaskGroup,
-        *,
-        lookups: WaitingForChanges,
-    ) -> None:
-        """Refresh this runner from now on, and no other; totals of the former one count on.
-
-        The lookups hear of the feed's changes after the runner has applied them.
-        """
-        self.end()
-        feed, loading = self._feed_statistics(), self.load_statistics()
-        self._runner = runner
-        if self._sources.changes is not None:
-            self._feed = Feed(
-                runner,
-                self._sources.changes,
-                origin=self._sources.origin,
-                lookups=lookups,
-                former=feed,
+        if sources.changes is not None:
+            self._feed = Feed(running, sources.changes, origin=sources.origin, former=former.feed)
+        table = running.state.local.table
+        if table is not None and sources.table is not None:
+            self._loading = Loading(
+                running, sources.table, table=table, feed=self._feed, former=former.load
             )
-        if self._settings.cache.mode is CacheMode.FULL:
-            assert self._sources.table is not None  # as the application wires it
-            table = self._sources.table
-            self._loading = Loading(runner, table, feed=self._feed, former=loading)
-        self._task = tasks.create_task(self._run())
 
-    def end(self) -> None:
-        """Follow and load nothing until `begin`."""
-        if self._task is not None:
-            self._task.cancel()
+    async def run(self) -> None:
+        """Follow the changes and load the table, until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            for part in (self._feed, self._loading):
+                if part is not None:
+                    tasks.create_task(part.run())
 
     def reload(self) -> None:
         """Load the table again; a load under way is followed by another.
@@ -107,50 +78,45 @@ class Refresher:
         Raises InvalidRequest in other modes than full.
         """
         if self._loading is None:
-            detail = f"{self._settings.name} is not in cache.mode: full, so it has no reload"
+            detail = f"{self._running.name} is not in cache.mode: full, so it has no reload"
             raise InvalidRequest(ErrorCode.BAD_REQUEST, detail)
         self._loading.request()
 
-    def cold_reason(self) -> str | None:
-        """Why the dimension does not count as started; None if it does."""
-        load, feed = self.load_statistics(), self._feed_statistics()
-        return self._warmup.cold_reason(load, feed, self._clock())
-
     def statistics(self) -> RefreshStatistics:
         """Feed, loads and staleness now. Reads all cache entries."""
+        is_followed = self._feed is not None
+        limit_s = staleness_limit_s(self._running.settings, is_followed=is_followed)
         return RefreshStatistics(
-            self._staleness_s(),
-            self._feed_statistics(),
-            self.load_statistics(),
-            staleness_limit_s(self._settings, is_followed=self._sources.changes is not None),
+            self._staleness_s(), self.feed_statistics(), self.load_statistics(), limit_s
         )
+
+    def feed_statistics(self) -> FeedStatistics | None:
+        """The feed, if there is one; cheap."""
+        return None if self._feed is None else self._feed.statistics()
 
     def load_statistics(self) -> LoadStatistics | None:
         """The loads, in full mode; cheap, unlike `statistics`."""
-        if self._loading is not None:
-            return self._loading.statistics()
-        return None if self._sources.table is None else LoadStatistics()
-
-    def _feed_statistics(self) -> FeedStatistics | None:
-        if self._feed is not None:
-            return self._feed.statistics()
-        return None if self._sources.changes is None else FeedStatistics(FeedState.STARTING)
+        return None if self._loading is None else self._loading.statistics()
 
     def _staleness_s(self) -> float | None:
-        oldest_s = None
-        if self._runner is not None:
-            oldest_s = self._runner.state.cache.oldest_age_s(self._clock())
+        now = self._running.clock()
+        oldest_s = self._running.state.local.cache.oldest_age_s(now)
         if oldest_s is None:
             return None
         reported_until = None if self._feed is None else self._feed.reported_until()
-        unreported_s = math.inf if reported_until is None else self._clock() - reported_until
-        return min(oldest_s, served_for_s(self._settings.cache), unreported_s)
+        unreported_s = math.inf if reported_until is None else now - reported_until
+        return min(oldest_s, served_for_s(self._running.settings.cache), unreported_s)
 
-    async def _run(self) -> None:
-        async with asyncio.TaskGroup() as tasks:
-            for part in (self._feed, self._loading):
-                if part is not None:
-                    tasks.create_task(part.run())
+
+def not_refreshed(settings: DimensionSettings, sources: RefreshSources) -> RefreshStatistics:
+    """The statistics before the first description."""
+    is_followed = sources.changes is not None
+    return RefreshStatistics(
+        None,
+        FeedStatistics(FeedState.STARTING) if is_followed else None,
+        LoadStatistics() if settings.cache.mode is CacheMode.FULL else None,
+        staleness_limit_s(settings, is_followed=is_followed),
+    )
 
 
 def _cold_reason(load: LoadStatistics, feed: FeedStatistics | None) -> str:

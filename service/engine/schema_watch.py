@@ -29,9 +29,8 @@ _UNFIT = frozenset({ErrorCode.TABLE_UNAVAILABLE, ErrorCode.FORBIDDEN})
 class SchemaWatch:
     """The schema of one dimension, as long as its table is fit for lookups.
 
-    `on_described` gets each description first, and raises BackendError for an unusable one.
-    `on_unfit` is called when a known schema is lost. The table is described again every
-    `recheck_s`, or sooner without an index, for changes that no refused query shows.
+    The table is described again every `recheck_s`, or sooner without an index, for changes that no
+    refused query shows.
     """
 
     def __init__(
@@ -39,15 +38,11 @@ class SchemaWatch:
         dimension: str,
         backend: BackendCalls,
         *,
-        on_described: Callable[[DimensionSchema], None],
-        on_unfit: Callable[[ErrorCode], None],
         recheck_s: float = RECHECK_S,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._dimension = dimension
         self._backend = backend
-        self._on_described = on_described
-        self._on_unfit = on_unfit
         self._recheck_s = recheck_s
         self._clock = clock
         self._schema: DimensionSchema | None = None
@@ -70,10 +65,14 @@ class SchemaWatch:
     def known(self) -> DimensionSchema:
         """The schema; raises BackendError with dimension and last fault while it is not known."""
         if self._schema is None:
-            fault = self._fault
-            detail = of_dimension(self._dimension, fault.detail)
-            raise BackendError(fault.code, detail, is_permanent=fault.is_permanent)
+            raise self.last_fault()
         return self._schema
+
+    def last_fault(self) -> BackendError:
+        """The last fault, or that there was no description yet, with the dimension."""
+        fault = self._fault
+        detail = of_dimension(self._dimension, fault.detail)
+        return BackendError(fault.code, detail, is_permanent=fault.is_permanent)
 
     async def wait(self, timeout_s: float) -> DimensionSchema:
         """The schema; before the first description, waits for it.
@@ -101,12 +100,21 @@ class SchemaWatch:
         self._checks.append(check)
         return await check
 
-    async def run(self) -> None:
-        """Describe the table until that succeeds, and again on request, until cancelled."""
+    async def run(
+        self,
+        *,
+        on_described: Callable[[DimensionSchema], None],
+        on_unfit: Callable[[ErrorCode], None],
+    ) -> None:
+        """Describe the table until that succeeds, and again on request, until cancelled.
+
+        `on_described` gets each description first, and raises BackendError for an unusable one.
+        `on_unfit` is called when a known schema is lost.
+        """
         while True:
             self._is_requested.clear()
             checks, self._checks = self._checks, []
-            fault = await self._describe_once(checks)
+            fault = await self._describe_once(checks, on_described, on_unfit)
             if fault is None:
                 await pause(self._is_requested, self._until_recheck_s())
             else:
@@ -121,15 +129,21 @@ class SchemaWatch:
         return backoff.on_failure(jitter)
 
     def _until_recheck_s(self) -> float:
-        has_no_index = self._backend.uses_index is False
+        has_no_index = self._backend.backend.uses_index is False
         return min(self._recheck_s, _INDEX_RECHECK_S) if has_no_index else self._recheck_s
 
-    async def _describe_once(self, checks: list["asyncio.Future[bool]"]) -> ErrorCode | None:
+    async def _describe_once(
+        self,
+        checks: list["asyncio.Future[bool]"],
+        on_described: Callable[[DimensionSchema], None],
+        on_unfit: Callable[[ErrorCode], None],
+    ) -> ErrorCode | None:
         """The error, None for success; pauses after a description that changed nothing."""
         try:
-            schema = await self._described()
+            schema = await self._backend.describe(timeout_s=_DESCRIBE_TIMEOUT_S)
+            on_described(schema)
         except BackendError as error:
-            self._on_fault(error)
+            self._on_fault(error, on_unfit)
             _end(checks, result=False)
             return error.code
         is_unchanged = self._schema is not None and self._schema.is_same(schema)
@@ -139,11 +153,6 @@ class SchemaWatch:
             await self._pause(_REST_S, result=True)
         return None
 
-    async def _described(self) -> DimensionSchema:
-        schema = await self._backend.describe(timeout_s=_DESCRIBE_TIMEOUT_S)
-        self._on_described(schema)
-        return schema
-
     def _on_schema(self, schema: DimensionSchema, *, is_new: bool) -> None:
         self._schema = schema
         self._is_settled.set()
@@ -152,7 +161,7 @@ class SchemaWatch:
         if is_new:
             log.info("dimension.described", dimension=self._dimension)
 
-    def _on_fault(self, error: BackendError) -> None:
+    def _on_fault(self, error: BackendError, on_unfit: Callable[[ErrorCode], None]) -> None:
         self._fault = error
         if error.is_permanent:
             self._is_settled.set()
@@ -165,7 +174,7 @@ class SchemaWatch:
             )
         if error.code in _UNFIT and self._schema is not None:
             self._schema = None
-            self._on_unfit(error.code)
+            on_unfit(error.code)
 
     async def _pause(self, pause_s: float, *, result: bool) -> None:
         self._last_result = result

@@ -1,16 +1,13 @@
 """Tracer port: spans of requests and queries, linked to each other."""
 
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from lookup_core.dimension.dimension_events import QueryOrder
-from lookup_core.dimension.flight_table import BatchId
-from lookup_core.errors import BackendError, ErrorCode
+from lookup_core.errors import ErrorCode
 from lookup_core.protocol.frames import TraceParent
 from service.engine.observer import QueryStatus
 
@@ -89,37 +86,3 @@ class NullTracer:
 
     def begin_query(self, query: TracedQuery, callers: Iterable[CallerSpan]) -> None:
         """Trace nothing."""
-
-
-@dataclass(frozen=True, slots=True)
-class QuerySpans:
-    """The spans of one dimension's queries; free without a tracer."""
-
-    dimension: str
-    tracer: Tracer
-    callers: Callable[[BatchId], Iterable[CallerSpan]]  # the traced callers of a query now
-
-    @contextmanager
-    def around(self, order: QueryOrder) -> Iterator[None]:
-        """Trace the query in the block; errors pass through.
-
-        The span links to the callers at the start of the query, and to those at its end.
-        """
-        if not self.tracer.is_on:
-            yield
-            return
-        query = TracedQuery(self.dimension, order.keys.num_rows, order.tries)
-        span = self.tracer.begin_query(query, self.callers(order.id))
-        result: QueryStatus = QueryStatus.CANCELLED
-        code: ErrorCode | None = None
-        try:
-            yield
-            result = QueryStatus.OK
-        except BackendError as error:
-            code = error.code
-            result = QueryStatus.of_failure(code)
-            raise
-        finally:
-            if span is not None:
-                span.link(self.callers(order.id))
-                span.end(result, code)

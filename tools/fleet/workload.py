@@ -9,7 +9,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from lookup_core.answer import Answer, Outcome
-from lookup_core.dimension.batcher import ChannelId
+from lookup_core.dimension.dimension_events import ChannelId
 from lookup_core.errors import SidelookError
 from lookup_core.keys.typed_keys import TypedKeys
 from service.engine.dimension import Dimension

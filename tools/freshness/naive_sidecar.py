@@ -7,8 +7,8 @@ import sys
 
 import numpy as np
 
-from lookup_core.dimension.flight_rows import Numbers
-from lookup_core.dimension.flight_table import FlightTable
+from lookup_core.dimension.flights import Flights
+from lookup_core.dimension.numbered_rows import Numbers
 from lookup_core.freshness.change_fence import Mask, RecentChanges
 from lookup_core.freshness.table_snapshot import TableSnapshot
 from lookup_core.keys.canonical_keys import Hashes
@@ -22,7 +22,7 @@ def break_fences(twin: str) -> None:
     """Disable the fence, and for NAIVE the detaching of flights."""
     setattr(RecentChanges, "admits", _admit_all)  # noqa: B010  # mypy rejects an assignment
     if twin == NAIVE:
-        setattr(FlightTable, "detach", _detach_none)  # noqa: B010  # as above
+        setattr(Flights, "detach", _detach_none)  # noqa: B010  # as above
 
 
 def _admit_all(
@@ -31,7 +31,7 @@ def _admit_all(
     return np.ones(len(hashes), np.bool_)
 
 
-def _detach_none(_: FlightTable, _flights: Numbers) -> None:
+def _detach_none(_: Flights, _flights: Numbers) -> None:
     """Keep the flights."""
 
 

@@ -11,8 +11,7 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 from pyarrow import types
 
-from lookup_core.dimension.batcher import QUERY_BYTES
-from lookup_core.dimension.dimension_events import FetchedRows, UnfitRows
+from lookup_core.dimension.dimension_events import MAX_QUERY_ROWS_BYTES, FetchedRows, UnfitRows
 from lookup_core.dimension_schema import DimensionSchema
 from lookup_core.errors import BackendError, ErrorCode, nearest_name
 from lookup_core.row_bytes import ROW_BYTES, largest_column, row_bytes
@@ -101,20 +100,20 @@ class ParquetFile:
         self._sizes = np.minimum(np.concatenate(sizes), largest).astype(np.int32)
 
     def find(self, keys: pa.RecordBatch) -> FetchedRows:
-        """The rows of the keys, which have the schema's types, up to QUERY_BYTES.
+        """The rows of the keys, which have the schema's types, up to MAX_QUERY_ROWS_BYTES.
 
         Rows of further keys are deferred. Rows that are too large are not copied.
         """
         matches = self._index.find(keys)
         ordinals, sizes = matches.ordinals, self._sizes[matches.positions].astype(np.int64)
-        if sizes.sum() <= min(self._limit.row_bytes, QUERY_BYTES):
+        if sizes.sum() <= min(self._limit.row_bytes, MAX_QUERY_ROWS_BYTES):
             return FetchedRows(ordinals, self._rows(matches.positions))
         large = self._limit.large(ordinals, sizes)
         is_kept = ~np.isin(ordinals, large)
         if not self._limit.has_several_rows:  # two show that a key is ambiguous
             is_kept &= np.arange(len(ordinals)) < np.searchsorted(ordinals, ordinals) + 2
         totals = np.cumsum(np.bincount(ordinals, weights=sizes * is_kept))
-        is_beyond = is_kept & (totals[ordinals] > QUERY_BYTES)
+        is_beyond = is_kept & (totals[ordinals] > MAX_QUERY_ROWS_BYTES)
         deferred = np.setdiff1d(ordinals[is_beyond], ordinals[is_kept][:1])
         is_kept &= ~np.isin(ordinals, deferred)
         unfit = []

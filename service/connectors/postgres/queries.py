@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types
 
-from lookup_core.dimension.batcher import QUERY_BYTES
+from lookup_core.dimension.dimension_events import MAX_QUERY_ROWS_BYTES
 from lookup_core.keys.typed_keys import UUID_FIELD
 from lookup_core.row_bytes import LISTED_ROW_BYTES
 from service.connectors.postgres.column_types import (
@@ -32,7 +32,8 @@ from service.connectors.postgres.table import PostgresTable, RelationKind
 # Why the values of a row are left out: two bits behind the low half of its ordinal. Above them is
 # the number of the largest column of a row that is too large; 0: unknown.
 TOO_LARGE, DEFERRED, COLUMN = 1, 2, 34
-REPLY_BYTES = QUERY_BYTES * 5 // 4  # rows may be larger than the former ones, which size the batch
+# Rows may be larger than the former ones, which size the batch.
+REPLY_BYTES = MAX_QUERY_ROWS_BYTES * 5 // 4
 COMPOSITE_FACTOR = 8  # of the bytes of arrays and structs, which are decoded slowly
 # Relations whose columns may be computed: their sizes would cost another computation.
 _COMPUTED = {RelationKind.VIEW, RelationKind.QUERY, RelationKind.FOREIGN_TABLE}

@@ -118,7 +118,7 @@ def _described(dimension: Dimension, not_ready: Mapping[str, str]) -> models.Dim
             freshness=freshness,
             recent_errors=errors,
             # A full table is in the cache: few queries are sent.
-            uses_index=mode is CacheMode.FULL or dimension.uses_index,
+            uses_index=mode is CacheMode.FULL or dimension.backend.uses_index,
             cache_bytes=None if mode is CacheMode.NONE else statistics.cache.max_bytes,
         ),
         lookups={outcome.label: count for outcome, count in statistics.outcomes.items()},
@@ -183,7 +183,7 @@ def _backend(dimension: Dimension, statistics: DimensionStatistics) -> models.Ba
         max_in_flight=dimension.settings.batch.max_in_flight,
         connection_wait_s=statistics.connection_wait_s,
         breaker=statistics.breaker_state.label,
-        uses_index=dimension.uses_index,
+        uses_index=dimension.backend.uses_index,
         queued_keys=statistics.queued_keys,
         retries=statistics.retries,
         queries=dimension.record.queries,

@@ -12,10 +12,8 @@ from lookup_core.cache.cache_view import CacheReader, EntryReader
 from lookup_core.cache.cached_answers import CachedAnswers, CacheDescription, CachedLookup
 from lookup_core.cache.entry_states import Lifetimes
 from lookup_core.cache.row_cache import RowCache
-from lookup_core.dimension.batcher import ChannelId
 from lookup_core.dimension.default_row import default_row
-from lookup_core.dimension.dimension_events import LookupRequest
-from lookup_core.dimension.flight_table import LookupId
+from lookup_core.dimension.dimension_events import ChannelId, LookupId, LookupRequest
 from lookup_core.dimension.local_resolver import LocalResolver
 from lookup_core.dimension_schema import DimensionSchema
 from lookup_core.keys.typed_keys import EXACT_NAMES, KeyCasts, named_key

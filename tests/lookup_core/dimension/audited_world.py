@@ -17,8 +17,8 @@ from lookup_core.changelog.change_decoder import (
     RowChanges,
     TableChange,
 )
-from lookup_core.dimension.cache_audit import CacheAudit, Read, Verdict
-from lookup_core.dimension.dimension_events import FetchedRows, QueryOrder
+from lookup_core.dimension.cache_audit import CacheAudit, Verdict
+from lookup_core.dimension.dimension_events import FetchedRows, QueryOrder, Read
 from lookup_core.dimension.dimension_state import DimensionState
 from lookup_core.freshness.feed_trust import FeedTrust
 from lookup_core.freshness.table_snapshot import IdRelation, TableSnapshot
@@ -324,17 +324,17 @@ class World:
     def _resume(self) -> None:
         """The feed is live again once it has caught up."""
         if not self._is_live and (self._pending >= self._caught_up_at).all():
-            if self.mode is CacheMode.FULL and not self.state.is_whole:
+            if self.mode is CacheMode.FULL and not self.state.local.is_whole:
                 self._load()
             self._is_live = True
-            self.state.trust(until=np.inf)
+            self.state.local.trust(until=np.inf)
 
     def _disturb(self) -> None:
         """Rarely: the feed stalls, or starts again."""
         if self.chance.random() < 0.8:
             return
         self._is_live = False
-        self.state.trust(until=-np.inf)
+        self.state.local.trust(until=-np.inf)
         self.auditor.forget(None)
         if self.chance.random() < 0.5 and not self._lags_long:
             self._restart()
@@ -344,7 +344,7 @@ class World:
         if self.chance.random() < 0.2:
             self._readings.clear()
             self.state = self._new_state()
-            self.state.trust(until=-np.inf)
+            self.state.local.trust(until=-np.inf)
         self.state.on_changes([TableChange("restart")], InvalidationOrigin.CHANGELOG, self.now)
         self._pending = np.flatnonzero(self.log.at >= self.now - _LOOKBACK_S)
         self._caught_up_at = len(self.log)
@@ -353,12 +353,13 @@ class World:
 
     def _load(self) -> None:
         """Load the whole table from the primary."""
-        load = self.state.begin_load(self.now)
+        assert self.state.local.table is not None
+        load = self.state.begin_load(self.state.local.table, self.now)
         keys = np.flatnonzero(self.primary.versions != NO_ROW)
         change = _changes(keys, self.primary.versions[keys], np.zeros(len(keys), np.int64))
         load.take([change], self._snapshot(is_of_standby=False), now=self.now)
         load.finish(self.now)
-        self.state.end_load()
+        self.state.end_load(load)
 
     def _look_up(self) -> None:
         """Some keys are looked up; their query is under way."""
@@ -462,7 +463,7 @@ class World:
         verdict = self.auditor.judge(reported_until=min(until, self.now), now=self.now)
         if verdict is not None and verdict.empties_cache:
             self.state.invalidate(None, InvalidationOrigin.AUDIT)
-            self.state.trust(until=-np.inf if self.auditor.is_distrusted else np.inf)
+            self.state.local.trust(until=-np.inf if self.auditor.is_distrusted else np.inf)
             if self.mode is CacheMode.FULL:
                 self._load()
         return verdict

@@ -13,16 +13,17 @@ import pyarrow as pa
 
 from lookup_core.answer import Answer, Outcome
 from lookup_core.changelog.change_decoder import UNKNOWN_TRANSACTION, RowChanges, TableChange
-from lookup_core.dimension.batcher import ChannelId
 from lookup_core.dimension.dimension_events import (
+    BatchId,
+    ChannelId,
     Effects,
     FetchedRows,
+    LookupId,
     LookupRequest,
     UnfitRows,
 )
 from lookup_core.dimension.dimension_state import DimensionState
 from lookup_core.dimension.explanation import Explanation
-from lookup_core.dimension.flight_table import BatchId, LookupId
 from lookup_core.dimension_schema import DimensionSchema
 from lookup_core.errors import ErrorCode
 from lookup_core.freshness.feed_health import FeedState
@@ -225,9 +226,17 @@ class Scenario:
         deadline: float = 100.0,
         channel: int = 0,
         options: LookupOptions | None = None,
+        at_ms: int | None = None,
     ) -> Words:
-        """Submit a lookup; returns the immediate answers."""
-        submitted = request(lookup, *keys, deadline=deadline, channel=channel, options=options)
+        """Submit a lookup of records of this event time; returns the immediate answers."""
+        submitted = request(
+            lookup,
+            *keys,
+            deadline=deadline,
+            channel=channel,
+            options=options,
+            event_time_ms=at_ms,
+        )
         answers = self.state.submit(submitted, self.now)
         self.state.check_invariants()
         self._note_ages(lookup, answers)
@@ -321,22 +330,23 @@ class Scenario:
         self.state.check_invariants()
         return count
 
-    def change(self, *keys: int, by: int = UNKNOWN_TRANSACTION) -> int:
+    def change(self, *keys: int, by: int = UNKNOWN_TRANSACTION) -> Result:
         """A feed reports that rows changed, not how; any rows without keys."""
         names: dict[int, str | None] = dict.fromkeys(keys)
         change = row_changes(names, by=by) if keys else TableChange("truncated", by % 2**32)
         return self.apply(change)
 
-    def apply(self, *changes: RowChanges | TableChange) -> int:
+    def apply(self, *changes: RowChanges | TableChange) -> Result:
         """A feed reports changes in this order."""
-        origin = InvalidationOrigin.CHANGELOG
-        count = self.state.on_changes(changes, origin, self.now)
-        self.state.check_invariants()
-        return count
+        return self._result(self.state.on_changes(changes, InvalidationOrigin.CHANGELOG, self.now))
+
+    def advance(self, watermark_ms: int) -> Result:
+        """The feed has reported all changes before this event time."""
+        return self._result(self.state.on_watermark(watermark_ms, self.now))
 
     def trust(self, *, is_trusted: bool, feed: FeedState = FeedState.LIVE) -> None:
         """The feed is live, or it is stalled, or in another state without trust."""
-        self.state.trust(until=math.inf if is_trusted else -math.inf, feed=feed)
+        self.state.local.trust(until=math.inf if is_trusted else -math.inf, feed=feed)
 
     def explain(self, *keys: Key) -> list[Explanation]:
         """The source of the answer to each key."""

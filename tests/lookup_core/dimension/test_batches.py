@@ -10,9 +10,13 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from lookup_core.dimension.batcher import QUERY_BYTES, Batcher, ChannelId
-from lookup_core.dimension.dimension_events import LookupRequest
-from lookup_core.dimension.flight_table import FlightTable, LookupId
+from lookup_core.dimension.dimension_events import (
+    MAX_QUERY_ROWS_BYTES,
+    ChannelId,
+    LookupId,
+    LookupRequest,
+)
+from lookup_core.dimension.queued_keys import QuerySize
 from lookup_core.errors import ErrorCode
 from lookup_core.keys.typed_keys import TypedKeys
 from lookup_core.settings import BatchSettings
@@ -186,7 +190,7 @@ def test_large_rows_make_small_queries() -> None:
     scenario.now = 1.0
     batch = scenario.resend()
     scenario.look_up(2, 2, 3, 4)
-    scenario.land(batch, {1: "x" * (QUERY_BYTES // 4)})
+    scenario.land(batch, {1: "x" * (MAX_QUERY_ROWS_BYTES // 4)})
 
     assert scenario.send_all() == [[2], [3], [4]]
 
@@ -196,15 +200,15 @@ def test_large_rows_make_small_queries() -> None:
     [
         ([], 500),
         ([1000], 500),
-        ([100_000] * 30, QUERY_BYTES // 100_000),
-        ([10 * QUERY_BYTES], 1),
+        ([100_000] * 30, MAX_QUERY_ROWS_BYTES // 100_000),
+        ([10 * MAX_QUERY_ROWS_BYTES], 1),
         ([100_000, *[100] * 60], 500),
     ],
     ids=["no rows", "small rows", "large rows", "huge rows", "small rows again"],
 )
 def test_query_size_follows_the_rows(row_bytes: list[int], keys: int) -> None:
     """A query has as many keys as fit its bytes, by the size of earlier rows, at least one."""
-    size = Batcher(BatchSettings(max_keys=500), FlightTable())
+    size = QuerySize(BatchSettings(max_keys=500), timeout_s=2.0)
     size.on_rows(0, 0, missing=9, seconds=0.0)
     for each in row_bytes:
         size.on_rows(10, 10 * each, missing=0, seconds=0.0)
@@ -214,36 +218,36 @@ def test_query_size_follows_the_rows(row_bytes: list[int], keys: int) -> None:
 
 def test_quick_full_queries_grow() -> None:
     """The number of keys doubles with each full query that is quick, up to `max_keys`."""
-    batcher = Batcher(BatchSettings(max_keys=3_000), FlightTable())
-    sizes = [batcher.max_keys]
+    size = QuerySize(BatchSettings(max_keys=3_000), timeout_s=2.0)
+    sizes = [size.max_keys]
     for missing in (499, 1, 0, 0):
-        batcher.on_rows(sizes[-1] - missing, 1, missing=missing, seconds=0.25)
-        sizes.append(batcher.max_keys)
-    batcher.on_rows(2_999, 1, missing=0, seconds=0.25)
+        size.on_rows(sizes[-1] - missing, 1, missing=missing, seconds=0.25)
+        sizes.append(size.max_keys)
+    size.on_rows(2_999, 1, missing=0, seconds=0.25)
 
     assert sizes == [500, 1_000, 2_000, 3_000, 3_000]
-    assert batcher.max_keys == 3_000
+    assert size.max_keys == 3_000
 
 
 def test_slow_queries_shrink() -> None:
     """A slow query halves the number of keys, a timeout resets it; it never falls below 500."""
-    batcher = Batcher(BatchSettings(), FlightTable())
+    size = QuerySize(BatchSettings(), timeout_s=2.0)
     for keys in (500, 1_000, 2_000, 4_000, 8_000):
-        batcher.on_rows(keys, 1, missing=0, seconds=0.0)
-    sizes = [batcher.max_keys]
+        size.on_rows(keys, 1, missing=0, seconds=0.0)
+    sizes = [size.max_keys]
     for keys in (10_000, 3_000, 1_200, 900):
-        batcher.on_rows(keys, 1, missing=0, seconds=0.3)
-        sizes.append(batcher.max_keys)
+        size.on_rows(keys, 1, missing=0, seconds=0.3)
+        sizes.append(size.max_keys)
 
     assert sizes == [10_000, 5_000, 1_500, 600, 500]
 
 
 def test_quickness_follows_the_timeout() -> None:
     """A query is slow if it takes more than an eighth of the timeout."""
-    batcher, sizes = Batcher(BatchSettings(), FlightTable(), timeout_s=0.8), []
+    size, sizes = QuerySize(BatchSettings(), timeout_s=0.8), []
     for seconds in (0.09, 0.11):
-        batcher.on_rows(batcher.max_keys, 1, missing=0, seconds=seconds)
-        sizes.append(batcher.max_keys)
+        size.on_rows(size.max_keys, 1, missing=0, seconds=seconds)
+        sizes.append(size.max_keys)
 
     assert sizes == [1_000, 500]
 
@@ -264,7 +268,7 @@ def test_timeouts_make_queries_small() -> None:
 def test_missing_rows_enlarge_queries_again() -> None:
     """One huge row does not shrink the queries for keys without rows forever."""
     scenario = Scenario(settings(max_keys=8, max_in_flight=1, max_waiting_keys=10_000))
-    scenario.land(scenario.query(1, 0), {0: "x" * QUERY_BYTES})
+    scenario.land(scenario.query(1, 0), {0: "x" * MAX_QUERY_ROWS_BYTES})
     scenario.look_up(2, *range(1, 400))
 
     sizes = [len(keys) for keys in drain(scenario)]
@@ -329,7 +333,7 @@ def test_former_waiters_are_forgotten() -> None:
         scenario.look_up(lookup, 7)
         scenario.leave(lookup)
 
-    assert len(scenario.state._flights._waiters) < 20
+    assert len(scenario.state.in_flight._flights._waiters) < 20
     assert scenario.land(batch, {7: "Ada"}) == ended(1, "fetched Ada")
 
 
@@ -367,7 +371,7 @@ def test_answered_keys_of_queue_free_memory() -> None:
         assert (order.batch, len(order.keys)) == (batch, keys)
         scenario.land(batch, dict.fromkeys(order.keys, "x"))
 
-    waiting = scenario.state._waiting.get(LookupId(1))
+    waiting = scenario.state.in_flight.lookups[LookupId(1)]
     assert (frame(), len(waiting.waiters)) == (None, 2_500)
     assert scenario.send() == Order(5, [*range(7_500, 10_000)])
 

@@ -68,7 +68,8 @@ def test_each_key_shows_its_source(scenario: Scenario) -> None:
 def test_full_mode_never_expires() -> None:
     """In full mode an entry has an age, and no expiry."""
     scenario = Scenario(settings(mode=CacheMode.FULL))
-    scenario.state.begin_load(now=0.0).finish(now=0.0)
+    assert scenario.state.local.table is not None
+    scenario.state.begin_load(scenario.state.local.table, now=0.0).finish(now=0.0)
     scenario.now = 1.5
 
     assert explain(scenario) == explained(KeyState.MISSING_CACHED, FROM_THE_TABLE, age_ms=1500)
@@ -158,7 +159,7 @@ def test_feed_without_trust_is_shown(scenario: Scenario, feed: FeedState, shown:
 def test_wait_for_the_load_is_shown(is_trusted: bool, reason: str) -> None:  # noqa: FBT001
     """While lookups wait for the first load, no key is said to be queried."""
     scenario = Scenario(settings(mode=CacheMode.FULL))
-    scenario.state.hold_until(10.0)
+    scenario.state.in_flight.held_until = 10.0
     scenario.trust(is_trusted=is_trusted, feed=FeedState.STARTING)
     scenario.look_up(1, 7)
 

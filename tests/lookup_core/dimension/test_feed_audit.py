@@ -9,8 +9,8 @@ import pyarrow as pa
 import pytest
 
 from lookup_core.changelog.change_decoder import RowChanges
-from lookup_core.dimension.cache_audit import CacheAudit, Read, Verdict
-from lookup_core.dimension.dimension_events import FetchedRows
+from lookup_core.dimension.cache_audit import CacheAudit, Verdict
+from lookup_core.dimension.dimension_events import FetchedRows, Read
 from lookup_core.freshness.feed_trust import LEAST_AGREED, PROBATION_S
 from lookup_core.freshness.table_snapshot import IdRelation, TableSnapshot
 from lookup_core.settings import (
@@ -83,10 +83,11 @@ class AuditScenario(Scenario):
 
     def load(self, names: Mapping[int, str | None]) -> None:
         """Load the whole table."""
-        load = self.state.begin_load(self.now)
+        assert self.state.local.table is not None
+        load = self.state.begin_load(self.state.local.table, self.now)
         load.take([row_changes(names)], TableSnapshot.parse("650:650:"), now=self.now)
         assert load.finish(self.now)
-        self.state.end_load()
+        self.state.end_load(load)
 
     def answer(self, key: int) -> str | None:
         """What the cache says of a key; None for nothing."""

@@ -22,8 +22,12 @@ class FullScenario(Scenario):
     @property
     def table(self) -> FullTable:
         """Its table."""
-        assert self.state.table is not None
-        return self.state.table
+        assert self.state.local.table is not None
+        return self.state.local.table
+
+    def begin_load(self, now: float) -> TableLoad:
+        """Begin a load."""
+        return self.state.begin_load(self.table, now)
 
     def read(
         self,
@@ -36,14 +40,14 @@ class FullScenario(Scenario):
 
     def load(self, names: Mapping[int, str | None]) -> None:
         """Load the whole table."""
-        load = self.state.begin_load(self.now)
+        load = self.begin_load(self.now)
         self.read(load, names)
         assert load.finish(self.now)
-        self.state.end_load()
+        self.state.end_load(load)
 
     def known(self, *keys: int) -> dict[int, str] | None:
         """The names of the keys that have a row; None if some key is unknown."""
-        rows = self.state.known_rows(columns_of(*keys), self.now)
+        rows = self.state.local.known_rows(columns_of(*keys), self.now)
         if rows is None:
             return None
         names = rows.rows.column("name").to_pylist()
@@ -60,7 +64,7 @@ def scenario() -> FullScenario:
 
 def test_load_counts_at_its_end(scenario: FullScenario) -> None:
     """Before its end a load answers nothing; then all keys are known, missing ones included."""
-    load = scenario.state.begin_load(1.0)
+    load = scenario.begin_load(1.0)
     scenario.read(load, {1: "Ada"}, SEES_ALL)
     assert (scenario.table.is_whole, scenario.known(1)) == (False, None)
     scenario.read(load, {2: "Bob"}, SEES_ALL)
@@ -75,12 +79,12 @@ def test_load_counts_at_its_end(scenario: FullScenario) -> None:
 
 def test_dropped_load_changes_nothing(scenario: FullScenario) -> None:
     """A load that was dropped, or replaced by another one, cannot be finished."""
-    dropped = scenario.state.begin_load(1.0)
+    dropped = scenario.begin_load(1.0)
     scenario.read(dropped, {1: "Ada"})
-    scenario.state.end_load()
+    scenario.state.end_load(dropped)
     assert not dropped.finish(2.0)
-    replaced = scenario.state.begin_load(1.0)
-    scenario.state.begin_load(1.0)
+    replaced = scenario.begin_load(1.0)
+    scenario.begin_load(1.0)
 
     assert not replaced.finish(2.0)
     assert scenario.known(1) is None
@@ -89,7 +93,7 @@ def test_dropped_load_changes_nothing(scenario: FullScenario) -> None:
 def test_invisible_change_leaves_the_key_unknown(scenario: FullScenario) -> None:
     """A reported change that the snapshot of the load does not show makes its key unknown."""
     scenario.change(1, by=700)
-    load = scenario.state.begin_load(2.0)
+    load = scenario.begin_load(2.0)
     scenario.read(load, {1: "Ada", 2: "Bob"}, BEFORE_700)
     scenario.read(load, {3: "Cleo"}, SEES_ALL)  # all pieces have the snapshot of the first
 
@@ -99,7 +103,7 @@ def test_invisible_change_leaves_the_key_unknown(scenario: FullScenario) -> None
 
 def test_changed_table_outdates_a_load(scenario: FullScenario) -> None:
     """A load whose snapshot does not show a change of the whole table is discarded."""
-    load = scenario.state.begin_load(1.0)
+    load = scenario.begin_load(1.0)
     scenario.change(by=700)
     scenario.read(load, {1: "Ada"}, BEFORE_700)
 
@@ -110,7 +114,7 @@ def test_changed_table_outdates_a_load(scenario: FullScenario) -> None:
 def test_late_event_restores_no_row(scenario: FullScenario) -> None:
     """Rows of events from before a load, or before a change of the table, are fetched instead."""
     scenario.change(by=600)
-    load = scenario.state.begin_load(1.0)
+    load = scenario.begin_load(1.0)
     scenario.apply(row_changes({1: "former", 2: "former"}, by=500))
     scenario.read(load, {1: "glad", 2: "glad", 3: "glad"}, SEES_ALL)
     assert load.finish(2.0)
@@ -140,7 +144,7 @@ def test_stalled_feed_makes_all_unknown(scenario: FullScenario) -> None:
 def test_unknown_key_is_fetched(scenario: FullScenario) -> None:
     """A key that changed without its row is unknown until a query fetches it."""
     scenario.load({1: "Ada", 2: "Bob"})
-    assert scenario.change(1, by=700) == 1
+    scenario.change(1, by=700)
     assert (scenario.known(1, 2), scenario.known(2)) == (None, {2: "Bob"})
     assert scenario.look_up(1, 2, 1) == {0: "hit Bob"}
     batch = scenario.resend()
@@ -154,15 +158,17 @@ def test_feed_confirms_the_age(scenario: FullScenario) -> None:
     """Rows are as old as the load, or as the time up to which all changes are reported."""
     scenario.load({1: "Ada"})
     scenario.now = 5.0
-    loaded = scenario.state.known_rows(columns_of(1), 5.0)
+    loaded = scenario.state.local.known_rows(columns_of(1), 5.0)
 
-    assert scenario.state.table is not None
-    scenario.state.table.confirm(4.0)
+    assert scenario.state.local.table is not None
+    scenario.state.local.table.confirm(4.0)
 
-    confirmed = scenario.state.known_rows(columns_of(1), 5.0)
+    confirmed = scenario.state.local.known_rows(columns_of(1), 5.0)
     assert [None if each is None else each.read_at for each in (loaded, confirmed)] == [1.0, 4.0]
-    assert scenario.state.cache.oldest_age_s(5.0) == 1.0
-    empty = scenario.state.known_rows(pa.record_batch([pa.array([], pa.int64())], ["id"]), 5.0)
+    assert scenario.state.local.cache.oldest_age_s(5.0) == 1.0
+    empty = scenario.state.local.known_rows(
+        pa.record_batch([pa.array([], pa.int64())], ["id"]), 5.0
+    )
     assert empty is not None
     assert (empty.read_at, empty.rows.num_rows) == (5.0, 0)
 
@@ -171,16 +177,15 @@ def test_partial_mode_has_no_table() -> None:
     """Without full mode no table is loaded."""
     state = Scenario().state
 
-    assert (state.is_whole, state.table) == (False, None)
+    assert (state.local.is_whole, state.local.table) == (False, None)
 
 
 def test_lookups_wait_for_the_load(scenario: FullScenario) -> None:
     """No query is sent while lookups wait for the first load; a failed load changes nothing."""
-    scenario.state.hold_until(10.0)
+    scenario.state.in_flight.held_until = 10.0
     scenario.look_up(1, 1)
     assert scenario.send() is None
-    scenario.state.begin_load(1.0)
-    scenario.state.end_load()
+    scenario.state.end_load(scenario.begin_load(1.0))
     due_at = scenario.next_deadline
 
     scenario.load({1: "Ada"})
@@ -190,7 +195,7 @@ def test_lookups_wait_for_the_load(scenario: FullScenario) -> None:
 
 def test_waiting_for_the_load_ends(scenario: FullScenario) -> None:
     """If the table cannot be loaded, lookups are fetched from that time on."""
-    scenario.state.hold_until(10.0)
+    scenario.state.in_flight.held_until = 10.0
     scenario.look_up(1, 1)
 
     sent = []
@@ -204,7 +209,7 @@ def test_waiting_for_the_load_ends(scenario: FullScenario) -> None:
 def test_rate_does_not_limit_a_loaded_table() -> None:
     """Queries that waited for the load, and that the table answers, all leave at once."""
     scenario = FullScenario(settings(mode=CacheMode.FULL, max_keys=1, max_queries_per_s=1))
-    scenario.state.hold_until(100.0)
+    scenario.state.in_flight.held_until = 100.0
     scenario.look_up(1, 1, 2, 3)
 
     scenario.load({1: "a", 2: "b", 3: "c"})

@@ -9,9 +9,8 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from lookup_core.dimension.dimension_events import FetchedRows, QueryResult, UnfitRows
+from lookup_core.dimension.dimension_events import BatchId, FetchedRows, QueryResult, UnfitRows
 from lookup_core.dimension.dimension_state import DimensionState
-from lookup_core.dimension.flight_table import BatchId
 from lookup_core.dimension_schema import DimensionSchema
 from lookup_core.errors import ErrorCode
 from lookup_core.protection.circuit_breaker import BreakerState
@@ -113,15 +112,16 @@ def test_cache_memory_can_be_withdrawn(scenario: Scenario) -> None:
 def test_single_hits_are_counted(scenario: Scenario) -> None:
     """A single key is found by its value, and again by its bookmark, until its row goes."""
     scenario.cache({7: "Ada"})
-    hit = scenario.state.hit(7, 1.0)
+    hit = scenario.state.local.single_keys.hit(7, 1.0)
 
     assert hit is not None
     assert (hit.row.columns[-1][hit.row.at].as_py(), hit.age_s) == ("Ada", 1.0)
-    misses = [scenario.state.hit(value, now) for value, now in ((8, 1.0), ("7", 1.0), (7, 11.0))]
+    probed = ((8, 1.0), ("7", 1.0), (7, 11.0))
+    misses = [scenario.state.local.single_keys.hit(value, now) for value, now in probed]
     assert misses == [None] * 3
-    assert scenario.state.revisit(hit.bookmark, 2.0) == 2.0
+    assert scenario.state.local.single_keys.revisit(hit.bookmark, 2.0) == 2.0
     scenario.invalidate()
-    assert scenario.state.revisit(hit.bookmark, 2.0) is None
+    assert scenario.state.local.single_keys.revisit(hit.bookmark, 2.0) is None
     assert scenario.outcomes == {"fetched": 1, "hit": 2}
 
 
@@ -194,7 +194,7 @@ def test_key_in_flight_is_shared(scenario: Scenario) -> None:
         },
         ended=[1, 2],
     )
-    assert scenario.state.callers(BatchId(1)) == []
+    assert scenario.state.callers(BatchId(1)) == set()
     assert scenario.land(2) == Result({3: {1: "missing"}}, ended=[3])
 
 

@@ -264,12 +264,12 @@ def test_statistics_count_events() -> None:
 
 def test_oldest_row_bounds_the_staleness(scenario: Scenario) -> None:
     """The age of the oldest cached row bounds how stale an answer can be."""
-    assert scenario.state.cache.oldest_age_s(1.0) is None
+    assert scenario.state.local.cache.oldest_age_s(1.0) is None
     scenario.cache({1: "Ada"})
     scenario.now = 2.0
     scenario.cache({2: "Bert"})
 
-    age_s = scenario.state.cache.oldest_age_s(3.0)
+    age_s = scenario.state.local.cache.oldest_age_s(3.0)
 
     assert age_s is not None
     assert 3.0 <= age_s < 3.1

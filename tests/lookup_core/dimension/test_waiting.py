@@ -1,12 +1,8 @@
 """Waiting lookups: deadlines, leavers, the admission limit, schema changes, event time."""
 
-import numpy as np
 import pytest
 
-from lookup_core.changelog.change_decoder import TableChange
 from lookup_core.deadlines import Deadlines
-from lookup_core.dimension.flight_table import LookupId
-from lookup_core.dimension.watermark_wait import Released, WatermarkWait
 from lookup_core.errors import ErrorCode, Overloaded
 from tests.lookup_core.dimension.scenario import (
     FAULTY,
@@ -15,8 +11,6 @@ from tests.lookup_core.dimension.scenario import (
     Result,
     Scenario,
     ended,
-    request,
-    row_changes,
     settings,
 )
 
@@ -63,8 +57,7 @@ def test_timeout_is_not_missing(scenario: Scenario) -> None:
         3: {1: "timeout timeout"}
     }
     assert scenario.look_up(4, 8) == {}
-    scenario.state.count_timed_out(3)  # keys that were never submitted
-    assert scenario.outcomes == {"fetched": 2, "hit": 1, "timeout": 5}
+    assert scenario.outcomes == {"fetched": 2, "hit": 1, "timeout": 2}
 
 
 def test_deadlines_take_little_memory() -> None:
@@ -131,7 +124,7 @@ def test_excess_keys_are_refused() -> None:
     assert scenario.statistics == before
     assert scenario.look_up(3, 7, 9) == {0: "hit Ada"}
     scenario.land(batch)
-    scenario.state.check_room(1)
+    scenario.state.in_flight.check_room(1)
 
 
 def test_queued_keys_need_room() -> None:
@@ -141,13 +134,13 @@ def test_queued_keys_need_room() -> None:
     scenario.look_up(2, *range(100, 112))
     scenario.leave(2)  # 12 queued keys are not more than 2 * 1 waiting key + 10
     with pytest.raises(Overloaded):
-        scenario.state.check_room(89)
+        scenario.state.in_flight.check_room(89)
     scenario.look_up(3, 200)
     scenario.leave(3)
 
-    scenario.state.check_room(99)
+    scenario.state.in_flight.check_room(99)
     with pytest.raises(Overloaded):
-        scenario.state.check_room(100)
+        scenario.state.in_flight.check_room(100)
     scenario.land(stuck)
     assert scenario.send() is None
 
@@ -187,115 +180,119 @@ def test_schema_change_ends_all_lookups() -> None:
     assert scenario.land(batch, {7: "outdated"}) == NOTHING
 
 
-class Wait(Scenario):
-    """A dimension whose lookups wait for at most 5 s."""
-
-    def __init__(self, wait_s: float = 5.0) -> None:
-        super().__init__(settings(wait_s=wait_s))
-
-    @property
-    def wait(self) -> WatermarkWait:
-        """The lookups that wait."""
-        return self.state.wait
-
-    def hold(
-        self, lookup: int, *keys: int | str, at_ms: int = 1000, deadline: float = 100.0
-    ) -> None:
-        """A lookup of records of this event time waits."""
-        held = request(lookup, *keys, deadline=deadline, event_time_ms=at_ms)
-        self.wait.hold(held, self.now)
-        self.wait.check_invariants()
-
-    def report(self, *keys: int) -> dict[int, list[int]]:
-        """Changes of these keys are reported; the positions that they release by lookup."""
-        return positions(self.wait.on_changes([row_changes(dict.fromkeys(keys))]))
-
-    def advance(self, watermark_ms: int) -> dict[int, list[int]]:
-        """The watermark of the dimension advances."""
-        return positions(self.wait.on_watermark(watermark_ms))
-
-    def is_ahead(self, *keys: int, at_ms: int | None = 1000) -> bool:
-        """Whether a lookup of records of this event time has to wait."""
-        return self.wait.is_ahead(request(1, *keys, event_time_ms=at_ms))
-
-
-def positions(released: list[Released]) -> dict[int, list[int]]:
-    """Positions by lookup."""
-    return {each.lookup_id: each.positions.tolist() for each in released}
-
-
 @pytest.fixture
-def ahead() -> Wait:
-    """No lookup waits yet."""
-    return Wait()
+def ahead() -> Scenario:
+    """A dimension whose lookups wait for at most 5 s; none waits yet."""
+    return Scenario(settings(wait_s=5.0))
 
 
-def test_records_ahead_of_the_watermark_wait(ahead: Wait) -> None:
+def test_records_ahead_of_the_watermark_wait(ahead: Scenario) -> None:
     """A lookup waits if its records are not older than the watermark."""
     ahead.advance(1000)
+    for lookup, at_ms in ((1, 999), (2, 1000), (3, None)):
+        ahead.look_up(lookup, lookup, at_ms=at_ms)
+    ahead.look_up(4, at_ms=1000)
 
-    assert [ahead.is_ahead(7, at_ms=at_ms) for at_ms in (999, 1000, None)] == [
-        *(False, True, False),
-    ]
-    assert not ahead.is_ahead()
-    assert not Wait(0.0).is_ahead(7)
+    assert ahead.send_all() == [[1, 3]]
+    at_once = Scenario()
+    at_once.look_up(1, 7, at_ms=1000)
+    assert at_once.send_all() == [[7]]
 
 
-def test_watermark_releases_earlier_records(ahead: Wait) -> None:
+def test_watermark_releases_earlier_records(ahead: Scenario) -> None:
     """A watermark releases the lookups of earlier records, and never goes back."""
-    ahead.hold(1, 7, 8, at_ms=1000)
-    ahead.hold(2, 7, at_ms=2000)
+    ahead.look_up(1, 7, 8, at_ms=1000)
+    ahead.look_up(2, 7, at_ms=2000)
     assert ahead.statistics.waiting_keys == 3
 
-    assert [ahead.advance(at_ms) for at_ms in (900, 1000, 1001)] == [{}, {}, {1: [0, 1]}]
-    assert ahead.advance(900) == {}
-    assert not ahead.is_ahead(7, at_ms=1000)
-    assert ahead.statistics.waiting_keys == 1
+    assert [ahead.advance(at_ms) for at_ms in (900, 1000, 1001)] == [NOTHING] * 3
+    batch = ahead.resend()
+    assert ahead.advance(900) == NOTHING
+    ahead.look_up(3, 9, at_ms=1000)
+    assert ahead.send_all() == [[9]]
+    assert ahead.land(batch, {7: "Ada"}) == ended(1, "fetched Ada", "missing")
+    assert ahead.statistics.waiting_keys == 2
 
 
-def test_change_releases_its_key_alone(ahead: Wait) -> None:
+def test_change_releases_its_key_alone(ahead: Scenario) -> None:
     """A change releases its key in all lookups; all other keys wait for the watermark."""
-    assert ahead.report(8) == {}
-    assert ahead.wait.on_changes(np.array([8], np.uint64)) == []
-    ahead.hold(1, 7, 8)
-    ahead.hold(2, 9, 7)
+    ahead.change(8)
+    ahead.look_up(1, 7, 8, at_ms=1000)
+    ahead.look_up(2, 9, 7, at_ms=1000)
 
-    assert positions(ahead.wait.on_changes([TableChange("truncated")])) == {}
-    assert ahead.report(5) == {}
-    assert ahead.report(7, 5) == {1: [0], 2: [1]}
-    assert ahead.report(7) == {}
-    assert ahead.advance(5000) == {1: [1], 2: [0]}
+    ahead.change()
+    ahead.change(5)
+    assert ahead.send_all() == []
+    ahead.change(7, 5)
+    batch = ahead.resend()
+    ahead.change(7)
+    released = ahead.land(batch, {7: "Ada"})
+    assert released == Result({1: {0: "fetched Ada"}, 2: {1: "fetched Ada"}}, ended=[])
+    ahead.advance(5000)
+    last = ahead.resend()
+    assert ahead.land(last) == Result({1: {1: "missing"}, 2: {0: "missing"}}, ended=[2, 1])
 
 
-def test_cached_row_waits_for_the_watermark(ahead: Wait) -> None:
+def test_cached_row_waits_for_the_watermark(ahead: Scenario) -> None:
     """A change does not release a key with a cached row: it may not be the last change."""
     ahead.cache({7: "Ada"})
-    ahead.hold(1, 7, FAULTY, 8)
+    ahead.look_up(1, 7, FAULTY, 8, at_ms=1000)
 
-    assert ahead.report(7, 8) == {1: [2]}
-    assert ahead.advance(1001) == {1: [0, 1]}
+    ahead.change(7, 8)
+    assert ahead.send_all() == [[8]]
+    result = ahead.advance(1001)
+    assert result == Result({1: {1: "error type"}}, ended=[])
+    assert ahead.send_all() == [[7]]
 
 
 @pytest.mark.parametrize(("deadline", "until"), [(2.0, 1.75), (100.0, 6.0)])
-def test_wait_ends_before_the_deadline(ahead: Wait, deadline: float, until: float) -> None:
+def test_wait_ends_before_the_deadline(ahead: Scenario, deadline: float, until: float) -> None:
     """The wait ends after 5 s, or when three quarters of the lookup's time have passed."""
+    ahead.cache({7: "Ada"})
     ahead.now = 1.0
-    ahead.hold(1, 7, deadline=deadline)
+    ahead.look_up(1, 7, deadline=deadline, at_ms=1000)
 
-    assert ahead.wait.next_deadline() == until
-    assert ahead.wait.expire(until - 0.01) == []
-    assert positions(ahead.wait.expire(until)) == {1: [0]}
-    assert ahead.wait.next_deadline() is None
+    assert ahead.next_deadline == until
+    ahead.now = until - 0.01
+    assert ahead.expire() == NOTHING
+    ahead.now = until
+    assert ahead.expire() == ended(1, "hit Ada")
+    assert ahead.next_deadline is None
 
 
-def test_leaver_is_not_released(ahead: Wait) -> None:
-    """A lookup that leaves is not released; unknown lookups have no effect."""
+def test_released_part_may_be_refused() -> None:
+    """Keys for which there is no room after their wait end with the error `overloaded`."""
+    ahead = Scenario(settings(wait_s=5.0, max_waiting_keys=3))
+    ahead.look_up(1, 7, 8, at_ms=1000)
+    ahead.look_up(2, 1, 2)
+
+    assert ahead.advance(1001) == ended(1, "error overloaded", "error overloaded")
+    assert ahead.outcomes == {"error": 2}
+
+
+def test_leaver_is_not_released(ahead: Scenario) -> None:
+    """A lookup that leaves is not released, nor are its released keys queried."""
     for lookup in (1, 2, 3):
-        ahead.hold(lookup, 7)
+        ahead.look_up(lookup, 7, 8, at_ms=1000)
+    ahead.change(8)
 
     for lookup in (1, 9):
-        ahead.wait.leave(LookupId(lookup))
+        assert ahead.leave(lookup) == NOTHING
 
-    assert ahead.report(7) == {2: [0], 3: [0]}
-    ahead.hold(4, 7)
-    assert positions(ahead.wait.release_all()) == {4: [0]}
+    batch = ahead.resend()
+    assert ahead.leave(2) == NOTHING
+    assert ahead.leave(3) == Result(cancelled=[batch])
+    assert ahead.advance(1001) == NOTHING
+    assert ahead.send_all() == []
+
+
+def test_schema_change_ends_waits(ahead: Scenario) -> None:
+    """A lookup that waits, or whose released keys are queried, ends with the error."""
+    ahead.look_up(1, 7, 8, at_ms=1000)
+    ahead.change(8)
+    batch = ahead.resend()
+
+    result = ahead.abandon(ErrorCode.SCHEMA_CHANGED)
+
+    error = f"error {ErrorCode.SCHEMA_CHANGED}"
+    assert result == Result({1: {0: error, 1: error}}, [1], [batch])

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from lookup_core.answer import Answer, Outcome
-from lookup_core.dimension.batcher import ChannelId
+from lookup_core.dimension.dimension_events import ChannelId
 from lookup_core.dimension_schema import DimensionSchema
 from lookup_core.errors import BackendError
 from lookup_core.keys.typed_keys import TypedKeys

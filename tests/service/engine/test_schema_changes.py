@@ -190,7 +190,7 @@ async def test_callers_may_leave_a_suspended_dimension() -> None:
         for each in (dimension, Dimension(settings(), customers())):
             each.leave(submitted.lookup_id)
             each.count_timed_out(3)
-            assert (each.is_waited_for, each.uses_index) == (False, True)
+            assert (each.is_waited_for, each.backend.uses_index) == (False, True)
 
         assert dimension.statistics().outcomes[Outcome.TIMEOUT] == 3
 
@@ -312,12 +312,10 @@ async def test_schema_is_read_again_by_the_clock() -> None:
     watch = SchemaWatch(
         "customers",
         BackendCalls(backend, unlimited("customers")),
-        on_described=described.append,
-        on_unfit=pytest.fail,
         recheck_s=60.0,
         clock=asyncio.get_running_loop().time,
     )
-    task = asyncio.ensure_future(watch.run())
+    task = asyncio.ensure_future(watch.run(on_described=described.append, on_unfit=pytest.fail))
     await watch.wait(PATIENCE_S)
     change(backend, BARE)
     await backend.wait_for_descriptions(2)
@@ -333,9 +331,9 @@ async def test_missing_index_is_checked_sooner(*, uses_index: bool | None, perio
     backend, loop = customers(), asyncio.get_running_loop()
     backend.uses_index = uses_index
     calls = BackendCalls(backend, unlimited("customers"))
-    watch = SchemaWatch("customers", calls, on_described=print, on_unfit=pytest.fail)
+    watch = SchemaWatch("customers", calls)
     begun_s = loop.time()
-    task = asyncio.ensure_future(watch.run())
+    task = asyncio.ensure_future(watch.run(on_described=print, on_unfit=pytest.fail))
 
     await backend.wait_for_descriptions(2)
     task.cancel()
@@ -350,7 +348,7 @@ UNFIT = [ErrorCode.BACKEND_AUTH, ErrorCode.TABLE_UNAVAILABLE, ErrorCode.FORBIDDE
 def watch() -> SchemaWatch:
     """A watch that does not run."""
     calls = BackendCalls(customers(), unlimited("customers"))
-    return SchemaWatch("customers", calls, on_described=print, on_unfit=print)
+    return SchemaWatch("customers", calls)
 
 
 def pauses(watch: SchemaWatch, code: ErrorCode, count: int) -> list[float]:

@@ -12,8 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 from structlog.testing import capture_logs
 
-from lookup_core.dimension.batcher import QUERY_BYTES
-from lookup_core.dimension.dimension_events import FetchedRows
+from lookup_core.dimension.dimension_events import MAX_QUERY_ROWS_BYTES, FetchedRows
 from lookup_core.dimension_schema import DimensionSchema
 from lookup_core.errors import BackendError, ErrorCode
 from service.connectors.parquet.backend import ParquetBackend, ParquetScan
@@ -280,7 +279,7 @@ async def test_large_rows_fail_their_keys(tmp_path: Path, kind: Kind) -> None:
 
 def test_answers_of_files_are_bounded() -> None:
     """Further keys are deferred, and two rows are enough to show that a key is ambiguous."""
-    large = "x" * (QUERY_BYTES // 4)
+    large = "x" * (MAX_QUERY_ROWS_BYTES // 4)
     keys, schema = [1, 1, 1, 2, 3, 4, 5, 6], pa.schema({"id": pa.int64()})
     described = DimensionSchema(schema, pa.schema({"name": pa.utf8()}))
     file = ParquetFile(described, pa.table({"id": keys, "name": [large] * 8}))

@@ -1,11 +1,12 @@
-"""Runs one `DimensionState`: carries out its effects as queries, probes and deliveries.
+"""Running dimension: carries out one `DimensionState` as queries, probes and deliveries.
 
 Makes no decision and reads no rows. Lives as long as the schema of its state.
 """
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
@@ -16,11 +17,19 @@ from lookup_core.cache.cached_answers import CacheDescription
 from lookup_core.cache.dimension_cache import Bookmark, Hit
 from lookup_core.changelog.change_decoder import Change, TableChange
 from lookup_core.deadlines import earliest
-from lookup_core.dimension.cache_audit import Read
+from lookup_core.dimension.cache_audit import CacheAudit
 from lookup_core.dimension.default_row import default_row
-from lookup_core.dimension.dimension_events import Effects, FetchedRows, LookupRequest, QueryOrder
+from lookup_core.dimension.dimension_events import (
+    BatchId,
+    Delivery,
+    Effects,
+    FetchedRows,
+    LookupId,
+    LookupRequest,
+    QueryOrder,
+    Read,
+)
 from lookup_core.dimension.dimension_state import DimensionState
-from lookup_core.dimension.flight_table import BatchId, LookupId
 from lookup_core.dimension_schema import DimensionSchema
 from lookup_core.errors import BackendError, ErrorCode
 from lookup_core.freshness.feed_trust import FeedTrust
@@ -35,13 +44,14 @@ from service.engine.gathering import Deliver, Submitted
 from service.engine.observer import QueryStatus
 from service.engine.pause import jitter
 from service.engine.recent_errors import DimensionRecord
-from service.engine.tracer import CallerSpan, QuerySpans, Tracer
+from service.engine.schema_watch import SchemaWatch
+from service.engine.tracer import CallerSpan, QuerySpan, TracedQuery, Tracer
 from service.resources.shared_memory import SharedCaches, SharedMemory
 
 log = structlog.get_logger()
 
 _PROBE_TIMEOUT_S = 1.0
-_AUDIT_QUERY = BatchId(-1)  # of no lookup
+_AUDIT_QUERY = BatchId(-1)  # a query of no lookup
 # Errors of queries after which the table may differ from its description.
 _SCHEMA_ERRORS = frozenset(
     {ErrorCode.SCHEMA_CHANGED, ErrorCode.TABLE_UNAVAILABLE, ErrorCode.FORBIDDEN}
@@ -49,19 +59,18 @@ _SCHEMA_ERRORS = frozenset(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RunnerParts:
-    """What all runners of one dimension share."""
+class DimensionParts:
+    """What outlives the schema of a dimension."""
 
     settings: DimensionSettings
     backend: BackendCalls
     record: DimensionRecord
     tracer: Tracer
     clock: Callable[[], float]
-    is_unchanged: Callable[[], Awaitable[bool]]  # describes the table again
+    schema_watch: SchemaWatch
     shared_caches: SharedCaches
     feed_trust: FeedTrust
-    describe: Callable[[], None]  # the table, again
-    wake: Callable[[], None]  # a step is due before the time that the last one returned
+    is_due: asyncio.Event  # a step is due before the time that the last one returned
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +78,8 @@ class Caller:
     """Receives the answers to one lookup; `span` is set if it is traced."""
 
     deliver: Deliver
-    span: CallerSpan | None = None
+    span: CallerSpan | None
+    started_at: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,39 +90,78 @@ class _RunningQuery:
     connection: Ticket
 
 
-class StateRunner:
+class RunningDimension:
     """Carries out the decisions of one state; used by one event loop only.
 
     Raises BackendError if the default row does not fit the schema.
     """
 
-    def __init__(self, schema: DimensionSchema, parts: RunnerParts) -> None:
+    def __init__(self, schema: DimensionSchema, parts: DimensionParts) -> None:
         self.schema = schema
         seed = random.getrandbits(63)
-        self.memory = _shared_memory(schema, seed, parts)
+        self._memory = _shared_memory(schema, seed, parts)
         self.state = DimensionState(
-            parts.settings, schema, seed=seed, memory=self.memory, feed_trust=parts.feed_trust
+            parts.settings, schema, seed=seed, memory=self._memory, feed_trust=parts.feed_trust
         )
-        if self.memory is not None:
-            parts.shared_caches.restore(self.memory, self.state.cache)
-        self.wake = parts.wake
+        if self._memory is not None:
+            parts.shared_caches.restore(self._memory, self.state.local.cache)
         self._parts = parts
         self.settings = parts.settings
         self.clock = parts.clock
         self.name = parts.settings.name
-        self._callers: dict[LookupId, tuple[Caller, float]] = {}  # with the start of the lookup
+        self._callers: dict[LookupId, Caller] = {}
         self._connections = parts.backend.connections
         self._queries: dict[BatchId, _RunningQuery] = {}
-        self._spans = QuerySpans(self.name, parts.tracer, self._traced_callers)
         self._server = schema.server  # of the latest epoch that has answered
         self._feed_server: ServerIdentity | None = None
         self._logs = EventRateLimit()
         self._refreshes_stale_rows = parts.settings.cache.stale_while_revalidate_s > 0
 
+    # Lookups
+
     @property
     def is_waited_for(self) -> bool:
         """Whether some lookup has not got its last answer yet."""
         return bool(self._callers)
+
+    def submit(self, request: LookupRequest, caller: Caller) -> Submitted:
+        """Look up keys; the answers that are not known at once are delivered to the caller.
+
+        Raises Overloaded if too many keys wait.
+        """
+        answers = self.state.submit(request, caller.started_at)
+        self._parts.record.errors.on_answers(answers)
+        is_done = sum(answer.size for answer in answers) == request.keys.size
+        if is_done:
+            self._observe_end(caller.started_at)
+        else:
+            self._callers[request.id] = caller
+        if not is_done or (self._refreshes_stale_rows and any(map(_has_stale_rows, answers))):
+            self._parts.is_due.set()  # stale rows are refreshed although no lookup waits for it
+        return Submitted(request.id, answers, is_done)
+
+    def hit(self, value: object) -> Hit | None:
+        """A lookup of one key that is cached; None if `submit` is needed."""
+        now = self.clock()
+        hit = self.state.local.single_keys.hit(value, now)
+        if hit is not None:
+            self._observe_end(now)
+        return hit
+
+    def revisit(self, bookmark: Bookmark) -> float | None:
+        """A lookup of the row of a former hit: its age; None if `hit` is needed."""
+        now = self.clock()
+        age_s = self.state.local.single_keys.revisit(bookmark, now)
+        if age_s is not None:
+            self._observe_end(now)
+        return age_s
+
+    def leave(self, lookup_id: LookupId) -> None:
+        """The caller of a lookup has left; a no-op if the lookup has ended."""
+        if self._callers.pop(lookup_id, None) is not None:
+            self._carry_out(self.state.leave(lookup_id))
+
+    # Time, changes and servers
 
     def step(self, tasks: asyncio.TaskGroup) -> float | None:
         """Send queries, end lookups, settle the cache; returns when the next step is due."""
@@ -121,46 +170,20 @@ class StateRunner:
         if self.state.guard.start_probe_if_due(now):
             tasks.create_task(self._probe())
         query_at = self._send_queries(tasks, now)
-        return earliest(query_at, self.state.next_deadline(), self.state.settle_cache(now))
-
-    def submit(self, request: LookupRequest, caller: Caller, *, now: float) -> Submitted:
-        """Look up keys; the answers that are not known at once are delivered to the caller.
-
-        Raises Overloaded if too many keys wait.
-        """
-        answers = self.state.submit(request, now)
-        self._parts.record.errors.on_answers(answers)
-        is_done = sum(answer.size for answer in answers) == request.keys.size
-        if is_done:
-            self._observe_end(now)
-        else:
-            self._callers[request.id] = caller, now
-        if not is_done or (self._refreshes_stale_rows and any(map(_has_stale_rows, answers))):
-            self.wake()  # stale rows are refreshed although no lookup waits for it
-        return Submitted(request.id, answers, is_done)
-
-    def hit(self, value: object) -> Hit | None:
-        """A lookup of one key that is cached; None if `submit` is needed."""
-        now = self.clock()
-        hit = self.state.hit(value, now)
-        if hit is not None:
-            self._observe_end(now)
-        return hit
-
-    def revisit(self, bookmark: Bookmark) -> float | None:
-        """A lookup of the row of a former hit: its age; None if `hit` is needed."""
-        now = self.clock()
-        age_s = self.state.revisit(bookmark, now)
-        if age_s is not None:
-            self._observe_end(now)
-        return age_s
+        return earliest(query_at, self.state.next_deadline(), self.state.local.settle_cache(now))
 
     def on_changes(self, changes: Sequence[Change], origin: InvalidationOrigin) -> None:
         """Apply changes of rows; a change of the whole table may have changed its description."""
         if any(isinstance(change, TableChange) for change in changes):
-            self._parts.describe()
-        self.state.on_changes(changes, origin, self.clock())
-        self.wake()  # missing keys may be queried again
+            self._parts.schema_watch.request()
+        self._carry_out(self.state.on_changes(changes, origin, self.clock()))
+        self._parts.is_due.set()  # missing keys may be queried again
+
+    def on_watermark(self, watermark_ms: int) -> None:
+        """All changes before this event time are applied."""
+        effects = self.state.on_watermark(watermark_ms, self.clock())
+        self._carry_out(effects)
+        self._parts.is_due.set()  # keys that waited for it are queued
 
     def on_server(self, server: ServerEpoch) -> None:
         """A server has answered; one of a later epoch may lack changes of the former one."""
@@ -182,40 +205,6 @@ class StateRunner:
         self._feed_server = server
         self._relate_ids()
 
-    async def audit(self, keys: pa.RecordBatch) -> None:
-        """Read distinct keys and compare them with what is cached; a no-op if the read fails.
-
-        A batch with refused keys is halved.
-        """
-        assert self.state.audit is not None  # it has chosen the keys
-        batches = [keys]
-        while batches:
-            keys = batches.pop()
-            try:
-                read = await self._read_again(keys)
-            except BackendError as error:
-                if error.code.is_of_one_key and keys.num_rows > 1:
-                    half = keys.num_rows // 2
-                    batches += [keys.slice(half), keys.slice(0, half)]
-                    continue
-                self.state.audit.on_failure(keys.num_rows)
-                log.info("audit.failed", dimension=self.name, code=error.code, detail=error.detail)
-            else:
-                self.on_server(read.fetched.server)
-                self.state.on_read(read, self.clock())
-
-    async def _read_again(self, keys: pa.RecordBatch) -> Read:
-        order = QueryOrder(_AUDIT_QUERY, keys, self.settings.timeout_s)
-        async with self._connections.for_check():
-            sent_at = self.clock()
-            fetched = await self._parts.backend.fetch(order, self.schema)
-        return Read.of_audit(keys, fetched, sent_at=sent_at)
-
-    @property
-    def is_busy(self) -> bool:
-        """Whether the backend has more to do than it can, or does not respond."""
-        return self.state.guard.is_open or self._connections.is_awaited
-
     @property
     def epoch(self) -> int:
         """The number of the latest server epoch that has answered."""
@@ -225,7 +214,7 @@ class StateRunner:
         """Whether a load's server is another one than that of lookups; then finds the latter."""
         is_other = server.is_other_than(self._server.identity)
         if is_other:
-            self._parts.describe()
+            self._parts.schema_watch.request()
         return is_other
 
     def has_left_feed(self, *, since: int) -> bool:
@@ -234,22 +223,54 @@ class StateRunner:
             return False
         return self._feed_server.ids_in(self._server.identity) is not IdRelation.COMPARABLE
 
-    def end_load(self) -> None:
-        """A load has ended, well or not: lookups that waited for it may go on."""
-        self.state.end_load()
-        self.wake()
+    def wake(self) -> None:
+        """A step is due now."""
+        self._parts.is_due.set()
 
-    def leave(self, lookup_id: LookupId) -> None:
-        """The caller of a lookup has left; a no-op if the lookup has ended."""
-        if self._callers.pop(lookup_id, None) is not None:
-            self._carry_out(self.state.leave(lookup_id))
+    # Audits
 
-    def renew(self, schema: DimensionSchema, *, is_back: bool) -> None:
+    @property
+    def is_busy(self) -> bool:
+        """Whether the backend has more to do than it can, or does not respond."""
+        return self.state.guard.is_open or self._connections.is_awaited
+
+    async def read_again(self, keys: pa.RecordBatch, audit: CacheAudit) -> None:
+        """Read distinct keys and compare them with what is cached; a no-op if the read fails.
+
+        A batch with refused keys is halved.
+        """
+        batches = [keys]
+        while batches:
+            keys = batches.pop()
+            try:
+                read = await self._read(keys)
+            except BackendError as error:
+                if error.code.is_of_one_key and keys.num_rows > 1:
+                    half = keys.num_rows // 2
+                    batches += [keys.slice(half), keys.slice(0, half)]
+                    continue
+                audit.on_failure(keys.num_rows)
+                log.info("audit.failed", dimension=self.name, code=error.code, detail=error.detail)
+            else:
+                self.on_server(read.fetched.server)
+                self.state.on_read(read, self.clock())
+
+    async def _read(self, keys: pa.RecordBatch) -> Read:
+        order = QueryOrder(_AUDIT_QUERY, keys, self.settings.timeout_s)
+        async with self._connections.for_check():
+            sent_at = self.clock()
+            fetched = await self._parts.backend.fetch(order, self.schema)
+        return Read.of_audit(keys, fetched, sent_at=sent_at)
+
+    # The schema
+
+    def renew(self, schema: DimensionSchema) -> None:
         """Take an equal description; remove all rows if they may look different now.
 
-        An enum label that was renamed is an example. `is_back`: the table was not fit meanwhile.
+        An enum label that was renamed is an example.
         """
-        if is_back or not schema.has_rows_of(self.schema):
+        self.on_server(schema.server)
+        if not schema.has_rows_of(self.schema):
             removed = self.state.invalidate(None, InvalidationOrigin.SCHEMA)
             log.warning("dimension.rows_changed", dimension=self.name, forgotten=removed)
             self.wake()
@@ -257,21 +278,29 @@ class StateRunner:
 
     async def is_unchanged(self) -> bool:
         """Whether the table, described again, still has this schema."""
-        return await self._parts.is_unchanged()
+        return await self._parts.schema_watch.is_unchanged()
 
     def end(self, code: ErrorCode) -> int:
         """The schema is no longer valid: end all lookups with this error, remove all rows.
 
-        Returns the number of cached entries removed. The runner may go on with the same schema.
+        No reader uses the shared cache any more. Returns the number of cached entries removed.
         """
         # First, so that no row of the former table stays: another table may get its name.
         removed = self.state.invalidate(None, InvalidationOrigin.SCHEMA)
         self._carry_out(self.state.abandon(code))
+        if self._memory is not None:
+            self._parts.shared_caches.remove(self._memory)
         return removed
+
+    def end_waits(self) -> None:
+        """End all keys that wait for changes with `schema_changed`."""
+        self._deliver(self.state.end_waits(ErrorCode.SCHEMA_CHANGED))
+
+    # What is seen of it
 
     def statistics(self) -> DimensionStatistics:
         """Levels and totals now."""
-        statistics, memory = self.state.statistics(), self.memory
+        statistics, memory = self.state.statistics(), self._memory
         if memory is not None:
             shared = replace(
                 statistics.shared,
@@ -287,15 +316,11 @@ class StateRunner:
     @property
     def shared_folder(self) -> str | None:
         """The folder of the shared cache, as clients know it; None if it is not shared."""
-        if self.memory is None or self.memory.why_private is not None:
+        if self._memory is None or self._memory.why_private is not None:
             return None
-        return self._parts.shared_caches.offered(self.memory)
+        return self._parts.shared_caches.offered(self._memory)
 
-    def close(self) -> None:
-        """Let no reader use the shared cache any more."""
-        if self.memory is not None:
-            self._parts.shared_caches.remove(self.memory)
-            self.memory = None
+    # Queries
 
     def _send_queries(self, tasks: asyncio.TaskGroup, now: float) -> float | None:
         """Send the queries that are due; returns when the next one is due.
@@ -304,7 +329,7 @@ class StateRunner:
         time does not begin. A free connection wakes the dimension.
         """
         while (query_at := self.state.next_query_at()) is not None and query_at <= now:
-            connection = self._connections.take(self.wake)
+            connection = self._connections.take(self._parts.is_due.set)
             if connection is None:
                 return None
             order = self.state.next_order(now)
@@ -318,7 +343,7 @@ class StateRunner:
 
     async def _query(self, order: QueryOrder, connection: Ticket) -> None:
         try:
-            effects = await self._rows(order, connection)
+            effects = await self._answered(order, connection)
         except BackendError as error:
             log.warning("query.failed", dimension=self.name, code=error.code, detail=error.detail)
             effects = self.state.on_failure(
@@ -329,7 +354,8 @@ class StateRunner:
             self.wake()  # a slot is free
         self._carry_out(effects)
 
-    async def _rows(self, order: QueryOrder, connection: Ticket) -> Effects:
+    async def _answered(self, order: QueryOrder, connection: Ticket) -> Effects:
+        """The effects of a query's rows; of a second attempt if the schema was in doubt."""
         try:
             return await self._attempt(order)
         except BackendError as error:
@@ -338,34 +364,45 @@ class StateRunner:
             failure = error
         finally:
             self._connections.release(connection)  # the description takes one itself
-        if not await self._parts.is_unchanged():
+        if not await self.is_unchanged():
             raise failure  # if the schema has changed, the state ends this query
         async with self._connections.for_check():
             return await self._attempt(order)
 
     async def _attempt(self, order: QueryOrder) -> Effects:
-        started_at = self.clock()
-        known = self.state.known_rows(order.keys, started_at)
+        known = self.state.local.known_rows(order.keys, self.clock())
         if known is not None:  # the query waited for a load, which has ended
             return self._on_rows(order, known)
-        result = QueryStatus.CANCELLED
+        with self._observed(order) as span:
+            fetched = await self._parts.backend.fetch(order, self.schema)
+            if span is not None:  # those that joined meanwhile
+                span.link(self._traced_callers(order.id))
+            return self._on_rows(order, fetched)
+
+    @contextmanager
+    def _observed(self, order: QueryOrder) -> Iterator[QuerySpan | None]:
+        """Record and trace the attempt in the block, whatever its result; errors pass through."""
+        parts, keys = self._parts, order.keys.num_rows
+        started_at = self.clock()
+        span = None
+        if parts.tracer.is_on:
+            query = TracedQuery(self.name, keys, order.tries)
+            span = parts.tracer.begin_query(query, self._traced_callers(order.id))
+        result: QueryStatus = QueryStatus.CANCELLED
+        code: ErrorCode | None = None
         try:
-            with self._spans.around(order):
-                fetched = await self._parts.backend.fetch(order, self.schema)
-            effects = self._on_rows(order, fetched)
+            yield span
             result = QueryStatus.OK
         except BackendError as error:
-            self._parts.record.errors.on_query_failed(error)
-            result = QueryStatus.of_failure(error.code)
+            parts.record.errors.on_query_failed(error)
+            code, result = error.code, QueryStatus.of_failure(error.code)
             raise
         finally:
-            self._parts.record.query_ended(
-                self.name,
-                keys=order.keys.num_rows,
-                seconds=self.clock() - started_at,
-                result=result,
-            )
-        return effects
+            seconds = self.clock() - started_at
+            parts.record.query_ended(self.name, keys=keys, seconds=seconds, result=result)
+            if span is not None:
+                span.link(self._traced_callers(order.id))
+                span.end(result, code)
 
     def _on_rows(self, order: QueryOrder, fetched: FetchedRows) -> Effects:
         self.on_server(fetched.server)
@@ -401,17 +438,10 @@ class StateRunner:
     def _traced_callers(self, batch_id: BatchId) -> list[CallerSpan]:
         # Background refreshes have no callers.
         found = (self._callers.get(lookup_id) for lookup_id in self.state.callers(batch_id))
-        spans = (caller.span for caller, _ in filter(None, found))
-        return [span for span in spans if span is not None]
+        return [caller.span for caller in found if caller is not None and caller.span is not None]
 
     def _carry_out(self, effects: Effects) -> None:
-        self._parts.record.errors.on_answers([each.answer for each in effects.deliveries])
-        for delivery in effects.deliveries:
-            caller, started_at = self._callers[delivery.lookup_id]
-            if delivery.is_last:
-                del self._callers[delivery.lookup_id]
-                self._observe_end(started_at)
-            caller.deliver(delivery.answer, delivery.is_last)
+        self._deliver(effects.deliveries)
         for batch_id in effects.cancelled:
             # Removed here: a task that is cancelled before its first step runs no `finally`.
             query = self._queries.pop(batch_id, None)
@@ -419,6 +449,15 @@ class StateRunner:
                 query.task.cancel()
                 self._connections.release(query.connection)
             self.wake()  # a slot is free
+
+    def _deliver(self, deliveries: Sequence[Delivery]) -> None:
+        self._parts.record.errors.on_answers([delivery.answer for delivery in deliveries])
+        for delivery in deliveries:
+            caller = self._callers[delivery.lookup_id]
+            if delivery.is_last:
+                del self._callers[delivery.lookup_id]
+                self._observe_end(caller.started_at)
+            caller.deliver(delivery.answer, delivery.is_last)
 
     def _observe_end(self, started_at: float) -> None:
         self._parts.record.lookup_ended(self.name, seconds=self.clock() - started_at)
@@ -435,7 +474,9 @@ def _why_private(cache: CacheSettings) -> str | None:
     return "cache.share is off" if cache.share is CacheShare.OFF else None
 
 
-def _shared_memory(schema: DimensionSchema, seed: int, parts: RunnerParts) -> SharedMemory | None:
+def _shared_memory(
+    schema: DimensionSchema, seed: int, parts: DimensionParts
+) -> SharedMemory | None:
     settings = parts.settings
     if _why_private(settings.cache) is not None:
         return None

@@ -1,34 +1,49 @@
-"""Single-flight table: the keys that are being fetched, and the lookups that wait for each.
+"""Flights: keys that are being fetched, and the waiters of each, in numpy columns by number.
 
-Holds no rows and sends no queries.
+A private part of `InFlight`. Holds no rows and sends no queries.
 """
 
-from collections import defaultdict, deque
+from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence, Sized
 from dataclasses import dataclass
 from itertools import chain
-from typing import NewType
 
 import numpy as np
 import numpy.typing as npt
 
-from lookup_core.dimension.flight_rows import FLIGHT, WAITER, NumberedRows, Numbers
+from lookup_core.dimension.dimension_events import BatchId, LookupId
+from lookup_core.dimension.numbered_rows import NumberedRows, Numbers
 from lookup_core.keys.canonical_keys import CanonicalKeys, Hashes, KeyId, is_among
 from lookup_core.settings import OnMissingSettings
 
 Positions = npt.NDArray[np.int32]
 Mask = npt.NDArray[np.bool_]
 
-LookupId = NewType("LookupId", int)
-BatchId = NewType("BatchId", int)
-
 # {lookup: (its positions, the ordinals of their flights)} of all that wait for some flights
 Waiters = dict[LookupId, tuple[Positions, Positions]]
 
-_QUEUED = 0  # in no query
+_QUEUED = 0  # the batch id of flights in no query
 _NO_LOOKUP = -(2**63)
 _NOT_POSTPONED = -np.inf
-_SLACK = 8  # closed followers of a flight; few of them cost less than to look for them
+# Few closed followers of a flight cost less than to look for them.
+_MAX_CLOSED_FOLLOWERS = 8
+
+_FLIGHT: dict[str, npt.DTypeLike] = {
+    "key_id": object,
+    "key_hash": np.uint64,
+    "batch_id": np.int64,
+    "may_keep": np.bool_,  # its row may be cached, and any lookup may join it
+    "postponed_to": np.float64,  # the next attempt for a missing key, or _NOT_POSTPONED
+    "on_missing": object,  # the retries of a postponed flight's lookups
+    "waiters": np.int32,  # the number of open ones
+    "first": np.intp,  # the waiter that started it; all others are its followers
+    "has_followers": np.bool_,
+}
+_WAITER: dict[str, npt.DTypeLike] = {
+    "lookup_id": np.int64,  # _NO_LOOKUP once it is closed: answered, or its lookup has left
+    "position": np.int32,
+    "flight": np.intp,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +53,7 @@ class Flight:
     batch_id: BatchId | None
     waiters: int
     is_postponed: bool
+    retry_at: float | None = None  # while its query is parked
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,19 +86,18 @@ class Joined:
     indices: Numbers  # [m] which of the n keys each of those belongs to
 
 
-class FlightTable:
-    """Flights by number; each is in one queue or one query, which ends it.
+class Flights:
+    """Flights by number; each is in the queue or in one query, which ends it.
 
     Flights that lookups may join are found by key. A postponed flight waits for the next attempt
-    for a missing key; only lookups with the same retries may join it. Lookup ids are used once
-    each.
+    for a missing key; only lookups with the same retries may join it.
     """
 
     def __init__(self) -> None:
         self._joinable: dict[KeyId, int] = {}
         self._postponed: dict[tuple[OnMissingSettings, KeyId], int] = {}
-        self._rows = NumberedRows(FLIGHT)
-        self._waiters = NumberedRows(WAITER)
+        self._rows = NumberedRows(_FLIGHT)
+        self._waiters = NumberedRows(_WAITER)
         self._followers: defaultdict[int, list[int]] = defaultdict(list)  # {flight: waiters}
 
     def __len__(self) -> int:
@@ -127,12 +142,12 @@ class FlightTable:
             flights, is_new = self._placed_or_postponed(key_ids, deadline_s, on_missing)
         else:
             flights, is_new = self._placed(key_ids)
-        waiters = self._waiters.take(len(flights))
+        waiters = self._waiters.allocate(len(flights))
         self._waiters["lookup_id"][waiters] = lookup_id
         self._waiters["position"][waiters] = positions
         self._waiters["flight"][waiters] = flights
         started = flights[is_new]
-        self._rows["hash"][started] = keys.hashes[is_new]
+        self._rows["key_hash"][started] = keys.hashes[is_new]
         self._rows["first"][started] = waiters[is_new]
         if not is_new.all():
             self._follow(flights[~is_new], waiters[~is_new])
@@ -161,9 +176,9 @@ class FlightTable:
             self._joinable[key_id] = flight
             self._rows["may_keep"][flight] = True
 
-    def hasten(self, flights: Numbers, *, to: float) -> None:
+    def postpone_to(self, flights: Numbers, retry_at: float) -> None:
         """Move the next attempt of postponed flights."""
-        self._rows["postponed_to"][flights] = to
+        self._rows["postponed_to"][flights] = retry_at
 
     def with_hashes(self, hashes: Hashes | None) -> Numbers:
         """The flights with waiters of keys with these hashes; all of them for None."""
@@ -222,7 +237,7 @@ class FlightTable:
         places = [ordinals for _, ordinals in keys.waiters.values()]
         ordinals, own = np.unique(np.concatenate(places), return_inverse=True)
         placed, is_new = self._postponed_flights(flights[ordinals], keys)
-        waiters = self._waiters.take(len(own))
+        waiters = self._waiters.allocate(len(own))
         self._waiters["lookup_id"][waiters] = np.repeat(list(keys.waiters), sizes)
         self._waiters["position"][waiters] = np.concatenate(
             [positions for positions, _ in keys.waiters.values()]
@@ -278,7 +293,7 @@ class FlightTable:
 
     def hashes(self, flights: Numbers) -> Hashes:
         """The hashes of the flights' keys."""
-        return self._rows["hash"][flights]
+        return self._rows["key_hash"][flights]
 
     def batch_ids(self, flights: Numbers) -> list[BatchId]:
         """The queries of these flights, each once; 0 for the queue."""
@@ -327,7 +342,7 @@ class FlightTable:
 
     def _postponed_flights(self, flights: Numbers, keys: PostponedKeys) -> tuple[Numbers, Mask]:
         """The postponed flight for the key of each of these flights, and which are new."""
-        numbers = self._rows.take(len(flights))
+        numbers = self._rows.allocate(len(flights))
         placed = numbers.copy()
         for index, key_id in enumerate(self.key_ids(flights)):
             term = (keys.on_missing, key_id)
@@ -340,7 +355,7 @@ class FlightTable:
         self._rows.give_back(numbers[~is_new])
         new = placed[is_new]
         self._start(new, self._rows["key_id"][flights[is_new]])
-        self._rows["hash"][new] = self._rows["hash"][flights[is_new]]
+        self._rows["key_hash"][new] = self._rows["key_hash"][flights[is_new]]
         self._rows["may_keep"][new] = False
         self._rows["postponed_to"][new] = keys.retry_at
         self._rows["on_missing"][new] = keys.on_missing
@@ -348,7 +363,7 @@ class FlightTable:
 
     def _placed(self, key_ids: Sequence[KeyId]) -> tuple[Numbers, Mask]:
         """The flight of each key, and which keys started one: the first of several equal keys."""
-        numbers = self._rows.take(len(key_ids))
+        numbers = self._rows.allocate(len(key_ids))
         placed = map(self._joinable.setdefault, key_ids, numbers.tolist())
         flights = np.fromiter(placed, np.intp, len(key_ids))
         is_new = flights == numbers
@@ -382,7 +397,8 @@ class FlightTable:
         """Let no lookup join these flights, and keep nothing that they read."""
         current = flights[self._rows["may_keep"][flights]]
         self._rows["may_keep"][current] = False
-        deque(map(self._joinable.pop, self.key_ids(current)), maxlen=0)  # the fastest loop
+        for key_id in self.key_ids(current):
+            del self._joinable[key_id]
         if self._postponed:
             for flight in flights[self.is_postponed(flights)].tolist():
                 term = (self._rows["on_missing"][flight], self._rows["key_id"][flight])
@@ -412,7 +428,10 @@ class FlightTable:
         During an outage they would add up at a flight that always has some open waiter.
         """
         for flight in flights[self._rows["has_followers"][flights]].tolist():
-            if len(self._followers[flight]) > 2 * self._rows["waiters"][flight] + _SLACK:
+            if (
+                len(self._followers[flight])
+                > 2 * self._rows["waiters"][flight] + _MAX_CLOSED_FOLLOWERS
+            ):
                 followers = np.array(self._followers[flight], np.intp)
                 is_open = self._is_open(followers)
                 self._free(followers[~is_open])

@@ -1,0 +1,459 @@
+"""Keys in flight of one dimension: lookups that wait, their flights, and the queries for them.
+
+Decides what is queried when, and who gets a result. Sends nothing, and knows no cache.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import count
+
+import numpy as np
+import pyarrow as pa
+
+from lookup_core.answer import Answer
+from lookup_core.backoff import NEVER
+from lookup_core.compatibility import concat_batches
+from lookup_core.deadlines import earliest
+from lookup_core.dimension.dimension_events import (
+    BatchId,
+    Delivery,
+    FetchedRows,
+    KeyGroup,
+    LookupId,
+    LookupRequest,
+    QueryResult,
+)
+from lookup_core.dimension.flights import Flight, Flights, Mask, Positions, PostponedKeys
+from lookup_core.dimension.numbered_rows import Numbers
+from lookup_core.dimension.query import Queries, Query, RetryRules
+from lookup_core.dimension.queued_keys import KeyQueue, KeyRun, QuerySize
+from lookup_core.dimension.waiting_lookups import WaitingLookup, WaitingLookups
+from lookup_core.errors import ErrorCode, Overloaded
+from lookup_core.keys.canonical_keys import Hashes, KeyId
+from lookup_core.protection.backend_guard import BackendGuard
+from lookup_core.settings import DimensionSettings, OnMissingSettings
+
+# A tenth of the limit on waiting keys: few unwanted keys cost less than to look for them.
+_MAX_UNWANTED_SHARE = 10
+
+Share = tuple[LookupId, Answer]
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """Keys of one lookup that a result answers: its positions, and the keys of the query."""
+
+    lookup: WaitingLookup
+    positions: Positions
+    ordinals: Positions
+
+    def select(self, chosen: Mask) -> "Served":
+        """Some of the keys."""
+        return Served(self.lookup, self.positions[chosen], self.ordinals[chosen])
+
+
+@dataclass(frozen=True, slots=True)
+class Recipients:
+    """The lookups that get a query's result now, and keys that have another attempt first."""
+
+    served: list[Served]
+    postponed: list[PostponedKeys]
+
+
+class InFlight:
+    """Keys that are queued or being queried; `now` is monotonic seconds.
+
+    Lookups, flights, queries and turns are correlated: they change through these methods only;
+    `lookups` is for reading. Each flight is in the queue or in one query, at the backend or parked.
+    Queued keys count towards the limit of waiting keys, wanted or not: they take memory.
+    """
+
+    def __init__(self, settings: DimensionSettings, guard: BackendGuard) -> None:
+        self._settings = settings
+        self._guard = guard
+        self._rules = RetryRules(settings.retry, guard)
+        self._flights = Flights()
+        self._queue = KeyQueue()
+        self._size = QuerySize(settings.batch, timeout_s=settings.timeout_s)
+        self.lookups = WaitingLookups()
+        self._queries = Queries()
+        self._batch_ids = map(BatchId, count(1))
+        self.held_until = -np.inf  # no query starts before: the first load, at the latest
+        self._is_new_first = False  # new and parked queries take turns
+
+    # Lookups
+
+    def check_room(self, keys: int) -> None:
+        """Raise Overloaded if this many more keys may not wait."""
+        if not self.has_room(keys):
+            raise Overloaded(
+                ErrorCode.OVERLOADED,
+                f"{max(self.lookups.keys, len(self._queue))} keys wait for {self._settings.name};"
+                f" the limit is {self._settings.max_waiting_keys}",
+            )
+
+    def has_room(self, keys: int) -> bool:
+        """Whether this many more keys may wait."""
+        waiting = max(self.lookups.keys, len(self._queue))
+        return waiting + keys <= self._settings.max_waiting_keys
+
+    def join(
+        self,
+        request: LookupRequest,
+        group: KeyGroup,
+        *,
+        on_missing: OnMissingSettings | None,
+        read_after: float,
+        now: float,
+    ) -> int:
+        """Let a lookup wait for keys; returns how many were in flight already.
+
+        No query that was sent until `read_after` is joined.
+        """
+        if read_after > -np.inf:
+            self._detach_older(group.keys.ids(), read_after)
+        joined = self._flights.join(
+            request.id,
+            group.keys,
+            positions=group.positions,
+            deadline_s=request.deadline_s,
+            on_missing=on_missing,
+        )
+        lookup = WaitingLookup(
+            request.id,
+            request.columns,
+            request.deadline_s,
+            waiters=joined.waiters,
+            on_missing=on_missing,
+            read_after=read_after,
+        )
+        self.lookups.start(lookup)
+        if joined.started.size:
+            rows = group.positions[joined.indices]
+            run = KeyRun(joined.started, request.keys.columns, rows)
+            self._queue.put(request.channel, run, now)
+        return len(joined.waiters) - len(joined.started)
+
+    def may_join(self, key_ids: Sequence[KeyId], on_missing: OnMissingSettings | None) -> Mask:
+        """Which keys are in flight for lookups with these retries, given the time."""
+        return self._flights.may_join(key_ids, on_missing)
+
+    def open_keys(self, lookup: WaitingLookup) -> tuple[Positions, list[KeyId]]:
+        """The positions, and their keys, that a lookup still waits for."""
+        return self._flights.left_open(lookup.id, lookup.waiters)
+
+    def deliveries(self, shares: Sequence[Share]) -> list[Delivery]:
+        """The deliveries of answers to keys that are no longer waited for."""
+        deliveries = [
+            Delivery(lookup_id, answer, is_last=self.lookups.on_answer(lookup_id, answer.size))
+            for lookup_id, answer in shares
+        ]
+        for lookup in map(self.lookups.get, dict(shares)):
+            # Forget answered keys where they are most of the keys.
+            if lookup is not None and 2 * lookup.keys_left < len(lookup.waiters):
+                lookup.waiters = self._flights.open_waiters(lookup.id, lookup.waiters)
+        return deliveries
+
+    def remove(self, lookup_id: LookupId) -> list[Query]:
+        """End a lookup whose caller has left; returns queries to cancel. A no-op for others."""
+        lookup = self.lookups.get(lookup_id)
+        if lookup is None:
+            return []
+        self.lookups.end(lookup)
+        return self.close([lookup])
+
+    def close(self, lookups: Sequence[WaitingLookup]) -> list[Query]:
+        """Close the waiters of ended lookups; returns the queries at the backend to cancel."""
+        batch_ids = self._flights.leave({lookup.id: lookup.waiters for lookup in lookups})
+        # While no query is sent, unwanted keys would add up and keep new keys out.
+        max_unwanted = self._settings.max_waiting_keys // _MAX_UNWANTED_SHARE
+        if len(self._queue) > 2 * self.lookups.keys + max_unwanted:
+            self._queue.drop_unwanted(self._wanted)
+        cancelled = []
+        for batch_id in batch_ids:
+            at_backend = self._queries.at_backend.get(batch_id)
+            query = at_backend or self._queries.parked[batch_id]
+            if not self._is_wanted(query):
+                self.end(query)
+                cancelled += [] if at_backend is None else [at_backend]
+        return cancelled
+
+    # Queries
+
+    @property
+    def queries(self) -> int:
+        """The number of queries at the backend."""
+        return len(self._queries.at_backend)
+
+    @property
+    def queued_keys(self) -> int:
+        """The number of keys that are in no query, those without a waiter included."""
+        return len(self._queue)
+
+    def next_query_at(self, *, is_local: bool) -> float | None:
+        """The time of the next query; None without a slot: then another event comes first.
+
+        The rate does not limit queries that a loaded table answers (`is_local`).
+        """
+        if self.held_until > -np.inf:
+            return self.held_until
+        if not self._guard.has_slot(self.queries):
+            return None
+        due_at = earliest(self._batch_due_at(), self._queries.next_retry_at())
+        return due_at if due_at is None or is_local else self._guard.next_query_at(due_at)
+
+    def next_query(self, now: float, *, is_local: bool) -> Query | None:
+        """A query that is at the backend from now on; None without a slot, or if none is due."""
+        if now < self.held_until:
+            return None
+        self.held_until = -np.inf
+        if not self._guard.has_slot(self.queries):
+            return None
+        if not is_local and self._guard.next_query_at(now) > now:
+            return None
+        self._is_new_first = not self._is_new_first
+        if self._is_new_first:
+            return self._start(now) or self._restart(now)
+        return self._restart(now) or self._start(now)
+
+    def query(self, batch_id: BatchId) -> Query | None:
+        """The query of this id; None if it is not at the backend."""
+        return self._queries.at_backend.get(batch_id)
+
+    def waiting_for(self, query: Query) -> list[Served]:
+        """The lookups that wait for a query, with their keys that it carries."""
+        waiters = self._flights.waiters(query.flights)
+        return [Served(self.lookups[each], *places) for each, places in waiters.items()]
+
+    def on_fetched(self, query: Query, fetched: FetchedRows, now: float) -> FetchedRows:
+        """Learn from the rows of a query; returns those of its keys that it goes on with.
+
+        Deferred keys are parked, for other queries at once. Each of those has as many keys as this
+        one answers, or half of the deferred ones: a few large rows delay the others by a few
+        queries. It is no retry.
+        """
+        key_count, deferred = len(query.flights), fetched.deferred
+        if deferred.size:
+            answered = np.setdiff1d(np.arange(key_count), deferred)
+            self._park_parts(query, deferred.astype(np.intp), now, size=len(answered))
+            query.flights = query.flights[answered]
+            query.keys = query.keys.take(pa.array(answered))
+            fetched = fetched.without_deferred(key_count)
+        rows = fetched.rows
+        missing = max(len(query.flights) - rows.num_rows, 0)
+        seconds = now - query.sent_at
+        self._size.on_rows(rows.num_rows, rows.nbytes, missing=missing, seconds=seconds)
+        return fetched
+
+    def recipients(self, query: Query, result: QueryResult, now: float) -> Recipients:
+        """Which lookups get a result now; the others, by their retries, want it read again.
+
+        Lookups whose deadline precedes the next attempt get the result.
+        """
+        served, postponed = [], dict[OnMissingSettings, PostponedKeys]()
+        for each in self.waiting_for(query):
+            on_missing = each.lookup.on_missing
+            if on_missing is None:
+                served.append(each)
+                continue
+            retry_at = self._rules.missing_retry_at(query, on_missing, now)
+            retry_at = self._guard.next_query_at(retry_at)
+            is_late = result.is_missing(on_missing.retry_if)[each.ordinals]
+            is_late &= each.lookup.deadline_s > retry_at
+            if is_late.any():
+                new = PostponedKeys(on_missing, retry_at, {})
+                late = each.select(is_late)
+                keys = postponed.setdefault(on_missing, new)
+                keys.waiters[each.lookup.id] = late.positions, late.ordinals
+            served.append(each.select(~is_late))
+        return Recipients(served, list(postponed.values()))
+
+    def is_last_try(self, query: Query) -> bool:
+        """Whether the dimension's own retries allow no other attempt for missing keys."""
+        return self._rules.is_last_try(query)
+
+    def may_keep(self, query: Query) -> tuple[Hashes, Mask]:
+        """The hashes of a query's keys, and which rows no change has overtaken on their way."""
+        return self._flights.hashes(query.flights), self._flights.may_keep(query.flights)
+
+    def key_ids(self, query: Query) -> list[KeyId]:
+        """The keys of a query."""
+        return self._flights.key_ids(query.flights)
+
+    def end(self, query: Query, postponed: Sequence[PostponedKeys] = ()) -> None:
+        """Remove a query and its flights, once its postponed keys are parked for a new query.
+
+        The new one has another id, so that a late result of the old one is not taken for its own.
+        """
+        for keys in postponed:
+            self._park_missing(query, keys)
+        self._queries.remove(query)
+        self._flights.end(query.flights)
+
+    def retry_failed(self, query: Query, code: ErrorCode, *, now: float, jitter: float) -> bool:
+        """Park a failed query for its retry; False if there is none in time.
+
+        Records the failure at the guard. After a refused value, and after a timeout, the query is
+        parked in two halves: one of the keys, or their number, was too much.
+        """
+        if code is ErrorCode.TIMEOUT:
+            self._size.on_timeout()
+        latest_s = max(each.lookup.deadline_s for each in self.waiting_for(query))
+        self._guard.on_failure(code, sent_at=query.sent_at, now=now)
+        retry_at = self._rules.failed_retry_at(
+            query, code, latest_s=latest_s, now=now, jitter=jitter
+        )
+        if retry_at == NEVER:
+            return False
+        self._queries.remove(query)
+        if code.is_of_one_key or code is ErrorCode.TIMEOUT:
+            self._park_parts(query, np.arange(len(query.flights)), retry_at)
+        else:
+            self._queries.park(query, retry_at)
+        return True
+
+    def flight(self, key_id: KeyId, on_missing: OnMissingSettings | None) -> Flight | None:
+        """The flight of a key that lookups with these retries may join, given the time."""
+        flight = self._flights.get(key_id, on_missing)
+        if flight is None or flight.batch_id is None:
+            return flight
+        return replace(flight, retry_at=self._queries.retry_at(flight.batch_id))
+
+    # Changes
+
+    def on_removed_keys(self, hashes: Hashes | None) -> None:
+        """Keep no row of these keys, or of all for None, that is being read, nor join its query."""
+        self._flights.detach(self._flights.with_hashes(hashes))
+
+    def on_changed_keys(self, hashes: Hashes, now: float) -> None:
+        """Detach the flights of changed keys, and query postponed keys at once.
+
+        The latter counts as no attempt. Without a row these keys wait for the time at which they
+        are due now.
+        """
+        flights = self._flights.with_hashes(hashes)
+        is_postponed = self._flights.is_postponed(flights)
+        self._flights.detach(flights[~is_postponed])
+        postponed = flights[is_postponed]
+        for batch_id in self._flights.batch_ids(postponed):
+            due_at = self._queries.retry_at(batch_id)
+            if due_at is not None and due_at > now:
+                query = self._queries.parked[batch_id]
+                self._bring_forward(query, postponed, due_at=due_at, now=now)
+
+    def check_invariants(self) -> None:
+        """For tests: the parts are consistent with each other."""
+        for part in (self.lookups, self._queue, self._queries):
+            part.check_invariants()
+        carried = self._queue.flights()
+        for query in (*self._queries.at_backend.values(), *self._queries.parked.values()):
+            assert self._is_wanted(query)
+            assert len(query.flights) == query.keys.num_rows
+            carried.append(query.flights)
+        self._flights.check_invariants(np.concatenate([np.zeros(0, np.intp), *carried]))
+        for lookup in self.lookups.all():
+            positions, _ = self.open_keys(lookup)
+            assert len(set(positions.tolist())) == len(positions) == lookup.keys_left > 0
+        assert len(self.lookups) or not len(self._flights)
+
+    def _detach_older(self, key_ids: Sequence[KeyId], sent_until: float) -> None:
+        """Let no lookup join the flights of these keys in queries that were sent until then."""
+        older = [
+            each.id for each in self._queries.at_backend.values() if each.sent_at <= sent_until
+        ]
+        if older:
+            self._flights.detach_in(older, key_ids)
+
+    def _batch_due_at(self) -> float | None:
+        """The due time of the next batch, given a free slot; None if no key is queued."""
+        if not len(self._queue):
+            return None
+        is_full = len(self._queue) >= self._size.max_keys
+        linger_s = 0.0 if is_full else self._settings.batch.linger_s
+        return self._queue.oldest_at + linger_s
+
+    def _start(self, now: float) -> Query | None:
+        due_at = self._batch_due_at()
+        if due_at is None or now < due_at:
+            return None
+        runs = self._queue.take_batch(self._size.max_keys, self._wanted)
+        if not runs:
+            return None
+        flights = np.concatenate([run.flights for run in runs])
+        keys = concat_batches([run.source.take(pa.array(run.rows)) for run in runs])
+        query = Query(next(self._batch_ids), flights, keys, sent_at=now)
+        self._flights.send(flights, query.id)
+        return self._sent(query, is_first=True)
+
+    def _restart(self, now: float) -> Query | None:
+        query = self._queries.pop_due(now)
+        if query is None:
+            return None
+        query.sent_at = now
+        self._flights.restart(query.flights)
+        return self._sent(query, is_first=False)
+
+    def _sent(self, query: Query, *, is_first: bool) -> Query:
+        self._guard.on_sent(query.sent_at, is_first=is_first)
+        self._queries.start(query)
+        return query
+
+    def _park_parts(
+        self, query: Query, ordinals: Numbers, retry_at: float, *, size: int = 1
+    ) -> None:
+        """Park keys of a query in two parts, or in parts of `size`; end keys without a lookup."""
+        is_wanted = self._flights.is_wanted(query.flights[ordinals])
+        self._flights.end(query.flights[ordinals[~is_wanted]])
+        wanted = ordinals[is_wanted]
+        size = max(1, size, (len(wanted) + 1) // 2)
+        for start in range(0, len(wanted), size):
+            self._queries.park(self._part(query, wanted[start : start + size]), retry_at)
+
+    def _park_missing(self, query: Query, keys: PostponedKeys) -> None:
+        postponed = self._flights.postpone(query.flights, keys)
+        for lookup_id, more in postponed.waiters.items():
+            lookup = self.lookups[lookup_id]
+            waiters = np.union1d(lookup.waiters, more)
+            lookup.waiters = self._flights.open_waiters(lookup_id, waiters)
+        if not postponed.started.size:
+            return
+        missed = self._part(query, postponed.ordinals, flights=postponed.started)
+        if query.on_missing != keys.on_missing:
+            missed.misses = 1
+        elif query.due_without_change is None:
+            missed.misses += 1
+        missed.on_missing, missed.due_without_change = keys.on_missing, None
+        self._queries.park(missed, keys.retry_at)
+
+    def _bring_forward(self, query: Query, flights: Numbers, *, due_at: float, now: float) -> None:
+        """Query these flights of a parked query now, and its other keys when they are due."""
+        self._queries.remove(query)
+        is_left = ~np.isin(query.flights, flights) & self._flights.is_wanted(query.flights)
+        if is_left.any():
+            self._queries.park(self._part(query, np.flatnonzero(is_left)), due_at)
+        part = self._part(query, np.flatnonzero(~is_left))
+        part.due_without_change = due_at
+        self._flights.postpone_to(part.flights, now)
+        self._queries.park(part, now)
+
+    def _part(self, query: Query, ordinals: Numbers, *, flights: Numbers | None = None) -> Query:
+        """Some keys of a query as another query, with these flights instead of its own."""
+        part = replace(
+            query,
+            id=next(self._batch_ids),
+            flights=query.flights[ordinals] if flights is None else flights,
+            keys=query.keys.take(pa.array(ordinals)),
+        )
+        self._flights.send(part.flights, part.id)
+        return part
+
+    def _is_wanted(self, query: Query) -> bool:
+        return bool(self._flights.is_wanted(query.flights).any())
+
+    def _wanted(self, run: KeyRun) -> KeyRun:
+        """The keys of a run that some lookup waits for; ends the flights of the others."""
+        is_wanted = self._flights.is_wanted(run.flights)
+        if is_wanted.all():
+            return run
+        self._flights.end(run.flights[~is_wanted])
+        return run.select(is_wanted)
