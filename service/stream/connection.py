@@ -12,9 +12,8 @@ import structlog
 from aiohttp import WSCloseCode, WSMsgType, web
 
 from lookup_core.answer import Answer, Outcome, rowless_answer
-from lookup_core.dimension.batcher import ChannelId
 from lookup_core.dimension.default_row import default_row
-from lookup_core.dimension.flight_table import LookupId
+from lookup_core.dimension.dimension_events import ChannelId, LookupId
 from lookup_core.errors import (
     BackendError,
     ErrorCode,
