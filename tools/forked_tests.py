@@ -23,7 +23,7 @@ import pytest
 SLOW_IMPORTS = (
     *("aiohttp.web", "aiokafka", "asyncpg", "numpy", "opentelemetry.sdk.trace", "orjson"),
     *("pandas", "prometheus_client", "pyarrow.compute", "pyarrow.dataset", "pyarrow.parquet"),
-    *("pydantic_settings", "pyspark.sql", "pytest_asyncio", "rich.console", "ruamel.yaml"),
+    *("pydantic", "pyspark.sql", "pytest_asyncio", "rich.console", "ruamel.yaml"),
     *("schemathesis", "structlog", "trustme", "typer", "uvloop", "websockets", "yarl"),
 )
 COLLECTION_S = 600  # on a busy machine

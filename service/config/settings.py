@@ -5,9 +5,15 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Self
 
-from pydantic import AfterValidator, Field, ValidationInfo, field_validator, model_validator
+from pydantic import (
+    AfterValidator,
+    ConfigDict,
+    Field,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 from pydantic_core import PydanticCustomError
-from pydantic_settings import BaseSettings, InitSettingsSource, SettingsConfigDict
 
 from service.config.dimension import DimensionConfig
 from service.config.fault_lines import BELOW
@@ -166,17 +172,10 @@ def missing_protection(listen: Listen, auth: Auth) -> str | None:
     return "listen.tls and auth.token_file, or listen.tls with client_ca_file"
 
 
-class Settings(BaseSettings):
+class Settings(Section):
     """Configuration of a sidecar."""
 
-    model_config = SettingsConfigDict(
-        title="Sidelook's configuration",
-        extra="forbid",
-        frozen=True,
-        validate_default=True,
-        hide_input_in_errors=True,
-        case_sensitive=True,
-    )
+    model_config = ConfigDict(title="Sidelook's configuration")
 
     auth: Auth = Field(default_factory=Auth)  # before `listen`, whose validator uses it
     listen: Listen = Field(default_factory=Listen)
@@ -224,7 +223,17 @@ class Settings(BaseSettings):
     def __init__(self, *layers: Mapping[str, Any]) -> None:
         """Merge the layers key by key, the first one wins, and validate the result.
 
-        Reads no environment variables. Raises pydantic's ValidationError.
+        Raises pydantic's ValidationError.
         """
-        sources = tuple(InitSettingsSource(type(self), dict(layer)) for layer in layers)
-        super().__init__(_build_sources=(sources, {}))
+        super().__init__(**merged(*layers))
+
+
+def merged(*layers: Mapping[str, Any]) -> dict[str, Any]:
+    """Mappings as one, key by key; the first one wins."""
+    found: dict[str, Any] = {}
+    for layer in layers:
+        for key, value in layer.items():
+            former = found.setdefault(key, value)
+            if isinstance(former, Mapping) and isinstance(value, Mapping):
+                found[key] = merged(former, value)
+    return found
