@@ -38,6 +38,16 @@ class ControlGroup:
         text = self.text(name)
         return int(text) if text.isdigit() else None
 
+    @property
+    def processors(self) -> float | None:
+        """The limit of the controller `cpu`; None without one."""
+        if self.is_version_1:  # without a limit the quota is -1
+            quota, period = self.number("cpu.cfs_quota_us"), self.number("cpu.cfs_period_us")
+            return quota / period if quota and period else None
+        parts = self.text("cpu.max").split()  # "max 100000", or "50000 100000"
+        is_limited = len(parts) == 2 and parts[0].isdigit()
+        return int(parts[0]) / int(parts[1]) if is_limited else None
+
 
 def text_of(file: Path) -> str:
     """The text of the file; empty if there is none."""

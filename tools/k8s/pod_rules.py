@@ -12,7 +12,7 @@ from typing import Any
 from lookup_core.errors import ConfigurationError
 from lookup_core.settings import FullSettings
 from service.config.settings import Settings
-from service.doctor.deployment.pod_template import IMAGE_SOCKET, PodSpec, pod_findings
+from service.doctor.deployment.pod_template import IMAGE_SOCKET, pod_findings
 from service.doctor.finding import Severity, Subject
 from service.doctor.sidecar.configuration_check import CacheMemory
 from service.doctor.sidecar.process_limits_check import MEMORY_FACTOR
@@ -103,8 +103,7 @@ class Deployment:
 
 def broken_rules(deployment: Deployment) -> list[str]:
     """The doctor's findings, and the names of the broken rules; empty for a good pod."""
-    pod = PodSpec.model_validate(deployment.pod["spec"])
-    found = pod_findings(Subject("pod template", "executor pod"), pod)
+    found = pod_findings(Subject("pod template", "executor pod"), deployment.pod)
     faults = [f"{e.message}; {e.remedy}" for e in found if e.severity is not Severity.OK]
     if not deployment.sidecar.values:
         return faults

@@ -3,12 +3,10 @@
 `kubectl --dry-run=server` and policies of the cluster check the rest of a pod.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
-from pydantic.alias_generators import to_camel
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
@@ -23,97 +21,54 @@ IMAGE_SOCKET = "/run/sidelook/sidelook.sock"  # value of the variable in the ima
 _TEMPLATE = "as k8s/base/executor-pod/executor-pod-template.yaml has it"
 
 
-class ManifestPart(BaseModel):
-    """A part of a manifest; fields that are null, missing or not listed here have no effect."""
-
-    model_config = ConfigDict(alias_generator=to_camel, frozen=True, coerce_numbers_to_str=True)
-
-    @model_validator(mode="before")
-    @classmethod
-    def _without_nulls(cls, values: Any) -> Any:  # noqa: ANN401  # any YAML value
-        is_mapping = isinstance(values, dict)
-        return {k: v for k, v in values.items() if v is not None} if is_mapping else values
+Manifest = Mapping[str, Any]  # a mapping at any depth; missing parts, and others, are empty
 
 
-class _Security(ManifestPart):
-    run_as_user: int | None = None
-    fs_group: int | None = None
+def part(manifest: object, *names: str) -> Any:  # noqa: ANN401  # any YAML value
+    """Return the value at a path of a manifest; None without one."""
+    for name in names:
+        manifest = manifest.get(name) if isinstance(manifest, Mapping) else None
+    return manifest
 
 
-class _Mount(ManifestPart):
-    name: str = ""
-    mount_path: Path = Path()
+def parts(manifest: object, *names: str) -> list[Manifest]:
+    """Return the mappings of a list in a manifest."""
+    found = part(manifest, *names)
+    return [each for each in found if isinstance(each, Mapping)] if isinstance(found, list) else []
 
 
-class _Variable(ManifestPart):
-    name: str = ""
-    value: str | None = None  # None: from an object of the cluster
-
-
-class Container(ManifestPart):
-    """What the checks need of a container."""
-
-    name: str = ""
-    image: str = ""
-    restart_policy: str = ""
-    env: tuple[_Variable, ...] = ()
-    volume_mounts: tuple[_Mount, ...] = ()
-    security_context: _Security = _Security()
-
-    @property
-    def is_sidecar(self) -> bool:
-        """Whether name or image is Sidelook's."""
-        return _NAME in {self.name, self.image.rpartition("/")[2].partition(":")[0]}
-
-    def volume_at(self, folder: Path) -> str | None:
-        """Return the name of the volume that is mounted at a folder; None without one."""
-        return next((each.name for each in self.volume_mounts if each.mount_path == folder), None)
-
-
-class PodSpec(ManifestPart):
-    """What the checks need of a pod."""
-
-    init_containers: tuple[Container, ...] = ()
-    containers: tuple[Container, ...] = ()
-    security_context: _Security = _Security()
-
-
-def read_manifests(path: Path) -> Sequence[dict[str, Any]]:
-    """Read the documents of a file; raises ConfigurationError with the reason if that fails."""
+def read_manifests(path: Path, kind: str) -> list[Manifest]:
+    """Read the manifests of this kind; raises ConfigurationError with the reason if that fails."""
     text = read_text(path)
     try:
         documents = list(YAML(typ="safe", pure=True).load_all(text))
     except (YAMLError, ValueError, RecursionError) as error:
         raise ConfigurationError(["is not YAML; render a Helm chart first"]) from error
-    return [each for each in documents if isinstance(each, dict)]
+    return [each for each in documents if part(each, "kind") == kind]
 
 
-def read_pod_template(path: Path) -> PodSpec:
+def read_pod_template(path: Path) -> Manifest:
     """Read the pod of a file; raises ConfigurationError if there is none."""
-    for manifest in read_manifests(path):
-        if manifest.get("kind") == "Pod":
-            try:
-                return PodSpec.model_validate(manifest.get("spec") or {})
-            except ValidationError as error:
-                raise ConfigurationError(["holds a malformed Pod"]) from error
+    for pod in read_manifests(path, "Pod"):
+        return pod
     raise ConfigurationError(["holds no Pod; name the file of podTemplateFile"])
 
 
 def pod_findings(
-    subject: Subject, pod: PodSpec, *, checks_all_containers: bool = True
+    subject: Subject, pod: Manifest, *, checks_all_containers: bool = True
 ) -> Iterator[Finding]:
     """Yield the faults of a pod; Spark's checkAllContainers makes one of them an error."""
-    everything = [*pod.init_containers, *pod.containers]
-    sidecar = next((each for each in everything if each.is_sidecar), None)
+    containers, first = parts(pod, "spec", "containers"), parts(pod, "spec", "initContainers")
+    sidecar = next(filter(_is_sidecar, [*first, *containers]), None)
     if sidecar is None:
         remedy = f"add it to initContainers, {_TEMPLATE}"
         yield subject.error("there is no container sidelook", remedy)
         return
-    if sidecar in pod.init_containers:
+    if sidecar in first:
         yield _native_finding(subject, sidecar)
     else:
         yield _ordinary_finding(subject, checks_all_containers=checks_all_containers)
-    executors = [each for each in pod.containers if each != sidecar]
+    executors = [each for each in containers if each != sidecar]
     faults = [
         *_user_findings(subject, pod, [sidecar, *executors]),
         *_socket_findings(subject, sidecar, executors),
@@ -121,8 +76,13 @@ def pod_findings(
     yield from faults or [subject.ok("both containers share the socket and its user")]
 
 
-def _native_finding(subject: Subject, sidecar: Container) -> Finding:
-    if sidecar.restart_policy == "Always":
+def _is_sidecar(container: Manifest) -> bool:
+    image = str(container.get("image")).rpartition("/")[2]
+    return _NAME in {container.get("name"), image.partition(":")[0]}
+
+
+def _native_finding(subject: Subject, sidecar: Manifest) -> Finding:
+    if sidecar.get("restartPolicy") == "Always":
         return subject.ok("is a native sidecar")
     return subject.error(
         "is an init container without restartPolicy: Always: the executor waits forever",
@@ -141,11 +101,12 @@ def _ordinary_finding(subject: Subject, *, checks_all_containers: bool) -> Findi
 
 
 def _user_findings(
-    subject: Subject, pod: PodSpec, containers: Sequence[Container]
+    subject: Subject, pod: Manifest, containers: Sequence[Manifest]
 ) -> Iterator[Finding]:
-    own = [each.security_context.run_as_user for each in containers]
-    users = {pod.security_context.run_as_user if user is None else user for user in own}
-    if len(users) > 1 and pod.security_context.fs_group is None:
+    of_pod = part(pod, "spec", "securityContext")
+    own = [part(each, "securityContext", "runAsUser") for each in containers]
+    users = {part(of_pod, "runAsUser") if user is None else user for user in own}
+    if len(users) > 1 and part(of_pod, "fsGroup") is None:
         yield subject.error(
             "the containers run as different users, without a shared group for the socket (0660) "
             "and the shared caches (0640)",
@@ -154,28 +115,37 @@ def _user_findings(
 
 
 def _socket_findings(
-    subject: Subject, sidecar: Container, executors: Sequence[Container]
+    subject: Subject, sidecar: Manifest, executors: Sequence[Manifest]
 ) -> Iterator[Finding]:
     # Of a variable that is set twice, Kubernetes uses the last value.
-    socket = {_SOCKET: IMAGE_SOCKET, **{each.name: each.value for each in sidecar.env}}[_SOCKET]
+    values = {each.get("name"): each.get("value") for each in parts(sidecar, "env")}
+    socket = {_SOCKET: IMAGE_SOCKET, **values}[_SOCKET]
     if socket is None:
         yield subject.skipped(
             f"{_SOCKET} has no value in the template (valueFrom): the socket path is unknown",
             "set its value in the template, or check that both containers mount its folder",
         )
-    elif socket.startswith("/"):  # else there is none
-        folder = Path(socket).parent
-        volume = sidecar.volume_at(folder)
-        if volume is None:
+        return
+    folder = Path(str(socket)).parent
+    if not folder.is_absolute():  # there is no socket
+        return
+    volume = _volume_at(folder, sidecar)
+    if volume is None:
+        yield subject.error(
+            f"no volume is mounted at {folder}, where the sidecar creates its socket",
+            "mount an emptyDir there, in both containers",
+        )
+        return
+    for executor in executors:
+        if _volume_at(folder, executor) != volume:
             yield subject.error(
-                f"no volume is mounted at {folder}, where the sidecar creates its socket",
-                "mount an emptyDir there, in both containers",
+                f"container {executor.get('name')} does not mount volume {volume} at {folder}: it "
+                "cannot open the socket",
+                "add the same volumeMount to it",
             )
-            return
-        for executor in executors:
-            if executor.volume_at(folder) != volume:
-                yield subject.error(
-                    f"container {executor.name} does not mount volume {volume} at {folder}: it "
-                    "cannot open the socket",
-                    "add the same volumeMount to it",
-                )
+
+
+def _volume_at(folder: Path, container: Manifest) -> object:
+    mounts = parts(container, "volumeMounts")
+    found = (each for each in mounts if Path(str(each.get("mountPath"))) == folder)
+    return next(found, {}).get("name")

@@ -5,13 +5,12 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from pydantic import ValidationError
-
 from lookup_core.errors import ConfigurationError
 from service.config.yaml_document import read_text
 from service.doctor.deployment.pod_template import (
-    ManifestPart,
-    PodSpec,
+    Manifest,
+    part,
+    parts,
     pod_findings,
     read_manifests,
     read_pod_template,
@@ -44,12 +43,12 @@ def check_executors(_subject: Subject, deployment: Deployment) -> Iterator[Findi
     of_template = Subject("pod template", str(deployment.pod_template))
     of_conf = Subject("spark", str(deployment.spark_conf))
     pod = conf = fault = None
-    policies: Collection[NetworkPolicy] = ()
+    policies: Collection[Manifest] = ()
     try:
         if deployment.spark_conf is not None:
             conf = read_spark_conf(deployment.spark_conf)
         if deployment.network_policy is not None:
-            policies = read_network_policies(deployment.network_policy)
+            policies = read_manifests(deployment.network_policy, "NetworkPolicy")
     except ConfigurationError as error:
         fault = of_conf.error(error.detail, "name the files that spark-submit and kubectl get")
     try:
@@ -85,7 +84,7 @@ def image_version(conf: Mapping[str, str]) -> tuple[int, int] | None:
 
 
 def spark_findings(
-    subject: Subject, conf: Mapping[str, str], pod: PodSpec | None
+    subject: Subject, conf: Mapping[str, str], pod: Manifest | None
 ) -> Iterator[Finding]:
     """Yield the faults of the properties that name the pod template and its container."""
     if not conf.get("executor.podTemplateFile"):
@@ -94,50 +93,22 @@ def spark_findings(
             "set it to the file of the pod template",
         )
     name = conf.get("executor.podTemplateContainerName")
-    containers = [each.name for each in pod.containers] if pod else None
-    if name and containers is not None and name not in containers:
+    containers = [str(each.get("name")) for each in parts(pod, "spec", "containers")]
+    if name and pod is not None and name not in containers:
         yield subject.error(
             f"podTemplateContainerName is {name}, and the template has {', '.join(containers)}",
             "name the executor's container, not the sidecar's",
         )
 
 
-class _Selector(ManifestPart):
-    match_labels: Mapping[str, str] = {}
-
-
-class _Port(ManifestPart):
-    port: int | str = 0
-
-
-class _Ingress(ManifestPart):
-    ports: tuple[_Port, ...] = ()
-
-
-class NetworkPolicy(ManifestPart):
-    """The specification of a policy: its pods, and the ports that it opens."""
-
-    pod_selector: _Selector = _Selector()
-    ingress: tuple[_Ingress, ...] = ()
-
-    @property
-    def opens_health_port(self) -> bool:
-        """Whether it opens the port of metrics for executors."""
-        if self.pod_selector.match_labels.get("spark-role", "executor") != "executor":
-            return False
-        opened = [[each.port for each in rule.ports] for rule in self.ingress]
-        return any(not ports or _HEALTH_PORT in ports for ports in opened)
-
-
-def read_network_policies(path: Path) -> list[NetworkPolicy]:
-    """Read the policies of a file; raises ConfigurationError if that fails."""
-    specs = [
-        each.get("spec") for each in read_manifests(path) if each.get("kind") == "NetworkPolicy"
-    ]
-    try:
-        return [NetworkPolicy.model_validate(spec or {}) for spec in specs]
-    except ValidationError as error:
-        raise ConfigurationError(["holds a malformed NetworkPolicy"]) from error
+def opens_health_port(policy: Manifest) -> bool:
+    """Return whether a NetworkPolicy opens the port of metrics for executors."""
+    labels = part(policy, "spec", "podSelector", "matchLabels")
+    if part(labels, "spark-role") not in {None, "executor"}:
+        return False
+    rules = [parts(rule, "ports") for rule in parts(policy, "spec", "ingress")]
+    opened = [[port.get("port") for port in ports] for ports in rules]
+    return any(not ports or _HEALTH_PORT in ports for ports in opened)
 
 
 def isolation_finding(
@@ -145,7 +116,7 @@ def isolation_finding(
     conf: Mapping[str, str],
     version: tuple[int, int] | None,
     *,
-    policies: Collection[NetworkPolicy],
+    policies: Collection[Manifest],
 ) -> Finding:
     """Return whether Prometheus reaches executors, which Spark 4.2 and later isolate."""
     known = ".".join(map(str, version)) if version else ""
@@ -153,7 +124,7 @@ def isolation_finding(
         return subject.ok(f"Spark {known} does not isolate executors")
     if _POLICY_STEP in conf.get("driver.pod.excludedFeatureSteps", ""):
         return subject.ok("Spark's NetworkPolicy of executors is excluded")
-    if any(policy.opens_health_port for policy in policies):
+    if any(map(opens_health_port, policies)):
         return subject.ok(f"a NetworkPolicy opens port {_HEALTH_PORT} for Prometheus")
     spark = f"Spark {known} allows" if version else "Spark 4.2 and later allow"
     return subject.warning(

@@ -15,6 +15,14 @@ from service.doctor.finding import Finding, Subject
 from service.file_identity import read_regular_file
 from service.resources.shared_place import mount_point
 
+_DAY_S = 86_400.0
+_WARNING_S = 7 * _DAY_S  # as the alert SidelookCertificateExpiring
+_ERROR_S = _DAY_S
+_REMEDY = (
+    "renew it, and replace cert_file and key_file; no restart is needed "
+    "(docs/how-to/tls-and-tokens.md, Rotation)"
+)
+
 
 @dataclass(frozen=True, slots=True)
 class SecretFacts:
@@ -59,23 +67,15 @@ def secret_findings(subject: Subject, facts: SecretFacts, *, is_token: bool) -> 
             "mount the secret, and make it readable for the sidecar's user or group (0440)",
         )
         return
-    faults = list(_secret_faults(subject, facts, facts.mode, is_token=is_token))
-    yield from faults or [subject.ok(f"is readable, and protected (mode {facts.mode:04o})")]
-
-
-def _secret_faults(
-    subject: Subject, facts: SecretFacts, mode: int, *, is_token: bool
-) -> Iterator[Finding]:
-    if mode & 0o006:
-        yield subject.error(
-            f"is readable or writable for all users (mode {mode:04o})",
-            "chmod o-rw; of a Kubernetes secret: defaultMode: 0440",
-        )
-    elif mode & 0o020:
-        yield subject.warning(
-            f"is writable for its group (mode {mode:04o})", "chmod g-w, so 0440 or 0400"
-        )
-    if is_token and not facts.is_plain_line:
+    mode = f"mode {facts.mode:04o}"
+    is_open, is_shared = facts.mode & 0o006, facts.mode & 0o020
+    if is_open:
+        remedy = "chmod o-rw; of a Kubernetes secret: defaultMode: 0440"
+        yield subject.error(f"is readable or writable for all users ({mode})", remedy)
+    elif is_shared:
+        yield subject.warning(f"is writable for its group ({mode})", "chmod g-w, so 0440 or 0400")
+    is_unfit = is_token and not facts.is_plain_line
+    if is_unfit:
         yield subject.error(
             "holds no token that an HTTP header can carry",
             "write one line of printable ASCII into it, such as the output of "
@@ -86,6 +86,8 @@ def _secret_faults(
             "is a mount of its own (subPath): a rotated secret never arrives",
             "mount the whole secret as a folder",
         )
+    if not (is_open or is_shared or is_unfit or facts.is_mount):
+        yield subject.ok(f"is readable, and protected ({mode})")
 
 
 def read_secret_facts(path: Path, root: Path = Path("/")) -> SecretFacts:
@@ -98,31 +100,19 @@ def read_secret_facts(path: Path, root: Path = Path("/")) -> SecretFacts:
         return SecretFacts(refusal=os.strerror(error.errno) if error.errno else "unknown")
     except UnicodeDecodeError:
         return SecretFacts(refusal="not UTF-8 text")
-    is_plain = _is_token(content)
-    return SecretFacts(mode, is_plain_line=is_plain, is_mount=_is_mount(path, root))
-
-
-def _is_token(content: bytes) -> bool:
     try:
         parse_token(content)
     except ValueError:
-        return False
-    return True
+        is_plain = False
+    else:
+        is_plain = True
+    return SecretFacts(mode, is_plain_line=is_plain, is_mount=_is_mount(path, root))
 
 
 def _is_mount(path: Path, root: Path) -> bool:
     mounts = root / "proc/self/mountinfo"
     lines = mounts.read_bytes().splitlines() if mounts.is_file() else []
     return path in {mount_point(line.split()[4]) for line in lines if line.strip()}
-
-
-_DAY_S = 86_400.0
-WARNING_S = 7 * _DAY_S  # as the alert SidelookCertificateExpiring
-ERROR_S = _DAY_S
-_REMEDY = (
-    "renew it, and replace cert_file and key_file; no restart is needed "
-    "(docs/how-to/tls-and-tokens.md, Rotation)"
-)
 
 
 def check_certificate(subject: Subject, tls: ListenTls) -> Iterator[Finding]:
@@ -141,8 +131,8 @@ def expiry_finding(subject: Subject, expires_s: float, *, now_s: float) -> Findi
     end = f"{datetime.fromtimestamp(expires_s, UTC):%Y-%m-%d %H:%M} UTC"
     if left_s <= 0:
         return subject.error(f"expired on {end}: HTTPS clients refuse it", _REMEDY)
-    if left_s <= ERROR_S:
+    if left_s <= _ERROR_S:
         return subject.error(f"expires within a day, on {end}", _REMEDY)
-    if left_s <= WARNING_S:
+    if left_s <= _WARNING_S:
         return subject.warning(f"expires within a week, on {end}", _REMEDY)
     return subject.ok(f"is valid until {end}")

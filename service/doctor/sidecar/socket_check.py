@@ -13,7 +13,7 @@ from pathlib import Path
 
 from service.doctor.finding import Finding, Subject
 
-MODE = 0o660  # owner and group
+_SOCKET_MODE = 0o660  # owner and group
 _CONNECT_TIMEOUT_S = 2.0
 
 
@@ -50,15 +50,17 @@ def socket_findings(subject: Subject, facts: SocketFacts) -> Iterator[Finding]:
         yield subject.error("is not a socket", "remove it, or set listen.unix to another path")
     else:
         yield from _permission_findings(subject, facts, facts.mode & 0o777)
-        yield _listener_finding(subject, facts, facts.mode & 0o777)
+        yield _listener_finding(subject, facts)
 
 
-def _listener_finding(subject: Subject, facts: SocketFacts, mode: int) -> Finding:
+def _listener_finding(subject: Subject, facts: SocketFacts) -> Finding:
     (owner_uid, owner_gid), (uid, gids) = facts.owner, facts.me
     if facts.connect_errno is None:
         holder = "" if facts.lock_holder is None else f" by process {facts.lock_holder}"
-        owner = f"uid and gid {owner_uid}:{owner_gid}"
-        return subject.ok(f"is served{holder}; mode {mode:04o}, {owner}")
+        mode = (facts.mode or 0) & 0o777
+        return subject.ok(
+            f"is served{holder}; mode {mode:04o}, uid and gid {owner_uid}:{owner_gid}"
+        )
     if facts.connect_errno == errno.ECONNREFUSED:
         return subject.error(
             "no process listens: the file is left over from a sidecar that ended",
@@ -73,10 +75,10 @@ def _listener_finding(subject: Subject, facts: SocketFacts, mode: int) -> Findin
 
 
 def _permission_findings(subject: Subject, facts: SocketFacts, mode: int) -> Iterator[Finding]:
-    remedy = f"chmod {MODE:04o}, which is the sidecar's own mode; find out what changed it"
+    remedy = f"chmod {_SOCKET_MODE:04o}, which is the sidecar's own mode; find out what changed it"
     if mode & 0o007:
         yield subject.error(f"is open to all users (mode {mode:04o})", remedy)
-    elif mode != MODE:
+    elif mode != _SOCKET_MODE:
         yield subject.warning(f"has mode {mode:04o}: owner or group cannot use it", remedy)
     if facts.me[0] == facts.owner[0] and not facts.is_folder_writable:
         yield subject.warning(
@@ -99,7 +101,7 @@ def own_ids() -> tuple[int, tuple[int, ...]]:
     return os.geteuid(), tuple(sorted({os.getegid(), *os.getgroups()}))
 
 
-def read_socket(path: Path, root: Path = Path("/")) -> SocketFacts:
+def read_socket(path: Path) -> SocketFacts:
     """Read the properties of a socket; a missing file or folder is no error."""
     me = own_ids()
     folder = path.parent
@@ -120,7 +122,7 @@ def read_socket(path: Path, root: Path = Path("/")) -> SocketFacts:
         owner=owner,
         me=me,
         connect_errno=refusal,
-        lock_holder=_lock_holder(Path(f"{path}.lock"), root),
+        lock_holder=_lock_holder(Path(f"{path}.lock")),
     )
 
 
@@ -134,14 +136,14 @@ def _connect(path: Path) -> int | None:
     return None
 
 
-def _lock_holder(lock: Path, root: Path) -> int | None:
+def _lock_holder(lock: Path) -> int | None:
     """Return the process in a line such as `12: FLOCK ADVISORY WRITE 345 00:2f:678 0 EOF`.
 
     Taking the lock instead could prevent a sidecar from starting at that moment.
     """
     try:
         status = lock.stat()
-        lines = (root / "proc/locks").read_text().splitlines()
+        lines = Path("/proc/locks").read_text().splitlines()
     except OSError:
         return None
     place = f"{os.major(status.st_dev):02x}:{os.minor(status.st_dev):02x}:{status.st_ino}"

@@ -42,11 +42,7 @@ from service.doctor.deployment.spark_check import Deployment
 from service.doctor.finding import Subject
 from service.doctor.plan import plan, unknown_sidecar
 from service.doctor.sidecar.configuration_check import check_configuration
-from service.doctor.sidecar.process_limits_check import (
-    ProcessLimits,
-    check_process_limits,
-    read_process_limits,
-)
+from service.doctor.sidecar.process_limits_check import check_process_limits
 from service.doctor.sidecar.secrets_check import (
     SecretFacts,
     check_certificate,
@@ -203,44 +199,46 @@ async def test_certificate_is_read(tmp_path: Path, days: float, severity: str) -
 
 
 @pytest.mark.parametrize(
-    ("files", "limits"),
+    ("files", "memory", "processors"),
     [
         (
             {
                 "proc/self/cgroup": "0::/one\n",
                 "sys/fs/cgroup/one/cpu.max": "50000 100000\n",
-                "sys/fs/cgroup/one/pids.max": "40\n",
-                "sys/fs/cgroup/one/pids.current": "12\n",
-                "sys/fs/cgroup/one/memory.max": "1000\n",
+                "sys/fs/cgroup/one/memory.max": "16777216\n",
             },
-            ProcessLimits(1000, 0.5, 40, 12),
+            "warning: limits.memory is 16MiB, and the container has 16MiB",
+            "warning: is limited to 0.5 processors",
         ),
         (
             {
-                "proc/self/cgroup": "4:pids:/p\n3:cpu,cpuacct:/c\n2:memory:/m\n",
+                "proc/self/cgroup": "3:cpu,cpuacct:/c\n2:memory:/m\n",
                 "sys/fs/cgroup/cpu/c/cpu.cfs_quota_us": "150000\n",
                 "sys/fs/cgroup/cpu/c/cpu.cfs_period_us": "100000\n",
-                "sys/fs/cgroup/pids/p/pids.max": "max\n",
-                "sys/fs/cgroup/memory/m/memory.limit_in_bytes": "1000\n",
+                "sys/fs/cgroup/memory/m/memory.limit_in_bytes": "16777215\n",
             },
-            ProcessLimits(1000, 1.5, None),
+            "error: limits.memory is 16MiB, and the container has 15MiB",
+            "ok: has at least one processor",
         ),
         (
             {"proc/self/cgroup": "0::/\n", "sys/fs/cgroup/cpu.max": "max 100000"},
-            ProcessLimits(),
+            "ok: limits.memory is 16MiB, and memory has no limit",
+            "ok: processors have no limit",
         ),
     ],
     ids=["version 2", "version 1", "unlimited"],
 )
 async def test_control_group_is_read(
-    tmp_path: Path, files: dict[str, str], limits: ProcessLimits
+    tmp_path: Path, files: dict[str, str], memory: str, processors: str
 ) -> None:
     """Both versions are read; memory has a finding only with limits.memory of a configuration."""
     root = written(tmp_path, {"proc/self/statm": "900 100 30 1 0 50 0"} | files)
 
-    assert read_process_limits(root) == limits
-    with_memory = await found(check_process_limits(SUBJECT, 2**20, root))
-    assert len(with_memory) > len(await found(check_process_limits(SUBJECT, None, root)))
+    alone = await found(check_process_limits(SUBJECT, None, root))
+    both = await found(check_process_limits(SUBJECT, 2**24, root))
+
+    assert alone[0].startswith(processors)
+    assert (both[0].startswith(memory), both[-len(alone) :]) == (True, alone)
 
 
 @pytest.mark.parametrize(

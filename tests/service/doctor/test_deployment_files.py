@@ -9,12 +9,17 @@ import pytest
 
 from lookup_core.errors import ConfigurationError
 from service.doctor.deployment.kubernetes_check import kubernetes_version
-from service.doctor.deployment.pod_template import IMAGE_SOCKET, read_manifests, read_pod_template
+from service.doctor.deployment.pod_template import (
+    IMAGE_SOCKET,
+    part,
+    parts,
+    read_manifests,
+    read_pod_template,
+)
 from service.doctor.deployment.spark_check import (
     Deployment,
     check_executors,
     image_version,
-    read_network_policies,
     read_spark_conf,
 )
 from tests.service.doctor.findings import SUBJECT
@@ -76,17 +81,15 @@ def test_template_follows_the_properties(tmp_path: Path, setting: str, severity:
 @pytest.mark.parametrize(
     ("read", "content", "reason"),
     [
-        (read_manifests, b"{{ x }}: [", "is not YAML; render a Helm chart first"),
+        (read_pod_template, b"{{ x }}: [", "is not YAML; render a Helm chart first"),
         (read_pod_template, b"kind: Job", "holds no Pod; name the file of podTemplateFile"),
-        (read_pod_template, b"kind: Pod\nspec: {containers: x}", "holds a malformed Pod"),
-        (read_network_policies, b"kind: NetworkPolicy\nspec: [x]", "holds a malformed NetworkPol"),
         (read_spark_conf, b"\xff", "is not UTF-8 text (byte 0)"),
     ],
 )
 def test_unfit_content_has_a_reason(
     tmp_path: Path, read: object, content: bytes, reason: str
 ) -> None:
-    """A Helm template, a file without a pod, parts of another kind, and binary data are refused."""
+    """A Helm template, a file without a pod, and binary data are refused."""
     file = tmp_path / "file"
     file.write_bytes(content)
 
@@ -96,14 +99,15 @@ def test_unfit_content_has_a_reason(
     assert caught.value.detail.startswith(reason)
 
 
-def test_other_documents_are_skipped(tmp_path: Path) -> None:
-    """Of several documents, the first pod and all policies count; others have no effect."""
+def test_manifests_are_lenient(tmp_path: Path) -> None:
+    """Of several documents, those of the kind count; missing parts, and others, are empty."""
     file = tmp_path / "m.yaml"
-    file.write_text("kind: A\n---\n---\n- x\n---\nkind: Pod\nspec: {containers: [{name: b}]}\n")
+    file.write_text("kind: A\n---\n---\n- x\n---\nkind: Pod\nspec: {containers: [1, {a: b}]}\n")
 
-    assert [each["kind"] for each in read_manifests(file)] == ["A", "Pod"]
-    assert [each.name for each in read_pod_template(file).containers] == ["b"]
-    assert read_network_policies(file) == []
+    (pod,) = read_manifests(file, "Pod")
+    assert parts(pod, "spec", "containers") == [{"a": "b"}]
+    assert (parts(pod, "spec", "containers", "a"), parts(pod, "kind")) == ([], [])
+    assert (part(pod, "kind", "x"), part(pod, "x", "y")) == (None, None)
 
 
 def test_image_has_the_default_socket() -> None:

@@ -35,15 +35,11 @@ from service.doctor.backends.table_check import (
 )
 from service.doctor.clock_skew import ClockReading, clock_findings
 from service.doctor.deployment.kubernetes_check import version_finding as cluster_finding
-from service.doctor.deployment.pod_template import PodSpec, pod_findings, read_manifests
-from service.doctor.deployment.spark_check import NetworkPolicy, isolation_finding, spark_findings
+from service.doctor.deployment.pod_template import pod_findings, read_pod_template
+from service.doctor.deployment.spark_check import isolation_finding, spark_findings
 from service.doctor.finding import Finding, Severity, error_finding
 from service.doctor.sidecar.configuration_check import configuration_findings
-from service.doctor.sidecar.process_limits_check import (
-    ProcessLimits,
-    limit_findings,
-    memory_finding,
-)
+from service.doctor.sidecar.process_limits_check import memory_finding, processors_finding
 from service.doctor.sidecar.secrets_check import SecretFacts, expiry_finding, secret_findings
 from service.doctor.sidecar.sharing_check import CacheReading, place_finding, sharing_finding
 from service.doctor.sidecar.sidecar_check import (
@@ -143,19 +139,18 @@ def of_pods(
     *, checks_all: bool = True, is_ordinary: bool = False, executor: Facts = None, **sidecar: Facts
 ) -> Findings:
     """The shipped template with these fields of its containers, and of the pod in `spec`."""
-    (pod,) = read_manifests(TEMPLATE)
-    spec = pod["spec"] | sidecar.pop("spec", {})
+    spec = read_pod_template(TEMPLATE)["spec"] | sidecar.pop("spec", {})
     (car,), (own,) = spec["initContainers"], spec["containers"]
     containers = [own | (executor or {}), *([car | sidecar] if is_ordinary else [])]
     spec |= {"initContainers": [] if is_ordinary else [car | sidecar], "containers": containers}
-    return pod_findings(SUBJECT, PodSpec.model_validate(spec), checks_all_containers=checks_all)
+    return pod_findings(SUBJECT, {"spec": spec}, checks_all_containers=checks_all)
 
 
 def of_properties(containers: list[str] | None = None, **settings: str) -> Findings:
     """Properties of spark-submit; names are those below `spark.kubernetes.executor.`."""
     named = {"podTemplateFile": "t.yaml"} | settings
     conf = {f"executor.{name}": text for name, text in named.items()}
-    pod = PodSpec.model_validate({"containers": [{"name": each} for each in containers or []]})
+    pod = {"spec": {"containers": [{"name": each} for each in containers or []]}}
     return spark_findings(SUBJECT, conf, None if containers is None else pod)
 
 
@@ -163,8 +158,7 @@ def of_isolation(version: list[int] | None, excluded: str = "", **spec: Facts) -
     """Executors of this Spark version, and a policy that may open the port."""
     conf = {"driver.pod.excludedFeatureSteps": excluded}
     known = None if version is None else (version[0], version[1])
-    policies = [NetworkPolicy.model_validate(OF_EXECUTORS | spec)]
-    return isolation_finding(SUBJECT, conf, known, policies=policies)
+    return isolation_finding(SUBJECT, conf, known, policies=[{"spec": OF_EXECUTORS | spec}])
 
 
 def of_configurations(limits: Facts = None, listen: Facts = None, **dimension: Facts) -> Findings:
@@ -175,7 +169,7 @@ def of_configurations(limits: Facts = None, listen: Facts = None, **dimension: F
     )
 
 
-# {name in the tables: function}; limits.memory is 512 MiB, and 31 threads are needed
+# {name in the tables: function}; limits.memory is 512 MiB
 FUNCTIONS: dict[str, Callable[..., Findings]] = {
     "database": of_database,
     "connections": of_connections,
@@ -198,7 +192,7 @@ FUNCTIONS: dict[str, Callable[..., Findings]] = {
     "memory": lambda mebibytes, less=0: memory_finding(
         SUBJECT, 512 * MIB, None if mebibytes is None else mebibytes * MIB - less
     ),
-    "limits": lambda **facts: limit_findings(SUBJECT, ProcessLimits(**facts), needed=30),
+    "processors": lambda limit: processors_finding(SUBJECT, limit),
     "life": of_life,
     "reasons": lambda reason: unreachable_finding(SUBJECT, reason),
     "versions": lambda theirs: version_finding(SUBJECT, theirs, "1.2"),
