@@ -1,7 +1,7 @@
 """Watermark valve: merges the watermarks of many channels into their minimum.
 
-After Flink's `StatusWatermarkValve`, for channels that come and go. Outputs are returned, not
-called back. A channel is any hashable value.
+After Flink's `StatusWatermarkValve`, for channels that come and go. A channel is any hashable
+value.
 """
 
 from collections.abc import Hashable
@@ -17,40 +17,12 @@ Channel = TypeVar("Channel", bound=Hashable)
 
 
 @dataclass(frozen=True, slots=True)
-class ValveWatermark:
-    """The merged watermark advanced."""
-
-    watermark_ms: int
-
-
-@dataclass(frozen=True, slots=True)
-class ValveStatus:
-    """All channels became idle, or one became active again."""
-
-    is_idle: bool
-
-
-ValveOutput = ValveWatermark | ValveStatus
-
-
-@dataclass(frozen=True, slots=True)
 class ChannelTime:
     """The state of one channel."""
 
     watermark_ms: int  # or NO_WATERMARK_MS
     is_idle: bool
     is_aligned: bool  # it is part of the minimum
-
-
-@dataclass(frozen=True, slots=True)
-class ValveStatistics:
-    """Levels of a valve; `watermark_ms` is the last output, or NO_WATERMARK_MS."""
-
-    watermark_ms: int
-    is_idle: bool
-    channels: int
-    active_channels: int
-    aligned_channels: int
 
 
 @dataclass(slots=True, eq=False)
@@ -86,67 +58,59 @@ class WatermarkValve(Generic[Channel]):
         """Whether no channel is active, which includes no channels at all."""
         return not self._active_count
 
-    def add(self, channel: Channel) -> list[ValveOutput]:
+    def add(self, channel: Channel) -> None:
         """Add an active channel without a watermark; a no-op if it is present.
 
         Before the first output, it holds the output back until it has a watermark.
         """
-        if channel in self._inputs:
-            return []
-        added = self._inputs[channel] = _Input(next(self._serials))
-        return self._activate(added)
+        if channel not in self._inputs:
+            added = self._inputs[channel] = _Input(next(self._serials))
+            self._active_count += 1
+            self._count_if_aligned(added)
 
-    def remove(self, channel: Channel) -> list[ValveOutput]:
+    def remove(self, channel: Channel) -> None:
         """Remove a channel, which no longer holds the output back; a no-op if it is absent."""
         removed = self._inputs.pop(channel, None)
         if removed is None:
-            return []
+            return
         was_active = not removed.is_idle
         removed.is_idle = True  # its heap entry does not count
         self._sweep()
-        if not was_active:
-            return []
-        self._active_count -= 1
-        return self._after_idle(may_advance=True)
+        if was_active:
+            self._active_count -= 1
+            self._advance()
 
-    def on_watermark(self, channel: Channel, watermark_ms: int) -> list[ValveOutput]:
+    def on_watermark(self, channel: Channel, watermark_ms: int) -> None:
         """Advance a channel's watermark; ignored while it is idle. KeyError if it is absent."""
         known = self._inputs[channel]
-        if known.is_idle or watermark_ms <= known.watermark_ms:
-            return []
-        known.watermark_ms = watermark_ms
-        self._count_if_aligned(known)
-        return self._put_out(self._least_ms())
+        if not known.is_idle and watermark_ms > known.watermark_ms:
+            known.watermark_ms = watermark_ms
+            self._count_if_aligned(known)
+            self._advance()
 
-    def on_status(self, channel: Channel, *, is_idle: bool) -> list[ValveOutput]:
+    def on_status(self, channel: Channel, *, is_idle: bool) -> None:
         """Set a channel idle or active; KeyError if it is absent.
 
         When the last active channel becomes idle while it holds the output, the largest watermark
-        of all channels is put out.
+        of all channels is put out. If a channel becomes active, the output advances with its next
+        watermark.
         """
         known = self._inputs[channel]
         if known.is_idle == is_idle:
-            return []
+            return
         known.is_idle = is_idle
         if not is_idle:
-            return self._activate(known)
+            self._active_count += 1
+            self._count_if_aligned(known)
+            return
         self._active_count -= 1
-        return self._after_idle(may_advance=known.watermark_ms == self.watermark_ms)
+        if known.watermark_ms == self.watermark_ms:
+            self._advance()
 
     def time_of(self, channel: Channel) -> ChannelTime:
         """The state of a channel; KeyError if it is absent."""
         known = self._inputs[channel]
         return ChannelTime(known.watermark_ms, known.is_idle, self._is_aligned(known))
-
-    def statistics(self) -> ValveStatistics:
-        """Levels now."""
-        return ValveStatistics(
-            watermark_ms=self.watermark_ms,
-            is_idle=self.is_idle,
-            channels=len(self._inputs),
-            active_channels=self._active_count,
-            aligned_channels=sum(map(self._is_aligned, self._inputs.values())),
-        )
 
     def check_invariants(self) -> None:
         """For tests: each aligned channel is in the heap once, not above its watermark."""
@@ -159,24 +123,11 @@ class WatermarkValve(Generic[Channel]):
             assert channel.has_bound == (id(channel) in bounded)
             assert channel.has_bound or not self._is_aligned(channel)
 
-    def _activate(self, channel: _Input) -> list[ValveOutput]:
-        was_idle = self.is_idle
-        self._active_count += 1
-        self._count_if_aligned(channel)
-        # The output advances with the next watermark of the channel.
-        return [ValveStatus(is_idle=False)] if was_idle else []
-
-    def _after_idle(self, *, may_advance: bool) -> list[ValveOutput]:
-        outputs: list[ValveOutput] = []
-        if may_advance:
-            outputs = self._put_out(self._largest_ms() if self.is_idle else self._least_ms())
-        return [*outputs, ValveStatus(is_idle=True)] if self.is_idle else outputs
-
-    def _put_out(self, watermark_ms: int) -> list[ValveOutput]:
-        if watermark_ms <= self.watermark_ms:
-            return []
-        self.watermark_ms = watermark_ms
-        return [ValveWatermark(watermark_ms)]
+    def _advance(self) -> None:
+        found_ms = self._least_ms()
+        if not self._active_count:
+            found_ms = max((each.watermark_ms for each in self._inputs.values()), default=found_ms)
+        self.watermark_ms = max(self.watermark_ms, found_ms)
 
     def _is_aligned(self, channel: _Input) -> bool:
         return not channel.is_idle and channel.watermark_ms >= self.watermark_ms
@@ -197,9 +148,6 @@ class WatermarkValve(Generic[Channel]):
             else:
                 return bound_ms
         return NO_WATERMARK_MS
-
-    def _largest_ms(self) -> int:
-        return max((each.watermark_ms for each in self._inputs.values()), default=NO_WATERMARK_MS)
 
     def _sweep(self) -> None:
         # The bound of a removed channel may be far ahead, and would stay until it is the least.

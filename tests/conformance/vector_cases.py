@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from lookup_core.backoff import Backoff
-from lookup_core.event_time.watermark_valve import ValveOutput, ValveWatermark, WatermarkValve
+from lookup_core.event_time.watermark_valve import WatermarkValve
 from lookup_core.operator.element_queue import ElementQueue, Mark, OrderedQueue, Slice, SlotId
 from lookup_core.operator.segmented_queue import UnorderedQueue
 
@@ -137,8 +137,7 @@ class ValveCase:
         checks = self._case.get("state", [])
         steps = zip(self._case["events"], self._case["expected"], strict=True)
         for index, (event, expected) in enumerate(steps):
-            outputs = [_word(output) for output in self._on_event(event)]
-            assert outputs == expected, f"event {index}: {event}"
+            assert self._on_event(event) == expected, f"event {index}: {event}"
             self.valve.check_invariants()
             for check in checks:
                 if check["after"] == index:
@@ -146,10 +145,19 @@ class ValveCase:
         if "final" in self._case:
             assert self._final() == self._case["final"]
 
-    def _on_event(self, event: Words) -> list[ValveOutput]:
+    def _on_event(self, event: Words) -> list[Words]:
+        """The changes of the output, in the order of Flink."""
+        before = self.valve.watermark_ms, self.valve.is_idle
         if "watermark" in event:
-            return self.valve.on_watermark(event["channel"], event["watermark"])
-        return self.valve.on_status(event["channel"], is_idle=_IS_IDLE[event["status"]])
+            self.valve.on_watermark(event["channel"], event["watermark"])
+        else:
+            self.valve.on_status(event["channel"], is_idle=_IS_IDLE[event["status"]])
+        outputs: list[Words] = []
+        if self.valve.watermark_ms != before[0]:
+            outputs.append({"watermark": self.valve.watermark_ms})
+        if self.valve.is_idle != before[1]:
+            outputs.append({"status": _status(is_idle=self.valve.is_idle)})
+        return outputs
 
     def _check_channel(self, check: Words) -> None:
         time = self.valve.time_of(check["channel"])
@@ -177,12 +185,6 @@ _IS_IDLE = {"idle": True, "active": False}
 
 def _status(*, is_idle: bool) -> str:
     return "idle" if is_idle else "active"
-
-
-def _word(output: ValveOutput) -> Words:
-    if isinstance(output, ValveWatermark):
-        return {"watermark": output.watermark_ms}
-    return {"status": _status(is_idle=output.is_idle)}
 
 
 def replay_retry(case: Words) -> None:

@@ -12,10 +12,6 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from lookup_core.event_time.watermark_valve import (
     NO_WATERMARK_MS,
     ChannelTime,
-    ValveOutput,
-    ValveStatistics,
-    ValveStatus,
-    ValveWatermark,
     WatermarkValve,
 )
 from tests.lookup_core.hypothesis_runs import example_counts, run_model
@@ -32,15 +28,18 @@ def test_unknown_channels_are_errors() -> None:
 
     valve.on_status("b", is_idle=True)
     valve.add("c")
-    assert (valve.add("a"), valve.remove("d")) == ([], [])  # twice, or unknown, is harmless
+    valve.add("a")  # twice, or unknown, is harmless
+    valve.remove("d")
     with pytest.raises(KeyError):
         valve.on_watermark("d", 11)
     with pytest.raises(KeyError):
         valve.on_status("d", is_idle=True)
 
-    assert valve.statistics() == ValveStatistics(
-        watermark_ms=10, is_idle=False, channels=3, active_channels=2, aligned_channels=1
-    )
+    times = [valve.time_of(name) for name in "abc"]
+    assert (valve.watermark_ms, valve.is_idle, "d" in valve) == (10, False, False)
+    assert [(each.is_idle, each.is_aligned) for each in times] == [
+        *((False, True), (True, False), (False, False))
+    ]
 
 
 def test_gone_channels_take_no_memory() -> None:
@@ -55,7 +54,7 @@ def test_gone_channels_take_no_memory() -> None:
         valve.remove(number)
         valve.check_invariants()
 
-    assert valve.statistics().channels == 1
+    assert (-1 in valve, 199 in valve) == (True, False)
     assert len(valve._bounds) < 20
 
 
@@ -74,64 +73,50 @@ class NaiveChannel:
 
 
 class NaiveValve:
-    """Twin of the valve: the same outputs from lists and scans, without a heap."""
+    """Twin of the valve: the same output from lists and scans, without a heap."""
 
     def __init__(self) -> None:
         self.channels: dict[int, NaiveChannel] = {}
         self.output_ms = NO_WATERMARK_MS
-        self.is_idle = True
 
-    def add(self, number: int) -> list[ValveOutput]:
+    @property
+    def is_idle(self) -> bool:
+        """Whether no channel is active."""
+        return all(each.is_idle for each in self.channels.values())
+
+    def add(self, number: int) -> None:
         """A channel is added."""
         self.channels[number] = NaiveChannel(is_aligned=self.output_ms == NO_WATERMARK_MS)
-        return self._activate()
 
-    def remove(self, number: int) -> list[ValveOutput]:
+    def remove(self, number: int) -> None:
         """A channel is removed."""
-        gone = self.channels.pop(number)
-        return [] if gone.is_idle else self._deactivate(may_advance=True)
+        if not self.channels.pop(number).is_idle:
+            self._advance()
 
-    def on_watermark(self, number: int, watermark_ms: int) -> list[ValveOutput]:
+    def on_watermark(self, number: int, watermark_ms: int) -> None:
         """A channel has a watermark."""
         channel = self.channels[number]
         if channel.is_idle or watermark_ms <= channel.watermark_ms:
-            return []
+            return
         channel.watermark_ms = watermark_ms
         channel.is_aligned = channel.is_aligned or watermark_ms >= self.output_ms
-        return self._advance_to_least()
+        self._advance()
 
-    def on_status(self, number: int, *, is_idle: bool) -> list[ValveOutput]:
+    def on_status(self, number: int, *, is_idle: bool) -> None:
         """A channel is idle, or active."""
         channel = self.channels[number]
         if channel.is_idle == is_idle:
-            return []
+            return
         channel.is_idle = is_idle
         channel.is_aligned = not is_idle and channel.watermark_ms >= self.output_ms
-        if not is_idle:
-            return self._activate()
-        return self._deactivate(may_advance=channel.watermark_ms == self.output_ms)
+        if is_idle and channel.watermark_ms == self.output_ms:
+            self._advance()
 
-    def _activate(self) -> list[ValveOutput]:
-        was_idle, self.is_idle = self.is_idle, False
-        return [ValveStatus(is_idle=False)] if was_idle else []
-
-    def _deactivate(self, *, may_advance: bool) -> list[ValveOutput]:
-        self.is_idle = all(each.is_idle for each in self.channels.values())
-        if not self.is_idle:
-            return self._advance_to_least() if may_advance else []
-        known = [each.watermark_ms for each in self.channels.values()]
-        flushed = self._advance(max(known, default=self.output_ms)) if may_advance else []
-        return [*flushed, ValveStatus(is_idle=True)]
-
-    def _advance_to_least(self) -> list[ValveOutput]:
+    def _advance(self) -> None:
+        all_ms = [each.watermark_ms for each in self.channels.values()]
         counting = [each.watermark_ms for each in self.channels.values() if each.is_aligned]
-        return self._advance(min(counting, default=self.output_ms))
-
-    def _advance(self, watermark_ms: int) -> list[ValveOutput]:
-        if watermark_ms <= self.output_ms:
-            return []
-        self.output_ms = watermark_ms
-        return [ValveWatermark(watermark_ms)]
+        found_ms = max([*all_ms, self.output_ms]) if self.is_idle else min(counting, default=None)
+        self.output_ms = max(self.output_ms, self.output_ms if found_ms is None else found_ms)
 
 
 class ValveMachine(RuleBasedStateMachine):
@@ -145,33 +130,36 @@ class ValveMachine(RuleBasedStateMachine):
         """Start with some channels."""
         self.valve: WatermarkValve[int] = WatermarkValve()
         self.twin = NaiveValve()
-        self.shown_ms = NO_WATERMARK_MS
+        self.shown_ms = NO_WATERMARK_MS  # it never goes back
         for number in range(count):
-            assert self.valve.add(number) == self.twin.add(number)
+            self.valve.add(number)
+            self.twin.add(number)
 
     @rule(number=numbers)
     def come_or_go(self, number: int) -> None:
         """A channel is removed or added."""
         if number in self.twin.channels:
-            self._same(self.valve.remove(number), self.twin.remove(number))
+            self.valve.remove(number)
+            self.twin.remove(number)
         else:
-            self._same(self.valve.add(number), self.twin.add(number))
+            self.valve.add(number)
+            self.twin.add(number)
 
     @precondition(lambda self: self.twin.channels)
     @rule(choice=numbers, watermark_ms=watermarks)
     def on_watermark(self, choice: int, watermark_ms: int) -> None:
         """A channel has a watermark."""
         number = self._chosen(choice)
-        outputs = self.valve.on_watermark(number, watermark_ms)
-        self._same(outputs, self.twin.on_watermark(number, watermark_ms))
+        self.valve.on_watermark(number, watermark_ms)
+        self.twin.on_watermark(number, watermark_ms)
 
     @precondition(lambda self: self.twin.channels)
     @rule(choice=numbers, is_idle=st.booleans())
     def on_status(self, choice: int, *, is_idle: bool) -> None:
         """A channel is idle, or active."""
         number = self._chosen(choice)
-        outputs = self.valve.on_status(number, is_idle=is_idle)
-        self._same(outputs, self.twin.on_status(number, is_idle=is_idle))
+        self.valve.on_status(number, is_idle=is_idle)
+        self.twin.on_status(number, is_idle=is_idle)
 
     @invariant()
     def agrees_with_twin(self) -> None:
@@ -179,18 +167,13 @@ class ValveMachine(RuleBasedStateMachine):
         self.valve.check_invariants()
         shown = (self.valve.watermark_ms, self.valve.is_idle)
         assert shown == (self.twin.output_ms, self.twin.is_idle)
+        assert self.valve.watermark_ms >= self.shown_ms
+        self.shown_ms = self.valve.watermark_ms
         for number, channel in self.twin.channels.items():
             assert self.valve.time_of(number) == channel.time
 
     def _chosen(self, choice: int) -> int:
         return sorted(self.twin.channels)[choice % len(self.twin.channels)]
-
-    def _same(self, outputs: list[ValveOutput], expected: list[ValveOutput]) -> None:
-        assert outputs == expected
-        for output in outputs:
-            if isinstance(output, ValveWatermark):
-                assert output.watermark_ms > self.shown_ms
-                self.shown_ms = output.watermark_ms
 
 
 @example_counts(quick=40, full=300)
