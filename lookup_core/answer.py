@@ -96,14 +96,20 @@ class Answer:
         if self.rows is None or row_bytes <= max_bytes:
             yield self
             return
-        count = max(1, self.size * max_bytes // row_bytes)
+        yield from self.parts(max(1, self.size * max_bytes // row_bytes))
+
+    def parts(self, count: int) -> Iterator["Answer"]:
+        """The answer in parts of at most `count` keys."""
         for start in range(0, self.size, count):
             part = slice(start, start + count)
+            positions = self.positions[part]
+            named = set(positions.tolist()) if self.errors else set()
             yield Answer(
-                self.positions[part],
+                positions,
                 self.outcomes[part],
                 self.ages_ms[part],
-                self.rows.slice(start, count),
+                None if self.rows is None else self.rows.slice(start, count),
+                {at: code for at, code in self.errors.items() if at in named},
             )
 
 

@@ -77,7 +77,7 @@ class FakeDimension:
             fills_missing=True,
         )
         try:
-            self.served.default_row(self.served.columns)
+            _ = self.served.default_row  # made now, because its values are the caller's
         except (pa.ArrowException, TypeError) as error:
             raise ValueError(f"default does not fit the columns of the rows: {error}") from error
 

@@ -1,28 +1,28 @@
-"""Fake sidecar: the service's side of the protocol, over dimensions in Arrow tables.
+"""Fake sidecar: the service's own protocol, over dimensions in Arrow tables.
 
-It checks the client's frames as the service does; it has no clock, network or thread.
+It has no clock, network or thread.
 """
 
 import random
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from lookup_core.answer import Answer
-from lookup_core.errors import (
-    ErrorCode,
-    InvalidRequest,
-    ProtocolViolation,
-    bad_frame,
-    unknown_dimension,
-)
-from lookup_core.keys.typed_keys import KeyCasts
+from lookup_core.errors import BackendError, ErrorCode, InvalidRequest, named_dimension
 from lookup_core.protocol import frames
-from lookup_core.protocol.arrow_payload import answer_batch, decode_batch, encode_batch
-from lookup_core.protocol.frame_codec import decode_frame, encode_frame
+from lookup_core.protocol.answer_budget import AnswerBudget
+from lookup_core.protocol.channel_registry import ChannelRegistry
+from lookup_core.protocol.credit_ledger import NOTHING, CreditLedger, Grant
+from lookup_core.protocol.frame_codec import decode_frame
 from lookup_core.protocol.frames import Frame
+from lookup_core.protocol.server_channel import ChannelSchema, LookupPart
+from lookup_core.protocol.stream_effects import Describe, Effect, Leave, Offer, Submit
+from lookup_core.protocol.stream_server import StreamServer
 from spark_client.testing.served_dimension import ServedDimension
 
 AGENT = "fake-sidecar"
+_NOW_S = 0.0  # its lookups have no deadline
+_UNLIMITED_BYTES = 2**50
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,6 @@ class Behaviour:
     seed: int | None = None  # shuffles the parts that wait; None: they come in order
     is_silent: bool = False  # takes lookups and never answers
     returns_credit: bool = True  # False: CREDIT is always 0, as if other channels needed it
-    version: int = frames.PROTOCOL_VERSION
     cache: str | None = None  # the folder of a shared cache
 
 
@@ -48,22 +47,21 @@ class Memory:
     chance: random.Random = field(default_factory=random.Random)
 
 
-@dataclass(slots=True)
-class _Channel:
-    opened: frames.Open
-    dimension: ServedDimension
-    columns: tuple[str, ...]
-    casts: KeyCasts | None  # None: the channel only describes
-    records_left: int
-    bytes_left: int
-    sequence: int = 0
+class _FixedCredit(CreditLedger[int]):
+    """The credit of a behaviour for each channel, and no more for a backlog."""
 
+    def __init__(self, behaviour: Behaviour) -> None:
+        super().__init__(_UNLIMITED_BYTES, max_channels=frames.MAX_CHANNELS)
+        self.share = Grant(behaviour.credit_records, behaviour.credit_bytes)
+        self._returns_credit = behaviour.returns_credit
 
-@dataclass(slots=True)
-class _Waiting:
-    lookup: frames.Lookup
-    records: int
-    parts: list[Answer]
+    def lend(self, channel: int, wanted: Grant) -> Grant:  # noqa: ARG002 -- of the ledger
+        """Lend nothing."""
+        return NOTHING
+
+    def take_back(self, channel: int, ended: Grant, *, record_bytes: int) -> Grant:  # noqa: ARG002
+        """Let the channel have all of it again, or nothing."""
+        return NOTHING if self._returns_credit else ended
 
 
 class FakePeer:
@@ -75,126 +73,85 @@ class FakePeer:
         self._dimensions = dimensions
         self._behaviour = behaviour
         self._memory = memory
-        self._channels: dict[int, _Channel] = {}
-        self._waiting: list[_Waiting] = []
+        registry = ChannelRegistry(
+            _FixedCredit(behaviour), AnswerBudget(_UNLIMITED_BYTES), guess_bytes=1
+        )
+        self._turns = registry.turns
+        self.server = StreamServer(1, registry, agent=AGENT)
+        self._waiting: dict[LookupPart, list[Answer]] = {}  # {part: its answers}
 
     def on_message(self, message: bytes) -> Sequence[bytes]:
         """The immediate replies; raises ProtocolViolation to close the connection."""
         frame = decode_frame(message)
-        if isinstance(frame, frames.Hello):
-            return [encode_frame(frames.Welcome(self._behaviour.version, AGENT))]
-        self._memory.received.append(frame)
-        return [encode_frame(reply) for reply in self._replies(frame)]
+        if not isinstance(frame, frames.Hello):
+            self._memory.received.append(frame)
+        self._carry_out(self.server.receive(message, _NOW_S))
+        return self._replies()
 
     def more(self) -> Sequence[bytes]:
-        """Later messages: the next part that waits, or all of them without a seed."""
-        sent: list[Frame] = []
+        """Later messages: the next answer that waits, or all of them without a seed."""
+        seed, chance = self._behaviour.seed, self._memory.chance
         while self._waiting and not self._behaviour.is_silent:
-            if self._behaviour.seed is not None:
-                sent = self._next_part(self._memory.chance.choice(self._waiting))
+            parts = [*self._waiting]
+            self._answer(parts[0] if seed is None else chance.choice(parts))
+            if seed is not None:
                 break
-            sent += self._next_part(self._waiting[0])
-        return [encode_frame(frame) for frame in sent]
+        return self._replies()
 
-    def _replies(self, frame: Frame) -> list[Frame]:
-        match frame:
-            case frames.Open():
-                return [self._open(frame)]
-            case frames.Lookup():
-                self._take(frame)
-            case frames.Cancel(channel=channel, sequence=sequence):
-                for each in self._waiting:
-                    if (each.lookup.channel, each.lookup.sequence) == (channel, sequence):
-                        return [self._end(each)]
-            case frames.Close():
-                is_open = self._channels.pop(frame.channel, None) is not None
-                return [frames.Closed(frame.channel)] if is_open else []
-            case frames.Watermark() | frames.Status() | frames.Cached():
-                self._channel(frame.channel)
-            case _:
-                raise bad_frame("not a client's frame")
-        return []
+    def _carry_out(self, effects: Sequence[Effect]) -> None:
+        for effect in effects:
+            match effect:
+                case Describe(requested):
+                    self._open(requested)
+                case Submit():
+                    self._submit(effect)
+                case Leave(parts=parts):
+                    for part in parts:
+                        del self._waiting[part]
+                case _:
+                    pass  # it has no spans, statistics or limits
+        while (submit := self._turns.next_part()) is not None:
+            self._submit(submit)
 
-    def _open(self, opened: frames.Open) -> frames.Opened | frames.Failure:
-        if self._memory.refusals:
-            return replace(self._memory.refusals.pop(0), channel=opened.channel)
-        dimension = self._dimensions.get(opened.dimension)
-        if dimension is None:
-            refusal = unknown_dimension(opened.dimension, self._dimensions)
-            return _failure(opened, refusal.code, refusal.detail)
-        columns = dimension.columns if opened.columns is None else opened.columns
-        unknown = sorted(set(columns) - set(dimension.columns))
-        if unknown:
-            return _failure(opened, ErrorCode.UNKNOWN_COLUMN, f"no column {', '.join(unknown)}")
-        if opened.is_as_of:
-            if dimension.versions is None:
-                return _failure(opened, ErrorCode.BAD_REQUEST, "it has no versions")
-            columns += tuple(name for name in dimension.versions.names if name not in columns)
+    def _open(self, requested: frames.Open) -> None:
         try:
-            casts = dimension.casts(opened.key)
-        except InvalidRequest as refusal:
-            return _failure(opened, refusal.code, refusal.detail)
-        credit = self._behaviour.credit_records, self._behaviour.credit_bytes
-        self._channels[opened.channel] = _Channel(opened, dimension, columns, casts, *credit)
-        default = dimension.default_row(columns) if opened.wants_default else None
-        return frames.Opened(
-            *(opened.channel, *credit, dimension.schema(columns), dimension.key),
-            versions=dimension.versions,
-            waits=dimension.waits,
-            cache=self._behaviour.cache,
-            has_all_rows=dimension.has_all_rows,
-            default=None if default is None else bytes(encode_batch(default)),
-            options=opened.options,  # its rows never change, and it knows no keys to come
-        )
+            if self._memory.refusals:
+                raise _error_of(self._memory.refusals.pop(0))
+            dimension = named_dimension(self._dimensions, requested.dimension)
+            offer = Offer(
+                ChannelSchema(requested, dimension.described),
+                waits=dimension.waits,
+                has_all_rows=dimension.has_all_rows,
+                default=dimension.default_row if requested.wants_default else None,
+                cache=self._behaviour.cache,
+            )
+        except (InvalidRequest, BackendError) as error:
+            self.server.refuse(requested, error)
+        else:
+            self.server.accept(requested, offer, _NOW_S)
 
-    def _take(self, lookup: frames.Lookup) -> None:
-        channel = self._channel(lookup.channel)
-        keys = decode_batch(lookup.payload, channel.opened.key)
-        channel.sequence += 1
-        channel.records_left -= keys.num_rows
-        channel.bytes_left -= len(lookup.payload)
-        if lookup.sequence != channel.sequence:
-            raise ProtocolViolation(ErrorCode.SEQUENCE_GAP, f"not {channel.sequence}")
-        if channel.records_left < 0 or channel.bytes_left < 0:
-            raise ProtocolViolation(ErrorCode.CREDIT_VIOLATION, "more than the credit")
-        if channel.casts is None:
-            raise bad_frame("LOOKUP on a channel without a key")
-        answers = channel.dimension.answers(channel.casts.typed_keys(keys), channel.columns)
-        parts = [part for answer in answers for part in self._split(answer)]
-        self._waiting.append(_Waiting(lookup, keys.num_rows, parts))
+    def _submit(self, submit: Submit) -> None:
+        channel = submit.part.lookup.channel
+        dimension = self._dimensions[channel.opened.dimension]
+        keys = channel.schema.typed_keys(submit.keys, dimension.described)
+        answers = dimension.answers(keys, channel.schema.names)
+        size = self._behaviour.part_size
+        self._waiting[submit.part] = [
+            part for answer in answers for part in answer.parts(size or answer.size)
+        ]
 
-    def _split(self, answer: Answer) -> Iterator[Answer]:
-        size = self._behaviour.part_size or answer.size
-        for start in range(0, answer.size, size):
-            part = slice(start, start + size)
-            positions = answer.positions[part]
-            rows = None if answer.rows is None else answer.rows.slice(start, size)
-            errors = {place: code for place, code in answer.errors.items() if place in positions}
-            yield Answer(positions, answer.outcomes[part], answer.ages_ms[part], rows, errors)
+    def _answer(self, part: LookupPart) -> None:
+        answers = self._waiting[part]
+        answer = answers.pop(0)
+        if not answers:
+            del self._waiting[part]
+        self.server.on_answer(part, answer, _NOW_S, reasons={})
 
-    def _next_part(self, waiting: _Waiting) -> list[Frame]:
-        part = waiting.parts.pop(0)
-        lookup, is_last = waiting.lookup, not waiting.parts
-        payload = encode_batch(answer_batch(part))
-        has_rows = part.rows is not None
-        result = frames.Result(lookup.channel, lookup.sequence, is_last, has_rows, payload)
-        return [result, self._end(waiting)] if is_last else [result]
-
-    def _end(self, waiting: _Waiting) -> frames.Credit:
-        self._waiting.remove(waiting)
-        lookup = waiting.lookup
-        if not self._behaviour.returns_credit:
-            return frames.Credit(lookup.channel, 0, 0)
-        channel = self._channels.get(lookup.channel)
-        if channel is not None:
-            channel.records_left += waiting.records
-            channel.bytes_left += len(lookup.payload)
-        return frames.Credit(lookup.channel, waiting.records, len(lookup.payload))
-
-    def _channel(self, number: int) -> _Channel:
-        if number not in self._channels:
-            raise ProtocolViolation(ErrorCode.UNKNOWN_CHANNEL, f"channel {number} is not open")
-        return self._channels[number]
+    def _replies(self) -> list[bytes]:
+        replies: list[bytes] = []
+        while (message := self.server.message_to_send(_NOW_S)) is not None:
+            replies.append(message)
+        return replies
 
 
 class MemorySidecar:
@@ -217,5 +174,6 @@ class MemorySidecar:
         return FakePeer(self._dimensions, self.behaviour, self.memory)
 
 
-def _failure(opened: frames.Open, code: ErrorCode, detail: str) -> frames.Failure:
-    return frames.Failure(opened.channel, code, detail, code.is_retryable)
+def _error_of(failure: frames.Failure) -> BackendError:
+    code = ErrorCode(failure.code)
+    return BackendError(code, failure.detail, is_permanent=not failure.is_retryable)

@@ -2,24 +2,22 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 import numpy as np
 import pyarrow as pa
 
 from lookup_core.answer import Answer, Outcome, rowless_answer
 from lookup_core.dimension_schema import DimensionSchema, VersionColumns
-from lookup_core.errors import (
-    ErrorCode,
-    InvalidRequest,
-)
-from lookup_core.keys.typed_keys import KeyCasts, TypedKeys
+from lookup_core.errors import ErrorCode
+from lookup_core.keys.typed_keys import TypedKeys
 
 ROW_AGE_MS = 7
 
 Key = tuple[object, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class ServedDimension:
     """A table that is looked up by some of its columns."""
 
@@ -41,24 +39,23 @@ class ServedDimension:
             for rows in self._rows_of.values():
                 rows.sort(key=lambda row: () if begins[row] is None else (begins[row],))
 
+    @cached_property
+    def described(self) -> DimensionSchema:
+        """Key and columns, as the service describes a dimension."""
+        fields = {each.name: each for each in self.table.schema}
+        columns = self._schema(tuple(name for name in fields if name not in self.key))
+        if self.versions is not None:
+            columns = self.versions.marked(columns)
+        return DimensionSchema(pa.schema([fields[name] for name in self.key]), columns)
+
     @property
-    def columns(self) -> tuple[str, ...]:
-        """All columns but the key's."""
-        return tuple(name for name in self.table.column_names if name not in self.key)
-
-    def casts(self, given: pa.Schema) -> KeyCasts | None:
-        """Casts of keys by position, or by name; None for none.
-
-        Raises InvalidRequest as the service does.
-        """
-        if len(given) not in {0, len(self.key)}:
-            raise InvalidRequest(ErrorCode.KEY_TYPE, f"the key is {self.key}")
-        if not len(given):
+    def default_row(self) -> pa.RecordBatch | None:
+        """The default row with all columns."""
+        if self.default is None:
             return None
-        key = pa.schema([self.table.schema.field(name) for name in self.key])
-        if set(given.names) != set(self.key):
-            given = pa.schema(list(map(pa.Field.with_name, given, self.key)))
-        return KeyCasts(given, DimensionSchema(key, pa.schema([])))
+        columns = self.described.columns
+        values = [pa.array([self.default.get(each.name)], each.type) for each in columns]
+        return pa.record_batch(values, schema=columns)
 
     def answers(self, keys: TypedKeys, columns: tuple[str, ...]) -> list[Answer]:
         """Answers for all keys: with a row, missing or with the default, and with an error."""
@@ -89,27 +86,18 @@ class ServedDimension:
         return [answer for answer in answers if answer.size]
 
     def _missing(self, places: np.ndarray, columns: tuple[str, ...]) -> Answer:
-        row = self.default_row(columns) if self.fills_missing else None
-        if row is None:
+        if self.default_row is None or not self.fills_missing:
             return rowless_answer(places, Outcome.MISSING)
-        rows = row.take(pa.array(np.zeros(len(places), np.int32)))
+        rows = self.default_row.select(columns).take(pa.array(np.zeros(len(places), np.int32)))
         outcomes = np.full(len(places), Outcome.DEFAULT, np.uint8)
         return Answer(places, outcomes, np.zeros(len(places), np.uint32), rows)
 
-    def schema(self, columns: tuple[str, ...]) -> pa.Schema:
+    def _schema(self, columns: tuple[str, ...]) -> pa.Schema:
         """The schema of rows with these columns."""
         fields = [self.table.schema.field(name) for name in columns]
         if not self._has_lists:
             return pa.schema(fields)
         return pa.schema([pa.field(each.name, pa.list_(each.type)) for each in fields])
-
-    def default_row(self, columns: tuple[str, ...]) -> pa.RecordBatch | None:
-        """The default row with these columns."""
-        if self.default is None:
-            return None
-        schema = self.schema(columns)
-        values = [pa.array([self.default.get(each.name)], each.type) for each in schema]
-        return pa.record_batch(values, schema=schema)
 
     @property
     def _has_lists(self) -> bool:
@@ -120,12 +108,12 @@ class ServedDimension:
         ends = np.cumsum([0, *map(len, chosen)])
         flat = pa.array([row for versions in chosen for row in versions], pa.int64())
         arrays = []
-        for each in self.schema(columns):
+        for each in self._schema(columns):
             values = self.table.column(each.name).take(flat).combine_chunks()
             if self._has_lists:
                 values = pa.ListArray.from_arrays(pa.array(ends, pa.int32()), values)
             arrays.append(values.cast(each.type))
-        return pa.record_batch(arrays, schema=self.schema(columns))
+        return pa.record_batch(arrays, schema=self._schema(columns))
 
 
 def _keys(columns: pa.RecordBatch | pa.Table) -> list[Key]:

@@ -10,7 +10,7 @@ from lookup_core.errors import (
 )
 from lookup_core.protocol.frame_codec import encode_frame
 from lookup_core.protocol.frames import Frame
-from spark_client.testing.fake_sidecar import Behaviour, MemorySidecar
+from spark_client.testing.fake_sidecar import Behaviour, FakePeer, MemorySidecar
 from spark_client.testing.served_dimension import ServedDimension
 
 URL = "memory:"
@@ -100,15 +100,23 @@ class ReachableSidecar(MemorySidecar):
         self.connection_count = 0
         self.is_down = False
         self._transports: list[MemoryTransport] = []
+        self._peers: list[FakePeer] = []
 
     def connect(self) -> MemoryTransport:
         """A new connection; raises SidecarUnreachable while the sidecar is down."""
         if self.is_down:
             raise SidecarUnreachable(URL, "it is down")
         self.connection_count += 1
-        transport = MemoryTransport(self.new_peer())
+        peer = self.new_peer()
+        transport = MemoryTransport(peer)
+        self._peers.append(peer)
         self._transports.append(transport)
         return transport
+
+    def revoke(self, channel: int) -> None:
+        """End a channel of each connection, as if another one needed its share of credit."""
+        for peer in self._peers:
+            peer.server.revoke(channel, 0.0)
 
     def crash(self) -> None:
         """Break all connections; open lookups stay unanswered."""

@@ -187,7 +187,7 @@ def test_revoked_channel_opens_with_work(
 ) -> None:
     """A channel that ended while it was silent is opened again for keys or a watermark."""
     silent, busy = connection.open(REQUEST), connection.open(REQUEST)
-    sidecar.broadcast(refusal(channel=1))
+    sidecar.revoke(1)
     assert is_served(busy)
     revoked = len(received(sidecar, frames.Open))
     if work == "a watermark":
