@@ -4,16 +4,8 @@ from lookup_core.answer import Outcome
 from lookup_core.protection.circuit_breaker import BreakerState
 from lookup_core.settings import (
     BatchSettings,
-    CacheMode,
     CacheSettings,
-    CacheShare,
     DimensionSettings,
-    FeedSettings,
-    FullSettings,
-    OnMissingSettings,
-    ReloadSettings,
-    RetrySettings,
-    WhileLoading,
 )
 from lookup_core.statistics import (
     CacheStatistics,
@@ -61,21 +53,3 @@ def test_totals_are_summed_and_levels_are_not() -> None:
     former, current = statistics_of(2, level=8), statistics_of(5, level=6)
 
     assert summed_statistics(former, current) == statistics_of(7, level=6)
-
-
-def test_defaults_are_the_documented_ones() -> None:
-    """A dimension without settings has a bounded read-through cache, and batches do not linger."""
-    assert DimensionSettings("customers") == DimensionSettings(
-        "customers",
-        CacheSettings(
-            CacheMode.PARTIAL, CacheShare.AUTO, 256 * 1024 * 1024, 600.0, 5.0, 0.0, 0.0, 0.0
-        ),
-        BatchSettings(max_keys=10_000, linger_s=0.0, max_in_flight=2),
-        RetrySettings(2, 0.05, 1.0, 2.0, OnMissingSettings(max_retries=0, delay_s=1.0)),
-        FullSettings(WhileLoading.WAIT, 600.0, ReloadSettings(every_s=None, at_s=None)),
-        FeedSettings(max_silence_s=10.0, max_staleness_s=None, max_drift_s=None),
-        default=None,
-        timeout_s=2.0,
-        wait_for_dimension_s=0.0,
-        max_waiting_keys=200_000,
-    )

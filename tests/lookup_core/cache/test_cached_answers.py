@@ -18,7 +18,7 @@ from lookup_core.dimension.local_resolver import LocalResolver
 from lookup_core.dimension_schema import DimensionSchema
 from lookup_core.keys.typed_keys import EXACT_NAMES, KeyCasts, named_key
 from lookup_core.lookup_options import LookupOptions
-from lookup_core.settings import CacheMode, CacheSettings, DimensionSettings, Match
+from lookup_core.settings import CacheMode, CacheSettings, DimensionSettings
 from tests.lookup_core.table.full_tables import ReadMemory
 
 TTL_S, NEGATIVE_TTL_S = 100.0, 20.0
@@ -28,7 +28,6 @@ COLUMNS = pa.schema({"name": pa.utf8(), "tier": pa.int32()})
 NUMBERS = DimensionSchema(pa.schema({"id": pa.int64()}), COLUMNS)
 TEXTS = DimensionSchema(pa.schema({"code": pa.utf8()}), COLUMNS)
 PAIRS = DimensionSchema(pa.schema({"code": pa.utf8(), "day": pa.date32()}), COLUMNS)
-ALL_ROWS = DimensionSchema(pa.schema({"id": pa.int64()}), pa.schema({"name": pa.list_(pa.utf8())}))
 
 
 @dataclass(slots=True)
@@ -202,19 +201,6 @@ def test_answers_are_those_of_the_service(
         assert sorted(answered) == np.flatnonzero(~found.is_open(asked.num_rows)).tolist()
 
 
-@pytest.mark.parametrize("name", ["id", "customer"])
-def test_key_fields_count_by_position(name: str) -> None:
-    """Key columns that the records name otherwise are those of the dimension, in its order."""
-    cached = filled("number", settings_of())
-    key = pa.schema({name: pa.int32()})
-    asked = pa.record_batch([pa.array([1, 9], pa.int32())], schema=key)
-
-    found = cached.answers(asked, ["name"], now=60.0)
-
-    assert told(found.answers) == {0: (Outcome.HIT, 15_000, {"name": "Ann"})}
-    assert found.is_open(2).tolist() == [False, True]
-
-
 def test_key_fields_by_exact_names_are_sorted() -> None:
     """Key columns with exact names may come in another order."""
     cached = filled("composite", settings_of())
@@ -238,31 +224,6 @@ def test_invalid_keys_are_left_to_the_service() -> None:
         2: (Outcome.MISSING, 0, None),
     }
     assert found.is_open(3).tolist() == [True, False, False]
-
-
-def test_keys_of_nulls_only_are_missing() -> None:
-    """A batch without any valid key has answers, too."""
-    cached = filled("number", settings_of())
-
-    found = cached.answers(cached.batch([None, None]), ["name"], now=60.0)
-
-    assert told(found.answers) == dict.fromkeys([0, 1], (Outcome.MISSING, 0, None))
-    assert not found.is_open(2).any()
-
-
-def test_lists_of_all_rows_are_answered() -> None:
-    """With `match: all`, a row has lists of the values of all rows of its key."""
-    cached = Cached(ALL_ROWS, settings_of(match=Match.ALL))
-    cached.fill([1, 2, 3], [(["a", None],), None, ([],)], now=60.0)
-
-    found = cached.answers(cached.batch([3, 2, 1, 4]), ["name"], now=61.0)
-
-    assert told(found.answers) == {
-        0: (Outcome.HIT, 1_000, {"name": []}),
-        1: (Outcome.MISSING, 1_000, None),
-        2: (Outcome.HIT, 1_000, {"name": ["a", None]}),
-    }
-    assert found.is_open(4).tolist() == [False, False, False, True]
 
 
 def test_rows_with_few_visits_are_reported() -> None:
@@ -326,15 +287,6 @@ def test_other_descriptions_are_refused(content: bytes) -> None:
     """A file with another content raises ValueError."""
     with pytest.raises(ValueError, match=r"description|decode|Expecting"):
         CacheDescription.decoded(content)
-
-
-@pytest.mark.parametrize("name", KEYS)
-def test_readers_expect_the_stored_columns(name: str) -> None:
-    """The description tells readers the columns of stored rows."""
-    cached = filled(name, settings_of())
-    assert cached.memory.view is not None
-
-    assert cached.description.stored_schema == cached.memory.view.rows.schema
 
 
 @pytest.mark.parametrize(

@@ -7,12 +7,24 @@ import pyarrow as pa
 import pytest
 
 from lookup_core.cache.cache_memory import OwnMemory
-from lookup_core.cache.row_segments import RowQueue, SegmentQueue, stored_bytes
+from lookup_core.cache.row_segments import (
+    MERGE_CROWDED,
+    MERGE_QUIET,
+    MERGE_ROOMY,
+    MERGE_RUNS,
+    MergeRule,
+    RowQueue,
+    RowSegment,
+    SegmentQueue,
+    is_worth_merging,
+    merge_plan,
+    stored_bytes,
+)
 from lookup_core.cache.row_store import RowStore
 from lookup_core.cache.row_table import Gathered
 from lookup_core.keys.key_index import Slots
 
-SMALL, MAIN, NEGATIVE = RowQueue.SMALL, RowQueue.MAIN, RowQueue.NEGATIVE
+SMALL, MAIN = RowQueue.SMALL, RowQueue.MAIN
 SCHEMA = pa.schema({"number": pa.int64(), "text": pa.utf8(), "truth": pa.bool_()})
 LARGE = 10**9
 BYTES_PER_ENTRY = 40  # that an entry counts for its segment, apart from its row
@@ -56,42 +68,6 @@ def new_store(
     return store
 
 
-@pytest.mark.parametrize("max_segment_bytes", [1, LARGE])
-def test_rows_are_gathered_by_slot(max_segment_bytes: int) -> None:
-    """Rows come for any slots in any order, from one segment or several, duplicates included."""
-    store = new_store(max_segment_bytes=max_segment_bytes)
-    put(store, [3, 1])
-    put(store, [7])
-    put(store, [])
-    store.add_rows(slots_of(8), rows_of(None), SMALL)
-
-    gathered = store.gather(slots_of(7, 8), ["truth", "number"])
-
-    rows = [gathered.rows.to_pylist()[at] for at in np.argsort(gathered.order)]
-    assert rows == [{"truth": False, "number": 7}, {"truth": None, "number": None}]
-    assert texts_at(store, 7, 1, 8, 7, 3) == ["t7", "t1", None, "t7", "t3"]
-    assert texts_at(store) == []
-    assert store.gather(slots_of(7, 1, 1), []).rows.num_rows == 3
-
-
-def test_segments_stay_within_their_bound() -> None:
-    """Segments merge up to their bound, and never beyond; a smaller bound holds from then on."""
-    limit = stored_bytes(rows_of(10, 11, 12, 13)) + 4 * BYTES_PER_ENTRY
-    store = new_store(max_segment_bytes=limit)
-
-    for slot in range(20):
-        store.add_rows(slots_of(slot), rows_of(10), MAIN)
-    for queue in RowQueue:
-        store.queues[queue].unit_bytes = 1
-    put(store, [30], SMALL)
-    put(store, [31], SMALL)
-
-    oldest = store.oldest_slots(MAIN)
-    assert 1 < len(oldest) <= 4
-    assert stored_bytes(store.gather(oldest, SCHEMA.names).rows) <= limit
-    assert store.oldest_slots(SMALL).tolist() == [30]
-
-
 @pytest.mark.parametrize(
     ("held_bytes", "rows", "expected"),
     [(500, 10, 1_000), (8_000, 100, 2_000), (2**40, 2**30, 2**28)],
@@ -118,6 +94,75 @@ def test_long_queue_has_few_segments() -> None:
     assert segments < 60
 
 
+def segments_of(*sizes: int, bytes_each: int = 0) -> list[RowSegment]:
+    """Segments with these numbers of rows, the oldest first."""
+    return [
+        RowSegment(
+            start=0,
+            rows=rows_of(),
+            slots=slots_of(*range(size)),
+            queue=MAIN,
+            bytes=bytes_each,
+            columns=[],
+            is_settled=False,
+        )
+        for size in sizes
+    ]
+
+
+@pytest.mark.parametrize(
+    ("rule", "sizes", "merged"),
+    [
+        (MERGE_RUNS, [1, 1, 1], []),
+        (MERGE_RUNS, [1, 1, 1, 1], [1, 1, 1, 1]),
+        (MERGE_RUNS, [4, 4, 4, 4, 1, 1, 1], [4, 4, 4, 1]),
+        (MERGE_RUNS, [5, 4, 4, 2], [5, 4, 4, 2]),
+        (MERGE_RUNS, [6, 4, 4, 3], []),
+        (MERGE_CROWDED, [3, 1], []),
+        (MERGE_CROWDED, [2, 1], [2, 1]),
+        (MERGE_CROWDED, [2, 2, 9, 1], [2, 9]),
+        (MERGE_ROOMY, [9, 1], []),
+        (MERGE_ROOMY, [8, 1], [8, 1]),
+        (MERGE_QUIET, [65, 1], []),
+        (MERGE_QUIET, [64, 1], [64, 1]),
+        (MERGE_QUIET, [1], []),
+    ],
+)
+def test_youngest_even_neighbours_merge(
+    rule: MergeRule, sizes: list[int], merged: list[int]
+) -> None:
+    """The youngest neighbours become one segment, unless the eldest is too large for its rule."""
+    plan = merge_plan(segments_of(*sizes), rule, max_bytes=LARGE)
+
+    assert [len(each.slots) for each in plan] == merged
+
+
+@pytest.mark.parametrize(("max_bytes", "is_merged"), [(280, True), (279, False)])
+def test_merges_stay_within_their_bound(max_bytes: int, *, is_merged: bool) -> None:
+    """Segments do not merge beyond their bound, the overhead of their entries included."""
+    segments = segments_of(1, 1, bytes_each=140 - BYTES_PER_ENTRY)
+
+    assert bool(merge_plan(segments, MERGE_CROWDED, max_bytes=max_bytes)) is is_merged
+
+
+@pytest.mark.parametrize(
+    ("mebibytes", "expected"),
+    [
+        ([20, 20, 20], True),
+        ([20, 20, 30], False),  # a copy would take too long
+        ([40, 5], True),
+        ([40, 4], False),  # the large one would be copied for each few rows
+        ([40], False),
+        ([], False),
+    ],
+)
+def test_quiet_queue_becomes_one_segment(mebibytes: list[int], *, expected: bool) -> None:
+    """When no rows come, up to 64 MiB become one segment, if enough of the rows are new."""
+    segments = [each for size in mebibytes for each in segments_of(1, bytes_each=size * 2**20)]
+
+    assert is_worth_merging(segments) is expected
+
+
 def put_new(store: RowStore, *sizes: int) -> list[int]:
     """Store segments of new rows; returns the sizes of all segments."""
     first = int(sum(len(each) for each in store.table.segments))
@@ -129,68 +174,16 @@ def put_new(store: RowStore, *sizes: int) -> list[int]:
     return [each.num_rows for each in store.table.segments]
 
 
-def test_new_segments_merge_in_runs() -> None:
-    """Four neighbours become one if the eldest has at most a third of their rows."""
-    store = new_store()
-    store.is_roomy = True
+def test_room_selects_the_rule() -> None:
+    """New segments merge in runs of four; while evictions are near, few segments matter more."""
+    crowded, roomy = new_store(), new_store()
+    roomy.is_roomy = True
 
-    assert put_new(store, 1, 1, 1) == [1, 1, 1]
-    assert put_new(store, 1) == [4]
-    assert put_new(store, 1, 1, 1) == [4, 1, 1, 1]
-    assert put_new(store, 1, *[1] * 4) == [4, 4, 4]
-    assert put_new(store, 1) == [13]
-    assert texts_at(store, 0, 7, 12) == ["t0", "t7", "t12"]
-
-
-def put_large(store: RowStore, *mebibytes: int, settles_later: bool) -> None:
-    """Store segments of one row each, of these sizes, in the next slots."""
-    for size in mebibytes:
-        text = pa.array(["x" * size * 2**20])
-        row = pa.record_batch([pa.array([1]), text, pa.array([True])], schema=SCHEMA)
-        store.add_rows(slots_of(len(store.table.segments)), row, MAIN, settles_later=settles_later)
-        store.check_invariants()
-
-
-def test_large_runs_stay_apart() -> None:
-    """New segments do not merge beyond their bound."""
-    store = new_store(max_segment_bytes=1)
-    store.is_roomy = True
-
-    put_large(store, 12, 12, 12, 12, settles_later=True)
-
-    assert len(store.table.segments) == 4
-
-
-@pytest.mark.parametrize(
-    ("mebibytes", "is_roomy", "segments"),
-    [
-        ([20, 20, 20], True, 1),
-        ([20, 20, 20], False, 3),  # evictions remove a segment at a time
-        ([20, 20, 30], True, 3),  # a copy would take too long
-        ([40, 5], True, 1),
-        ([40, 4], True, 2),  # the large one would be copied for each few rows
-    ],
-)
-def test_segments_merge_when_no_rows_come(
-    mebibytes: list[int], *, is_roomy: bool, segments: int
-) -> None:
-    """A quiet queue becomes one segment of up to 64 MiB, if enough of its rows are new."""
-    store = new_store(max_segment_bytes=1)
-    store.is_roomy = is_roomy
-    put_large(store, *mebibytes, settles_later=False)
-
-    store.settle(is_quiet=True)
-
-    assert len(store.table.segments) == segments
-    store.check_invariants()
-
-
-def test_crowded_store_merges_pairs() -> None:
-    """While evictions are near, few segments matter more than few copies."""
-    store = new_store()
-
-    assert put_new(store, 2, 1, 1) == [3, 1]
-    assert put_new(store, 1) == [5]
+    assert put_new(crowded, 2, 1, 1) == [3, 1]
+    assert put_new(crowded, 1) == [5]
+    assert put_new(roomy, 1, 1, 1) == [1, 1, 1]
+    assert put_new(roomy, *[1] * 10) == [13]
+    assert texts_at(roomy, 0, 7, 12) == ["t0", "t7", "t12"]
 
 
 class CountedMemory(OwnMemory):
@@ -225,18 +218,6 @@ def test_readers_see_new_rows_once_settled() -> None:
 
     assert kept == [3, 30_003, 40_003]
     assert texts_at(store, 0, 30_003, 40_002) == ["t0", "t30003", "t40002"]
-
-
-def test_large_segment_waits_for_half() -> None:
-    """A segment is merged with the younger one once that has half its rows, not before."""
-    store = new_store()
-    put(store, range(10))
-
-    put(store, range(10, 14))
-    before = len(store.oldest_slots(MAIN))
-    put(store, range(14, 16))
-
-    assert (before, len(store.oldest_slots(MAIN))) == (10, 16)
 
 
 def test_survivors_do_not_scatter() -> None:
@@ -310,24 +291,6 @@ def test_stored_bytes_are_values_and_slots() -> None:
     assert stored_bytes(structs) == 2 * 8 + 1 + 1 + 2 * 4  # a bitmap of the struct and its field
     assert stored_bytes(merged) <= stored_bytes(whole) + stored_bytes(partial)
     assert merged.nbytes > whole.nbytes + partial.nbytes
-
-
-def test_queues_have_their_own_rows() -> None:
-    """Each queue has its own oldest rows, counts and bytes; a moved row is its youngest."""
-    store = new_store(max_segment_bytes=1)
-    put(store, [1, 2], SMALL)
-    put(store, [3])
-    store.add_rows(slots_of(5, 6), rows_of(5, 6).select([]), NEGATIVE)
-
-    store.move_rows(slots_of(2), MAIN)
-
-    oldest = {queue: store.oldest_slots(queue).tolist() for queue in RowQueue}
-    assert oldest == {SMALL: [1], MAIN: [3], NEGATIVE: [5, 6]}
-    assert [store.queues[queue].rows for queue in RowQueue] == [1, 2, 2]
-    assert store.queues[MAIN].bytes == 2 * stored_bytes(rows_of(2))
-    assert store.is_in(slots_of(3, 1, 2), MAIN).tolist() == [True, False, True]
-    assert texts_at(store, 3, 2, 1) == ["t3", "t2", "t1"]
-    assert store.gather(slots_of(6, 5), []).rows.num_rows == 2
 
 
 def test_moved_row_releases_its_segment() -> None:

@@ -5,11 +5,9 @@ from types import TracebackType
 import pytest
 
 from lookup_core.cache.shared_layout import (
-    LEASE_FIELDS,
     ArrayFiles,
     ArrayLengths,
     CacheMap,
-    LeaseField,
     LockFence,
     SegmentFile,
 )
@@ -29,12 +27,6 @@ def test_other_maps_are_refused(content: bytes) -> None:
     """Another content raises ValueError or TypeError."""
     with pytest.raises((ValueError, TypeError)):
         CacheMap.decoded(content)
-
-
-def test_lease_fields_fit_their_page() -> None:
-    """Each field has its own 8 bytes of the page."""
-    assert sorted(LeaseField) == list(range(len(LeaseField)))
-    assert len(LeaseField) <= LEASE_FIELDS
 
 
 class NotedLock:

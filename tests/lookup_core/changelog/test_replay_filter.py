@@ -302,20 +302,3 @@ class ReplayModel(RuleBasedStateMachine):
 def test_replays_restore_no_old_rows(examples: int) -> None:
     """Restarts, snapshots, restores and new partitions never bring an old row back."""
     run_model(ReplayModel, examples)
-
-
-def test_new_partition_knows_the_others() -> None:
-    """Rows that a new partition reports are ignored if they are older than those of others."""
-    machine = ReplayModel()
-    machine.begin()
-    for _ in range(2):
-        machine.table.write(machine.table.begin(), [1])
-        machine.table.commit(machine.table.open[0])
-        machine.report()
-    machine.add_partition()
-    machine.connector.restart(0)
-    machine.report()
-
-    machine.read_all()
-
-    assert machine.applied[1] == 2

@@ -212,14 +212,6 @@ def test_unproved_table_changes_hold_off(
     assert known.settled_from(2.0) == 2.0
 
 
-def test_lagging_standby_is_held_off(fence: Fence) -> None:
-    """A standby that does not show a named change is refused, for however long it lags."""
-    lagging = TableSnapshot(800, 800, np.zeros(0, np.uint32), is_of_standby=True)
-    fence.note_table(900, 0.0)
-
-    assert fence.lets_in(snapshot=lagging, sent_at=1e6) == [False]
-
-
 @pytest.mark.parametrize("is_overflow", [True, False])
 def test_table_change_is_forgotten(*, is_overflow: bool) -> None:
     """It is dropped half a day after reads saw it, before its id wraps around."""

@@ -1,5 +1,6 @@
 """Connection shares: fair grants between dimensions, one connection left to the others, waits."""
 
+import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
@@ -34,28 +35,32 @@ def granted(tickets: list[Ticket]) -> int:
     return sum(each.is_granted for each in tickets)
 
 
-def test_only_dimension_gets_all() -> None:
-    """A dimension alone in its database may hold every connection."""
-    shares = Shares(4, "a")
+@pytest.mark.parametrize(
+    ("size", "requests", "held"),
+    [
+        (4, {"a": 5}, [4]),  # alone in its database
+        (4, {"a": 5, "b": 2}, [3, 1]),
+        (1, {"a": 2, "b": 1}, [1, 0]),
+        (2, {"a": 2, "b": 0}, [1, 0]),  # a connection stays idle
+    ],
+)
+def test_others_keep_one_connection(size: int, requests: dict[str, int], held: list[int]) -> None:
+    """One dimension of several leaves one connection to the others, if there are several."""
+    shares = Shares(size, *requests)
 
-    assert granted(shares.request("a", 5)) == 4
+    assert [granted(shares.request(name, count)) for name, count in requests.items()] == held
 
 
-def test_others_keep_one_connection() -> None:
-    """One dimension of several leaves one connection to the others."""
-    shares = Shares(4, "a", "b")
+def test_dimensions_take_turns() -> None:
+    """The oldest ticket is granted; a dimension at its largest share waits for its own."""
+    one, two = Shares(1, "a", "b"), Shares(2, "a", "b")
+    [first, second], [other] = one.request("a", 2), one.request("b")
+    [held, waiting] = two.request("a", 2)
 
-    assert granted(shares.request("a", 5)) == 3
-    assert granted(shares.request("b", 2)) == 1
-
-
-def test_single_connection_is_shared() -> None:
-    """With one connection the dimensions take turns."""
-    shares = Shares(1, "a", "b")
-    [first, second], [other] = shares.request("a", 2), shares.request("b")
-
-    assert shares.end(first) is second
-    assert shares.end(second) is other
+    assert one.end(first) is second
+    assert one.end(second) is other
+    assert granted(two.request("b")) == 1
+    assert two.end(held) is waiting
 
 
 def test_fewest_connections_come_first() -> None:
@@ -84,15 +89,6 @@ def test_oldest_of_equals_comes_first() -> None:
     assert shares.end(check) is of_c
     assert shares.end(of_c) is of_a
     assert shares.end(last) is None
-
-
-def test_capped_dimension_leaves_connection_idle() -> None:
-    """A dimension at its largest share waits for its own tickets while a connection is free."""
-    shares = Shares(2, "a", "b")
-    [held, waiting] = shares.request("a", 2)
-
-    assert granted(shares.request("b")) == 1
-    assert shares.end(held) is waiting
 
 
 def test_withdrawn_ticket_gets_nothing() -> None:

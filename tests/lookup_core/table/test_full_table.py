@@ -27,20 +27,6 @@ def kind(request: pytest.FixtureRequest) -> CacheKind:
     return KINDS[request.param]
 
 
-def test_unloaded_table_knows_nothing(kind: CacheKind) -> None:
-    """Before the first load all keys are unknown, with and without changes."""
-    table = NumberTable.empty(kind)
-    table.apply([(1, 10)])
-    assert table.table.invalidate(kind.keys([1])) == 0
-    reload = table.table.begin_reload(0.0)
-    table.read(reload, [(1, 10)])
-
-    assert table.found([1, 2]) == [None, None]
-    assert table.hit(1) is None
-    assert (reload.row_count, table.table.is_whole, len(table.table)) == (1, False, 0)
-    assert table.table.oldest_age_s(5.0) is None
-
-
 @pytest.mark.parametrize("count", [3, 50])
 def test_reload_shows_the_new_rows_at_its_end(kind: CacheKind, count: int) -> None:
     """The former rows are served until the end of a reload, then the new ones."""
@@ -96,19 +82,17 @@ def test_unseen_changes_make_suspects(name: str) -> None:
 
 
 def test_cleared_table_is_loaded_again() -> None:
-    """After a flush nothing is known, a reload in progress is aborted, and bookmarks are void."""
+    """After a flush nothing is known, and a reload in progress is aborted."""
     table = NumberTable.loaded(NUMBER, LOADED)
-    hit = table.table.hit(NUMBER.key(1), 1.0)
     reload = table.table.begin_reload(1.0)
 
     assert table.table.clear() == 2
 
-    assert hit is not None
     assert table.found([1, 3]) == [None, None]
+    assert table.table.oldest_age_s(5.0) is None
     assert not table.table.finish_reload(reload, unseen=NOTHING_UNSEEN)
     table.reload([(1, 11)], now=2.0)
     assert table.found([1, 3], now=2.0) == [*table.rows(11), "missing"]
-    assert table.table.revisit(hit.bookmark, 3.0) is None
 
 
 @pytest.mark.parametrize(
@@ -145,21 +129,6 @@ def test_ages_count_from_the_last_proof() -> None:
     assert table.table.oldest_age_s(5.0) == 1.0
     table.reload([(1, 10)], now=2.0)
     assert table.table.oldest_age_s(5.0) == 1.0
-
-
-def test_bookmark_leads_to_its_row() -> None:
-    """A bookmark finds its row, with its age, until that changes."""
-    table = NumberTable.loaded(NUMBER, LOADED)
-    hit = table.table.hit(NUMBER.key(1), 1.0)
-    assert hit is not None
-    assert (hit.age_s, table.table.revisit(hit.bookmark, 3.0)) == (1.0, 3.0)
-
-    table.apply([(1, 11)], now=2.0)
-
-    assert table.table.revisit(hit.bookmark, 3.0) is None
-    changed = table.table.hit(NUMBER.key(1), 3.0)
-    assert changed is not None
-    assert (changed.age_s, table.table.revisit(changed.bookmark, 4.0)) == (1.0, 2.0)
 
 
 def test_lost_rows_are_counted_by_reason() -> None:
