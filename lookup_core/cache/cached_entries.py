@@ -6,7 +6,6 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from lookup_core.cache import entry_states, row_store
 from lookup_core.cache.cache_memory import CacheMemory, OwnMemory
@@ -139,19 +138,7 @@ class CachedEntries:
 
     def find(self, keys: CanonicalKeys) -> Slots:
         """The slot of each key, ABSENT where there is none."""
-        if keys.parts is None:
-            return self.index.table.find(keys.hashes)
-        parts = keys.parts
-
-        def is_same_key(slots: Slots, positions: npt.NDArray[np.intp]) -> Mask:
-            stored = self.rows.gather(slots, [KEY])
-            wanted = parts.take(pa.array(positions[stored.order]))
-            is_same = np.zeros(len(slots), np.bool_)
-            equal = pc.equal(stored.rows.column(0), wanted)
-            is_same[stored.order] = equal.to_numpy(zero_copy_only=False)
-            return is_same
-
-        return self.index.table.find(keys.hashes, is_same_key)
+        return self.own_view.find(keys)
 
     def find_one(self, key: SingleKey) -> int:
         """The slot of one key, ABSENT where there is none."""
@@ -169,7 +156,7 @@ class CachedEntries:
         hashes = self.index.hashes_of(slots)
         if self._key_at < 0:
             return CanonicalKeys(hashes, None)
-        stored = self.rows.gather(slots, [KEY])
+        stored = self.rows.table.gather_slots(slots, [KEY])
         return CanonicalKeys(hashes[stored.order], stored.rows.column(0))
 
     def is_for_main(self, keys: CanonicalKeys, found: Slots) -> Mask:
@@ -248,8 +235,13 @@ class CachedEntries:
         self.publish()
 
     @property
+    def own_view(self) -> CacheView:
+        """All entries, until the next change of slots or segments."""
+        return CacheView(self.index.table, self.states.table, self.rows.table)
+
+    @property
     def view(self) -> CacheView:
-        """The entries as readers see them, until the next change of slots or segments."""
+        """The entries that readers see, until the next change of slots or segments."""
         return CacheView(self.index.table, self.states.table, self.rows.settled_table)
 
     def publish(self) -> None:
@@ -268,7 +260,7 @@ class CachedEntries:
         used = self.index.used_slots()
         is_negative = self.rows.is_in(used, RowQueue.NEGATIVE)
         assert (
-            self.states.table.is_negative(self.states.table.of(used)).tolist()
+            self.states.table.is_negative(self.states.table.words_of(used)).tolist()
             == is_negative.tolist()
         )
         assert sum(queue.rows for queue in self.rows.queues.values()) == len(used)

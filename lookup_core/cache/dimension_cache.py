@@ -7,8 +7,8 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
+from lookup_core.cache.cache_view import Gathered
 from lookup_core.cache.row_store import Place, StoredRow
-from lookup_core.cache.row_table import Gathered
 from lookup_core.keys.canonical_keys import CanonicalKeys, SingleKey
 from lookup_core.keys.key_index import Slots
 from lookup_core.statistics import CacheStatistics

@@ -36,7 +36,7 @@ class StateTable:
     tick_s: float
     first_tick: int
 
-    def of(self, slots: Slots) -> Words:
+    def words_of(self, slots: Slots) -> Words:
         """The states of these slots, for the methods below; for ABSENT that of any slot."""
         return self.words.take(slots, mode="clip")
 
@@ -65,6 +65,18 @@ class StateTable:
     def visits(words: Words) -> Words:
         """The visits of each entry since it entered its queue, MAX_VISITS at most."""
         return words & np.uint32(MAX_VISITS)
+
+    def count_visits(self, slots: Slots, words: Words) -> None:
+        """Count a visit of these slots with these states; duplicates are one visit."""
+        is_more = self.visits(words) < MAX_VISITS
+        if is_more.any():
+            self.words[slots[is_more]] = words[is_more] + 1
+
+    def count_visit(self, slot: int) -> None:
+        """Count a visit of one slot."""
+        word = self.words.item(slot)
+        if word & MAX_VISITS < MAX_VISITS:
+            self.words[slot] = word + 1
 
 
 class EntryStates:
@@ -105,18 +117,6 @@ class EntryStates:
     def oldest_age_s(self, is_used: Mask, now: float) -> float:
         """The age of the oldest entry in the used slots; there is one."""
         return self.table.age_s(int(self.table.words[is_used].min()), now)
-
-    def visit(self, slots: Slots, words: Words) -> None:
-        """Count a visit of these slots with these states; duplicates are one visit."""
-        is_more = self.table.visits(words) < MAX_VISITS
-        if is_more.any():
-            self.table.words[slots[is_more]] = words[is_more] + 1
-
-    def visit_one(self, slot: int) -> None:
-        """Count a visit of one slot."""
-        word = self.table.words.item(slot)
-        if word & MAX_VISITS < MAX_VISITS:
-            self.table.words[slot] = word + 1
 
     def set_visits(self, slots: Slots, visits: Words | int) -> None:
         """Set the visits of these slots."""

@@ -139,7 +139,7 @@ class Eviction:
         states = entries.states.table
         entries.rows.split_oldest(RowQueue.SMALL)
         oldest = self._without_expired(entries.rows.oldest_slots(RowQueue.SMALL), now)
-        is_proven = states.visits(states.of(oldest)) >= _VISITS_TO_PROVE
+        is_proven = states.visits(states.words_of(oldest)) >= _VISITS_TO_PROVE
         entries.ghosts.add(entries.index.hashes_of(oldest[~is_proven]))
         self.forget(oldest[~is_proven], reason)
         entries.rows.move_rows(oldest[is_proven], RowQueue.MAIN)
@@ -151,7 +151,7 @@ class Eviction:
         oldest = entries.rows.oldest_slots(RowQueue.MAIN)
         most = int(_MAX_STAYING_ROWS_SHARE * len(oldest))
         oldest = self._without_expired(oldest, now)
-        visits = entries.states.table.visits(entries.states.table.of(oldest))
+        visits = entries.states.table.visits(entries.states.table.words_of(oldest))
         by_visits = np.argsort(visits.astype(np.uint8), kind="stable")
         stays_from = max(np.searchsorted(visits[by_visits], 1), len(oldest) - most)
         going, staying = by_visits[:stays_from], by_visits[stays_from:]
@@ -167,7 +167,7 @@ class Eviction:
     def _still_of_use(self, slots: Slots, now: float) -> Slots:
         entries = self._entries
         states = entries.states.table
-        words = states.of(slots)
+        words = states.words_of(slots)
         is_over = self._lifetimes.is_over(
             states.ages_s(words, now),
             entries.index.hashes_of(slots),

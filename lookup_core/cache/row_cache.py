@@ -10,12 +10,12 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from lookup_core.cache.cache_memory import CacheMemory
+from lookup_core.cache.cache_view import Gathered
 from lookup_core.cache.cached_entries import CachedEntries, NewEntries
 from lookup_core.cache.dimension_cache import Bookmark, Hit, Probe
 from lookup_core.cache.entry_states import Lifetimes, Words
 from lookup_core.cache.eviction import Eviction, unit_bytes
 from lookup_core.cache.row_segments import RowQueue
-from lookup_core.cache.row_table import Gathered
 from lookup_core.dimension_schema import DimensionSchema
 from lookup_core.keys.canonical_keys import CanonicalKeys, SingleKey
 from lookup_core.keys.key_index import ABSENT, Slots
@@ -46,7 +46,7 @@ class RowCache:
             life_s=self._lifetimes.longest_s,
             memory=memory,
         )
-        self._entries.publish()
+        self._publish()
         self._settle_at: float | None = None  # when `settle` is due
         self._is_filling = False  # since the last `settle`
         self._eviction = Eviction(self._entries, self._lifetimes, settings.max_bytes)
@@ -58,12 +58,12 @@ class RowCache:
 
     def probe(self, keys: CanonicalKeys, now: float) -> Probe:
         """The entries of the keys; counts as a visit of their rows."""
-        probe, states = self._look(keys, now)
+        probe, words = self._look(keys, now)
         is_visited = probe.is_row | probe.is_stale
         if np.count_nonzero(is_visited) == keys.size:
-            self._entries.states.visit(probe.slots, states)
+            self._view.states.count_visits(probe.slots, words)
         else:
-            self._entries.states.visit(probe.slots[is_visited], states[is_visited])
+            self._view.states.count_visits(probe.slots[is_visited], words[is_visited])
         return probe
 
     def peek(self, keys: CanonicalKeys, now: float) -> Probe:
@@ -76,11 +76,11 @@ class RowCache:
         slot = self._entries.find_one(key)
         if slot == ABSENT:
             return None
-        age_s = self._entries.states.table.row_age_s(slot, now)
+        age_s = self._view.states.row_age_s(slot, now)
         ttl_s = self._lifetimes.row_ttl_s(key.hash)
         if age_s is None or age_s >= ttl_s:
             return None
-        self._entries.states.visit_one(slot)
+        self._view.states.count_visit(slot)
         rows = self._entries.rows
         return Hit(rows.row(slot), age_s, Bookmark(rows.place(slot), ttl_s))
 
@@ -91,17 +91,16 @@ class RowCache:
         """
         if not self._entries.rows.is_at(bookmark.place):
             return None
-        states, slot = self._entries.states, bookmark.place.slot
-        age_s = states.table.row_age_s(slot, now)
+        age_s = self._view.states.row_age_s(bookmark.place.slot, now)
         if age_s is None or age_s >= bookmark.ttl_s:
             return None
-        states.visit_one(slot)
+        self._view.states.count_visit(bookmark.place.slot)
         return age_s
 
     def visit(self, slots: Slots) -> None:
         """Count a visit of each of these slots, as readers report them; others are ignored."""
         slots = slots[(slots >= 0) & (slots < self._entries.slot_count)]
-        self._entries.states.visit(slots, self._entries.states.table.of(slots))
+        self._view.states.count_visits(slots, self._view.states.words_of(slots))
 
     def sample(self, draws: npt.NDArray[np.float64]) -> CanonicalKeys:
         """The distinct keys of random entries, for numbers in [0, 1)."""
@@ -109,7 +108,7 @@ class RowCache:
 
     def rows(self, slots: Slots, names: Sequence[str]) -> Gathered:
         """The rows in these slots of a probe, in the order of their storage."""
-        return self._entries.rows.gather(slots, names)
+        return self._view.rows.gather_slots(slots, names)
 
     def fill(
         self,
@@ -140,7 +139,7 @@ class RowCache:
             arrivals.append(negative)
         if arrivals and self._eviction.make_room(arrivals, now):
             self._entries.add(arrivals, read_at=read_at, settles_later=settles_later)
-        self._entries.publish()
+        self._publish()
         if settles_later:
             self._is_filling = True
             if self._settle_at is None:
@@ -153,7 +152,7 @@ class RowCache:
         """
         if self._settle_at is not None and self._settle_at <= now:
             self._entries.rows.settle(is_quiet=not self._is_filling)
-            self._entries.publish()
+            self._publish()
             self._settle_at = now + _SETTLE_S if self._is_filling else None
             self._is_filling = False
         return self._settle_at
@@ -161,25 +160,29 @@ class RowCache:
     def begin_move(self) -> None:
         """Store the arrays in the memory again; the rows follow."""
         self._entries.begin_move()
+        self._view = self._entries.own_view
 
     def move_next(self) -> bool:
         """Store some rows in the memory again; false once all are stored."""
-        return self._entries.rows.move_next()
+        has_moved = self._entries.rows.move_next()
+        self._view = self._entries.own_view
+        return has_moved
 
     def end_move(self) -> None:
         """Let readers use the cache."""
         self._entries.end_move()
+        self._view = self._entries.own_view
 
     def set_max_bytes(self, max_bytes: int) -> None:
         """Set the bound, 0 for no entries, and evict down to it."""
         self._eviction.set_max_bytes(max_bytes)
-        self._entries.publish()
+        self._publish()
 
     def invalidate(self, keys: CanonicalKeys) -> int:
         """Remove the keys; returns how many were cached."""
         found = np.unique(self._entries.find(keys))
         count = self._eviction.forget(found, EvictionReason.INVALIDATED)
-        self._entries.publish()
+        self._publish()
         return count
 
     def clear(self) -> int:
@@ -187,7 +190,7 @@ class RowCache:
         used = self._entries.index.used_slots()
         count = self._eviction.forget(used, EvictionReason.INVALIDATED)
         self._entries.shrink()
-        self._entries.publish()
+        self._publish()
         return count
 
     def oldest_age_s(self, now: float) -> float | None:
@@ -212,9 +215,14 @@ class RowCache:
         is_least = not len(entries) and entries.bytes == entries.least_bytes
         assert entries.bytes <= self._eviction.max_bytes or is_least
 
+    def _publish(self) -> None:
+        """Let lookups here, and readers in other processes, see all changes."""
+        self._view = self._entries.own_view
+        self._entries.publish()
+
     def _look(self, keys: CanonicalKeys, now: float) -> tuple[Probe, Words]:
-        slots, states = self._entries.find(keys), self._entries.states.table
-        words = states.of(slots)  # those of other slots where a key is not found; masked below
+        slots, states = self._view.find(keys), self._view.states
+        words = states.words_of(slots)  # any slot where a key is not found; masked below
         is_found, is_negative = slots != ABSENT, states.is_negative(words)
         ages_s = states.ages_s(words, now)
         ttl_s = self._lifetimes.ttl_s(keys.hashes, is_negative)

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 from pyarrow import types
 
-from lookup_core.cache.row_table import Addresses
+from lookup_core.cache.cache_view import Addresses
 from lookup_core.keys.key_index import Slots
 
 # Memory of an entry besides its row, about: else segments of narrow rows would be half the cache.

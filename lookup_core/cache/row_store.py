@@ -13,6 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from lookup_core.cache.cache_memory import CacheMemory, OwnMemory
+from lookup_core.cache.cache_view import Addresses, RowTable
 from lookup_core.cache.row_segments import (
     MERGE_CROWDED,
     MERGE_QUIET,
@@ -26,7 +27,6 @@ from lookup_core.cache.row_segments import (
     merge_plan,
     stored_bytes,
 )
-from lookup_core.cache.row_table import Addresses, Gathered, RowTable
 from lookup_core.compatibility import concat_batches
 from lookup_core.keys.key_index import Slots
 
@@ -154,10 +154,6 @@ class RowStore:
         """Which slots have a row."""
         return self._addresses != _NOWHERE
 
-    def gather(self, slots: Slots, names: Sequence[str]) -> Gathered:
-        """The rows of slots that have one, duplicates allowed: see `RowTable`."""
-        return self.table.gather(self._addresses.take(slots), names)
-
     def row(self, slot: int) -> StoredRow:
         """The row of one slot that has one."""
         address = self._addresses.item(slot)
@@ -195,7 +191,7 @@ class RowStore:
         if not len(slots):
             return
         names = self._segments[self._numbers(slots[:1]).item()].rows.schema.names
-        moved = self.gather(slots, names)
+        moved = self.table.gather_slots(slots, names)
         self.remove_rows(slots)
         self.add_rows(slots[moved.order], moved.rows, queue)
 

@@ -6,8 +6,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from lookup_core.cache.cache_view import Gathered
 from lookup_core.cache.dimension_cache import Probe
-from lookup_core.cache.row_table import Gathered
 from lookup_core.compatibility import concat_batches
 from lookup_core.dimension_schema import DimensionSchema
 from lookup_core.keys.canonical_keys import Hashes, is_among

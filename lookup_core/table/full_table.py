@@ -12,8 +12,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from lookup_core.cache.cache_memory import CacheMemory, OwnMemory
+from lookup_core.cache.cache_view import Gathered
 from lookup_core.cache.dimension_cache import Bookmark, Hit, Probe
-from lookup_core.cache.row_table import Gathered
 from lookup_core.dimension_schema import DimensionSchema
 from lookup_core.keys.canonical_keys import CanonicalKeys, Hashes, SingleKey
 from lookup_core.keys.key_index import ABSENT, Slots
@@ -66,7 +66,7 @@ class FullTable:
         """The rows and missing keys; counts as no visit."""
         slots = self._table.find(keys)
         states = self._table.states.table
-        words = states.of(slots)
+        words = states.words_of(slots)
         is_found = slots != ABSENT
         is_here = is_found & ~states.is_negative(words) & self.is_whole
         is_missing = ~is_found & self.is_whole
@@ -109,7 +109,7 @@ class FullTable:
 
     def rows(self, slots: Slots, names: Sequence[str]) -> Gathered:
         """The rows in these slots of a probe, in the order of their storage."""
-        return self._table.rows.gather(slots, names)
+        return self._table.rows.table.gather_slots(slots, names)
 
     def fill_holes(
         self, keys: CanonicalKeys, has_row: Mask, *, rows: pa.RecordBatch, read_at: float

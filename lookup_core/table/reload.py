@@ -196,7 +196,7 @@ class Reload:
         is_same = np.zeros(len(found), np.bool_)
         at = np.flatnonzero(which)
         at = at[~self._table.is_hole(found[at])]
-        stored = self._table.rows.gather(found[at], self._names)
+        stored = self._table.rows.table.gather_slots(found[at], self._names)
         at = at[stored.order]
         is_same[at] = same_rows(stored.rows, rows.take(pa.array(at)))
         return is_same

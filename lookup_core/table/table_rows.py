@@ -42,7 +42,7 @@ class TableRows(CachedEntries):
 
     def is_hole(self, slots: Slots) -> Mask:
         """Which of these slots are holes; undefined for ABSENT."""
-        return self.states.table.is_negative(self.states.table.of(slots))
+        return self.states.table.is_negative(self.states.table.words_of(slots))
 
     def new_rows(self, keys: CanonicalKeys, rows: pa.RecordBatch) -> NewEntries:
         """New entries with a row each; `rows` is no slice of a larger batch."""
@@ -71,7 +71,7 @@ class TableRows(CachedEntries):
 
     def is_marked(self, slots: Slots) -> Mask:
         """Which of these slots are marked; undefined for ABSENT."""
-        return self.states.table.visits(self.states.table.of(slots)) == _MARKED
+        return self.states.table.visits(self.states.table.words_of(slots)) == _MARKED
 
     def forget_unmarked(self) -> None:
         """Remove all entries without a mark."""

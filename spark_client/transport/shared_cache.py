@@ -16,10 +16,9 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from lookup_core.cache.cache_view import HASH, CacheReader, CacheView, EntryReader
+from lookup_core.cache.cache_view import HASH, CacheReader, CacheView, EntryReader, RowTable
 from lookup_core.cache.cached_answers import CacheDescription
 from lookup_core.cache.entry_states import Lifetimes, StateTable
-from lookup_core.cache.row_table import RowTable
 from lookup_core.cache.shared_layout import (
     DESCRIPTION_FILE,
     LAYOUT_VERSION,

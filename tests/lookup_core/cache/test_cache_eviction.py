@@ -77,7 +77,7 @@ def test_reads_count_as_visits(visit: Callable[[RowCache], object], count: int) 
     visit(cache)
 
     entries = cache._entries
-    words = entries.states.table.of(entries.find(NUMBERS.keys([0, 1])))
+    words = entries.states.table.words_of(entries.find(NUMBERS.keys([0, 1])))
     assert entries.states.table.visits(words).tolist() == [count, 0]
 
 

@@ -7,6 +7,7 @@ import pyarrow as pa
 import pytest
 
 from lookup_core.cache.cache_memory import OwnMemory
+from lookup_core.cache.cache_view import Gathered
 from lookup_core.cache.row_segments import (
     MERGE_CROWDED,
     MERGE_QUIET,
@@ -21,7 +22,6 @@ from lookup_core.cache.row_segments import (
     stored_bytes,
 )
 from lookup_core.cache.row_store import RowStore
-from lookup_core.cache.row_table import Gathered
 from lookup_core.keys.key_index import Slots
 
 SMALL, MAIN = RowQueue.SMALL, RowQueue.MAIN
@@ -53,7 +53,7 @@ def put(store: RowStore, numbers: Sequence[int], queue: RowQueue = MAIN) -> None
 def texts_at(store: RowStore, *slots: int) -> list[object]:
     """The texts of the rows in these slots, in their order."""
     store.check_invariants()
-    gathered: Gathered = store.gather(slots_of(*slots), ["text"])
+    gathered: Gathered = store.table.gather_slots(slots_of(*slots), ["text"])
     assert sorted(gathered.order.tolist()) == list(range(len(slots)))
     return [gathered.rows["text"][at].as_py() for at in np.argsort(gathered.order)]
 
@@ -271,7 +271,7 @@ def test_merging_takes_no_more_memory(nulls: tuple[bool, bool]) -> None:
 
     store.add_rows(slots_of(*range(50, 100)), younger, MAIN)
 
-    held = store.gather(slots_of(*range(100)), SCHEMA.names).rows
+    held = store.table.gather_slots(slots_of(*range(100)), SCHEMA.names).rows
     assert len(store.oldest_slots(MAIN)) == 100  # they were merged
     assert held.get_total_buffer_size() + 100 * 4 <= store.row_bytes <= bound
 
@@ -301,7 +301,7 @@ def test_moved_row_releases_its_segment() -> None:
     store.move_rows(slots_of(50), MAIN)
     store.remove_rows(store.oldest_slots(SMALL))
 
-    held = store.gather(slots_of(50, 50), SCHEMA.names).rows
+    held = store.table.gather_slots(slots_of(50, 50), SCHEMA.names).rows
     assert store.row_bytes <= stored_bytes(held)
 
 

@@ -86,14 +86,14 @@ class Writer:
     def shrink(self) -> None:
         """Renumber the slots."""
         self.entries.shrink()
-        self.entries.publish()
+        self.cache._publish()
 
     def split(self) -> None:
         """Divide the rows of the oldest segment into segments of some rows each."""
         self.entries.rows.is_roomy = False
         self.entries.rows.queues[RowQueue.SMALL].unit_bytes = 150
         self.entries.rows.split_oldest(RowQueue.SMALL)
-        self.entries.publish()
+        self.cache._publish()
 
     def limit_addresses(self, count: int) -> None:
         """Let addresses run out after this number."""
@@ -112,14 +112,14 @@ class Writer:
         """A fault: give the slot of a key to another one without taking its row away before."""
         self.entries.index.remove(self.entries.find(self.kind.keys([former])))
         self.entries.add([self.new_entry(number)], read_at=NOW)
-        self.entries.publish()
+        self.cache._publish()
 
     def put_states_last(self, number: int, *, age_s: float) -> None:
         """A fault: publish an entry before it has its state."""
         new = self.new_entry(number)
         slots = self.entries.index.insert(new.hashes)
         self.entries.rows.add_rows(slots, new.stored, new.queue)
-        self.entries.publish()
+        self.cache._publish()
         self.entries.states.begin(slots, read_at=NOW - age_s, is_negative=False)
 
     def at_rest(self, numbers: Sequence[int]) -> list[Entry]:
@@ -170,7 +170,7 @@ def entry_count(writer: Writer) -> int:
 def address_of_1(writer: Writer) -> int:
     """The address of the row of key 1."""
     slots = writer.entries.find(writer.kind.keys([1]))
-    return writer.entries.rows.table.of(slots).item()
+    return writer.entries.rows.table.addresses_of(slots).item()
 
 
 def first_hash(writer: Writer) -> int:
