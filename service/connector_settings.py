@@ -6,7 +6,7 @@ from pathlib import Path
 
 from lookup_core.changelog.event_origin import EventOrigins
 from lookup_core.changelog.format import ChangelogFormat
-from lookup_core.dimension_schema import TableOrigin, VersionColumns
+from lookup_core.dimension_schema import TableOrigin
 from lookup_core.row_bytes import ROW_BYTES
 from lookup_core.settings import CacheMode, Match
 from service.config.dimension import DimensionConfig
@@ -38,7 +38,7 @@ def postgres_settings(
         row_bytes=row_bytes,
         has_several_rows=config.match is not None or config.versions is not None,
         is_first=config.match is Match.FIRST,
-        versions=version_columns(config),
+        versions=config.version_columns,
         is_followed=config.refresh.feed is not None,
         has_triggers=config.refresh.listen is not None,
         is_whole=config.cache.mode is CacheMode.FULL,
@@ -54,11 +54,6 @@ def _needs_publication(config: DimensionConfig) -> bool:
     changelog = config.refresh.changelog
     has_debezium = changelog and changelog.format is ChangelogFormat.DEBEZIUM_JSON
     return bool(changelog and has_debezium and changelog.publication != UNCHECKED)
-
-
-def version_columns(config: DimensionConfig) -> VersionColumns | None:
-    """The columns with the validity of a version; None if rows have no versions."""
-    return None if config.versions is None else config.versions.engine_settings()
 
 
 def notifications_settings(

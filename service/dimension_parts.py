@@ -28,7 +28,6 @@ from service.connector_settings import (
     notifications_settings,
     postgres_settings,
     trigger_script,
-    version_columns,
 )
 from service.connectors.kafka.changelog import KafkaChangelog
 from service.connectors.parquet.backend import ParquetBackend, ParquetScan
@@ -94,7 +93,7 @@ def dimension_backend(
     Without the pool of its database, it opens its own.
     """
     backend = _single_rows(config, pool, row_bytes=row_bytes)
-    if (versions := version_columns(config)) is not None:
+    if (versions := config.version_columns) is not None:
         return RowVersions(backend, versions)
     return backend if config.match is None else RowMatch(backend, config.match)
 

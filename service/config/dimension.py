@@ -16,6 +16,7 @@ from lookup_core.settings import (
     FullSettings,
     Match,
     OnMissingSettings,
+    ReloadSettings,
     RetrySettings,
 )
 from lookup_core.type_texts import parsed_type
@@ -76,10 +77,6 @@ class Versions(Section):
         if valid_to is not None and valid_to == info.data.get("valid_from"):
             raise ValueError("is also valid_from: no version would ever be valid; leave it out")
         return valid_to
-
-    def engine_settings(self) -> VersionColumns:
-        """Return the settings for the engine."""
-        return VersionColumns(self.valid_from, self.valid_to)
 
 
 class Backoff(Section):
@@ -258,7 +255,7 @@ class DimensionConfig(Section):
             raise ValueError("includes all rows of a key; leave match out")
         # Without a list of columns, only the table knows them.
         key, offered = info.data.get("key", ()), info.data.get("columns")
-        for name in () if versions is None else versions.engine_settings().names:
+        for name in () if versions is None else copied(VersionColumns, versions).names:
             if name in key:
                 raise ValueError(f"{name} is part of the key; name another column")
             if offered is not None and name not in offered:
@@ -325,13 +322,18 @@ class DimensionConfig(Section):
             )
         return wait_s
 
+    @property
+    def version_columns(self) -> VersionColumns | None:
+        """The columns with the validity of a version; None if rows have no versions."""
+        return None if self.versions is None else copied(VersionColumns, self.versions)
+
     def arrow_types(self) -> dict[str, pa.DataType]:
         """Return the requested types of columns."""
         return {name: parsed_type(text) for name, text in (self.types or {}).items()}
 
     def engine_settings(self, name: str) -> DimensionSettings:
         """Return the settings for the engine, in seconds and bytes."""
-        retry, on_missing = self.retry, copied(OnMissingSettings, self.retry.on_missing)
+        retry, reload = self.retry, self.refresh.reload
         return copied(
             DimensionSettings,
             self,
@@ -339,8 +341,11 @@ class DimensionConfig(Section):
             cache=copied(CacheSettings, self.cache),
             batch=copied(BatchSettings, self.batch),
             retry=copied(
-                RetrySettings, retry.backoff, max_retries=retry.max_retries, on_missing=on_missing
+                RetrySettings,
+                retry.backoff,
+                max_retries=retry.max_retries,
+                on_missing=copied(OnMissingSettings, retry.on_missing),
             ),
-            full=copied(FullSettings, self.cache, reload=self.refresh.reload_settings()),
+            full=copied(FullSettings, self.cache, reload=copied(ReloadSettings, reload)),
             feed=self.refresh.feed_settings(),
         )

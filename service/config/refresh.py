@@ -9,12 +9,12 @@ from pydantic import AfterValidator, Field, ValidationInfo, field_validator
 from pydantic_core import PydanticCustomError
 
 from lookup_core.changelog.format import ChangelogFormat
-from lookup_core.settings import AuditSettings, CacheMode, FeedSettings, ReloadSettings
+from lookup_core.settings import AuditSettings, CacheMode, FeedSettings
 from service.config.fault_lines import BELOW
 from service.config.host_port import parse_host_port
 from service.config.quantity import duration
 from service.config.secrets import SecretFile
-from service.config.section import Section, written
+from service.config.section import Section, copied, written
 from service.config.source import PostgresSource, Source
 from service.file_identity import read_secret
 
@@ -52,12 +52,13 @@ class Reload(Section):
             raise ValueError("must be a time of day in UTC, such as '03:30'; write it in quotes")
         return at
 
-    def engine_settings(self) -> ReloadSettings:
-        """Return the settings for the engine."""
+    @property
+    def at_s(self) -> float | None:
+        """The time of day, in seconds since midnight UTC."""
         if self.at is None:
-            return ReloadSettings(every_s=self.every_s)
+            return None
         hours, minutes = map(int, self.at.split(":"))
-        return ReloadSettings(at_s=60.0 * (60 * hours + minutes))
+        return 60.0 * (60 * hours + minutes)
 
 
 class Notifications(Section):
@@ -237,10 +238,6 @@ class Audit(Section):
     )
     keys: int = Field(default=50, ge=1, le=1000, description="Keys of one query, at most.")
 
-    def engine_settings(self, *, grace_s: float) -> AuditSettings:
-        """Return the settings for the engine."""
-        return AuditSettings(self.every_s, self.keys, grace_s)
-
 
 class Refresh(Section):
     """Change feed and reloads. Without them, `cache.ttl` bounds the age of rows."""
@@ -284,10 +281,6 @@ class Refresh(Section):
         feeds = {"listen": self.listen, "changelog": self.changelog}
         return next((name for name, feed in feeds.items() if feed is not None), None)
 
-    def reload_settings(self) -> ReloadSettings:
-        """Return the schedule of reloads for the engine."""
-        return ReloadSettings() if self.reload is None else self.reload.engine_settings()
-
     def feed_settings(self) -> FeedSettings:
         """Return the bounds of the feed for the engine."""
         listen, changelog = self.listen, self.changelog
@@ -306,8 +299,9 @@ class Refresh(Section):
         )
 
     def _audit(self, grace_s: float) -> AuditSettings | None:
-        grace_s = max(grace_s, LEAST_GRACE_S)
-        return None if self.audit is None else self.audit.engine_settings(grace_s=grace_s)
+        if self.audit is None:
+            return None
+        return copied(AuditSettings, self.audit, grace_s=max(grace_s, LEAST_GRACE_S))
 
     @field_validator("changelog", mode="after")
     @classmethod

@@ -27,11 +27,11 @@ def written(default: str, *, alias: str | None = None, description: str | None =
 _Settings = TypeVar("_Settings")
 
 
-def copied(kind: type[_Settings], section: Section, **others: object) -> _Settings:
+def copied(kind: type[_Settings], section: Section | None, **others: object) -> _Settings:
     """Return settings of the engine, with the section's values in the fields of equal names.
 
-    `others` are the values of further fields.
+    `others` are the values of further fields; without a section, the rest have their defaults.
     """
-    known = type(section).model_fields.keys() - others.keys()
-    own = [each.name for each in fields(kind) if each.name in known]  # type: ignore[arg-type]
-    return kind(**{name: getattr(section, name) for name in own}, **others)
+    names = [each.name for each in fields(kind)]  # type: ignore[arg-type]
+    own = {name: getattr(section, name) for name in names if hasattr(section, name)}
+    return kind(**own | others)
