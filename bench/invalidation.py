@@ -19,7 +19,7 @@ from bench.lookup_load import TIMEOUT_S, LookupClient
 from bench.section import FigureTable, Section, Target
 from bench.sidecar_under_test import DIMENSION, invalidate, sidecar_under_test
 from bench.workload import customers_postgres
-from lookup_core.protocol.sent_lookups import QuestionId, SentKeys
+from lookup_core.protocol.sent_lookups import RunId, SentKeys
 
 ROWS = 10_000
 MOST_MS = 1.0
@@ -122,7 +122,7 @@ def _read(client: LookupClient, pipe: Connection) -> None:
         if len(ended_at) == 1:
             pipe.send("begun")
         deadline_s = time.monotonic() + TIMEOUT_S
-        session.look_up(SentKeys(QuestionId(len(ended_at)), keys, deadline_s))
+        session.look_up(SentKeys(RunId(len(ended_at)), keys, deadline_s))
         while not (answers := session.answers(TIMEOUT_S)):
             pass
         now = time.monotonic()

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from lookup_core.answer import Answer
 from lookup_core.protocol.client_channel import ChannelRequest
-from lookup_core.protocol.sent_lookups import QuestionId, SentKeys
+from lookup_core.protocol.sent_lookups import RunId, SentKeys
 from spark_client.transport.channel_session import ChannelSession
 from spark_client.transport.connections import Address, connections
 
@@ -61,7 +61,7 @@ def timed_lookups(
     for index, keys in enumerate(client.batches(lookups)):
         time.sleep(max(begun_s + index * interval_s - time.monotonic(), 0.0))
         sent_s = time.monotonic()
-        session.look_up(SentKeys(QuestionId(index), keys, sent_s + TIMEOUT_S))
+        session.look_up(SentKeys(RunId(index), keys, sent_s + TIMEOUT_S))
         _wait(session, client.batch_keys)
         seconds[index] = time.monotonic() - sent_s
     session.close()
@@ -71,12 +71,12 @@ def timed_lookups(
 def endless_lookups(client: LookupClient, *, interval_s: float) -> None:
     """Look up one batch per interval until the process is stopped; 0: without a pause."""
     session = client.open()
-    question = 0
+    run = 0
     while True:
         for keys in client.batches(100):
             begun_s = time.monotonic()
-            question += 1
-            session.look_up(SentKeys(QuestionId(question), keys, begun_s + TIMEOUT_S))
+            run += 1
+            session.look_up(SentKeys(RunId(run), keys, begun_s + TIMEOUT_S))
             _wait(session, client.batch_keys)
             time.sleep(max(begun_s + interval_s - time.monotonic(), 0.0))
 
@@ -86,7 +86,7 @@ def lookup_per_channel(client: LookupClient, *, channels: int) -> None:
     sessions = [client.open() for _ in range(channels)]
     for session, keys in zip(sessions, client.batches(channels), strict=True):
         deadline_s = time.monotonic() + TIMEOUT_S
-        session.look_up(SentKeys(QuestionId(1), keys, deadline_s))
+        session.look_up(SentKeys(RunId(1), keys, deadline_s))
     for session in sessions:
         _wait(session, client.batch_keys)
         session.close()
@@ -177,8 +177,11 @@ def _look_up_all(session: ChannelSession, batches: Iterable[pa.RecordBatch]) -> 
             count.add(found.answers)
         if found is None or found.size < keys.num_rows:
             open_keys = keys if found is None else keys.filter(found.is_open(keys.num_rows))
-            sent = SentKeys(QuestionId(number), open_keys, time.monotonic() + TIMEOUT_S)
-            session.look_up(sent, skips_cache=found is not None)
+            sent = SentKeys(RunId(number), open_keys, time.monotonic() + TIMEOUT_S)
+            if found is None:
+                session.look_up(sent)
+            else:
+                session.send(sent)
     _take(session, count, until=asked_keys)
     return count
 

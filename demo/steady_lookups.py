@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from demo.dimension import DIMENSIONS, Dimension
 from lookup_core.protocol.client_channel import ChannelRequest
-from lookup_core.protocol.sent_lookups import QuestionId, SentKeys
+from lookup_core.protocol.sent_lookups import RunId, SentKeys
 from spark_client.transport.connections import Address, connections
 
 CHANNELS = 2  # per dimension
@@ -64,7 +64,7 @@ def _run_channel(
             places = [(first + each) * STRIDE % flights.num_rows for each in range(ROUND)]
             keys = _keys(flights, dimension, places)
             now_ms = int(time.time() * 1000)
-            channel.look_up(SentKeys(QuestionId(number), keys, time.monotonic() + TIMEOUT_S))
+            channel.look_up(SentKeys(RunId(number), keys, time.monotonic() + TIMEOUT_S))
             left = keys.num_rows
             while left and not stop.is_set():
                 left -= sum(answered.answer.size for answered in channel.answers(PAUSE_S))

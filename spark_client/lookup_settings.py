@@ -10,8 +10,8 @@ from lookup_core.dimension_schema import VersionColumns
 from lookup_core.errors import ErrorCode, InvalidRequest
 from lookup_core.keys.typed_keys import EXACT_NAMES
 from lookup_core.lookup_options import NO_OPTIONS, LookupOptions
+from lookup_core.protocol.client_channel import ClientChannel
 from lookup_core.protocol.frames import TraceParent
-from spark_client.transport.interface import LookupChannel
 
 
 class OutputMode(TextEnum):
@@ -66,7 +66,7 @@ class Needs:
         """Whether the sidecar must send each column as a list."""
         return self.is_as_of or self.expands
 
-    def check(self, channel: LookupChannel, dimension: str) -> None:
+    def check(self, channel: ClientChannel, dimension: str) -> None:
         """Raise InvalidRequest if the dimension lacks one, or has versions without `is_as_of`."""
         _check_versions(channel.versions, is_as_of=self.is_as_of, dimension=dimension)
         if self.expands and not channel.has_all_rows:

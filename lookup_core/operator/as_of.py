@@ -10,9 +10,11 @@ from pyarrow import types
 from lookup_core.errors import bad_frame
 
 Moments = npt.NDArray[np.int64]
+VersionPositions = npt.NDArray[np.int64]  # of versions over all lists, or of a row's list
 
 NEVER_US = -(2**63)  # a record without a time: precedes all versions
 EARLIEST_US = NEVER_US + 1  # valid_from is NULL
+NO_VERSION = -1
 LATEST_US = 2**63 - 1  # valid_to is NULL; no version is valid at this microsecond
 
 _US_PER_DAY = 86_400_000_000
@@ -63,11 +65,6 @@ def _scaled(ticks: Moments, tick_us: int) -> Moments:
     return scaled
 
 
-NO_VERSION = -1
-
-Places = npt.NDArray[np.int64]
-
-
 @dataclass(frozen=True, slots=True)
 class VersionPick:
     """Selects the version of a row that is valid at a time."""
@@ -76,7 +73,9 @@ class VersionPick:
     valid_from: int  # position of the list column
     valid_to: int | None  # None: a version is valid until the next one begins
 
-    def picked(self, lists: pa.RecordBatch, keys: Places, times_us: Moments) -> "PickedVersions":
+    def picked(
+        self, lists: pa.RecordBatch, keys: VersionPositions, times_us: Moments
+    ) -> "PickedVersions":
         """The versions for records; record i needs row `keys[i]` of the lists at `times_us[i]`.
 
         Of overlapping versions, the last to begin. Raises ProtocolViolation for a null list, and
@@ -100,10 +99,10 @@ class PickedVersions:
     """All versions as rows, and the version of each record."""
 
     rows: pa.RecordBatch
-    places: Places  # [records] position in `rows`, or NO_VERSION
+    places: VersionPositions  # [records] position in `rows`, or NO_VERSION
 
 
-def _common_offsets(lists: pa.RecordBatch) -> Places:
+def _common_offsets(lists: pa.RecordBatch) -> VersionPositions:
     """The offsets of the lists, which all columns share."""
     common, *others = [_offsets(column) for column in lists.columns]
     if not all(np.array_equal(common, other) for other in others):
@@ -111,16 +110,18 @@ def _common_offsets(lists: pa.RecordBatch) -> Places:
     return common
 
 
-def _offsets(column: pa.ListArray) -> Places:
+def _offsets(column: pa.ListArray) -> VersionPositions:
     if column.null_count:
         raise bad_frame("a version list is null")
-    offsets: Places = column.offsets.to_numpy().astype(np.int64)
+    offsets: VersionPositions = column.offsets.to_numpy().astype(np.int64)
     return offsets - offsets[0]
 
 
-def _last_begun(begin_us: Moments, times_us: Moments, *, starts: Places, stops: Places) -> Places:
+def _last_begun(
+    begin_us: Moments, times_us: Moments, *, starts: VersionPositions, stops: VersionPositions
+) -> VersionPositions:
     """The last place in [start, stop) that begins no later than the time; else start - 1."""
-    places: Places = starts - 1
+    places: VersionPositions = starts - 1
     longest = int((stops - starts).max(initial=0))
     step = 1 << longest.bit_length() >> 1
     while step:
@@ -133,7 +134,12 @@ def _last_begun(begin_us: Moments, times_us: Moments, *, starts: Places, stops: 
 
 
 def _leave_ended(
-    places: Places, times_us: Moments, *, starts: Places, end_us: Moments, offsets: Places
+    places: VersionPositions,
+    times_us: Moments,
+    *,
+    starts: VersionPositions,
+    end_us: Moments,
+    offsets: VersionPositions,
 ) -> None:
     """Move places of ended versions back to one that is valid; before the start if none is."""
     ended = np.flatnonzero(end_us.take(places, mode="clip") <= times_us)
@@ -146,7 +152,7 @@ def _leave_ended(
         ended = ended[end_us.take(places[ended]) <= times_us[ended]]
 
 
-def _has_nested(end_us: Moments, offsets: Places) -> bool:
+def _has_nested(end_us: Moments, offsets: VersionPositions) -> bool:
     """Whether any version ends after a version of its list that begins later."""
     is_later = end_us[:-1] > end_us[1:]
     borders = offsets[(offsets > 0) & (offsets < len(end_us))]

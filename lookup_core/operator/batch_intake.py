@@ -8,6 +8,12 @@ import pyarrow as pa
 from lookup_core.compatibility import concat_batches
 from lookup_core.event_time.record_watermarks import Cut
 
+FIRST_ROWS = 8  # while the size of an answer is not known: 64 MiB of rows of the default limit
+_MAX_POOLING_S = 0.05  # a batch waits at most this long for others
+_GROWTH = 4  # further rows in flight for each answered row, so that a few small ones prove little
+_KNOWN_ROWS = 1_000  # answers that show the size of others
+_MEAN_ROWS = 2_000  # about: the last answers, which give the expected size of the next ones
+
 
 @dataclass(frozen=True, slots=True)
 class Rows:
@@ -38,7 +44,7 @@ class BatchIntake:
         """The number of places that the rest of the batch needs."""
         return self._row_count - self._taken + len(self._cuts)
 
-    def take(self, *, places: int, rows: int) -> Run:
+    def next_run(self, *, places: int, rows: int) -> Run:
         """The next elements that fit into these places, with at most this many rows."""
         start = self._taken
         most = min(start + rows, self._row_count)
@@ -67,9 +73,6 @@ class BatchIntake:
         return Rows(start, stop)
 
 
-_MAX_POOLING_S = 0.05  # a batch waits at most this long for others
-
-
 class BatchPool:
     """Joins small batches of one schema, up to about `most_rows` rows or `most_bytes` bytes."""
 
@@ -90,7 +93,7 @@ class BatchPool:
         """Whether a further batch should wait for the next turn."""
         return self._rows >= self._most_rows or self._bytes >= self._most_bytes
 
-    def add(self, batch: pa.RecordBatch, *, now_s: float) -> None:
+    def add_batch(self, batch: pa.RecordBatch, *, now_s: float) -> None:
         """Add a batch."""
         if self.due_s is None:
             self.due_s = now_s + _MAX_POOLING_S
@@ -98,18 +101,12 @@ class BatchPool:
         self._rows += batch.num_rows
         self._bytes += batch.nbytes
 
-    def take(self) -> pa.RecordBatch:
+    def take_rows(self) -> pa.RecordBatch:
         """Remove all rows, in order; there must be a batch."""
         batches, self._batches = self._batches, []
         self._rows = self._bytes = 0
         self.due_s = None
         return batches[0] if len(batches) == 1 else concat_batches(batches)
-
-
-FIRST_ROWS = 8  # while the size of an answer is not known: 64 MiB of rows of the default limit
-_GROWTH = 4  # further rows in flight for each answered row, so that a few small ones prove little
-_KNOWN_ROWS = 1_000  # answers that show the size of others
-_MEAN_ROWS = 2_000  # about: the last answers, which give the expected size of the next ones
 
 
 class ByteBudget:
@@ -134,12 +131,12 @@ class ByteBudget:
             fitting = min(fitting, most - self._rows)
         return max(fitting, 0 if self._rows else 1)
 
-    def add(self, rows: int, *, row_bytes: int) -> None:
+    def add_rows(self, rows: int, *, row_bytes: int) -> None:
         """Count rows of this size as in flight."""
         self._rows += rows
         self._input_bytes += rows * row_bytes
 
-    def remove(self, rows: int, *, row_bytes: int) -> None:
+    def remove_rows(self, rows: int, *, row_bytes: int) -> None:
         """Count rows of this size as emitted."""
         self._rows -= rows
         self._input_bytes -= rows * row_bytes

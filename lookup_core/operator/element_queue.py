@@ -7,16 +7,19 @@ records are in `segmented_queue`.
 import heapq
 from abc import ABC, abstractmethod
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NewType
 
 import numpy as np
 import numpy.typing as npt
 
 SlotId = NewType("SlotId", int)
-Positions = npt.NDArray[np.intp]  # of rows in their slice, ascending
-RowMask = npt.NDArray[np.bool_]  # [rows of the slice]
-KeyHashes = npt.NDArray[np.uint64]  # [rows of the slice]
+RowPositions = npt.NDArray[np.intp]  # ascending: rows of a run or of a slice
+RowMask = npt.NDArray[np.bool_]  # [rows]
+KeyHashes = npt.NDArray[np.uint64]  # [rows]
+
+_NO_HASHES: KeyHashes = np.zeros(0, np.uint64)
+_NO_ROWS: RowPositions = np.zeros(0, np.intp)
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +28,7 @@ class Slice:
 
     size: int
     deadline_s: float  # monotonic; open rows time out from then on
-    key_hashes: KeyHashes | None = None  # required by `KeyOrderedQueue` only
+    key_hashes: KeyHashes = field(default_factory=lambda: _NO_HASHES)  # for `KeyOrderedQueue`
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,34 +41,8 @@ class Emission:
     """Rows of one slice that leave the queue, or one watermark (then `rows` is empty)."""
 
     slot: SlotId
-    rows: Positions
+    rows: RowPositions
     is_last: bool  # the slot is empty now
-
-
-@dataclass(frozen=True, slots=True)
-class Expired:
-    """Rows of one slice that timed out: they are complete, and leave in their turn."""
-
-    slot: SlotId
-    rows: Positions
-
-
-@dataclass(frozen=True, slots=True)
-class Segment:
-    """The slots between two watermarks, or one watermark."""
-
-    completed: tuple[SlotId, ...]  # with complete rows that have not left
-    open: tuple[SlotId, ...]  # with open rows
-
-
-@dataclass(frozen=True, slots=True)
-class QueueStatistics:
-    """Levels of one queue."""
-
-    capacity: int
-    size: int  # rows and watermarks that have not left
-    open_rows: int  # rows without an answer
-    can_emit: bool  # `pop_completed` would return something
 
 
 @dataclass(slots=True)
@@ -89,7 +66,6 @@ class ElementQueue(ABC):
         self._deadlines: list[tuple[float, SlotId]] = []  # heap; may hold completed slots
         self._next_slot = 0
         self._places = 0
-        self._open_rows = 0
 
     def try_put(self, element: Slice | Mark) -> SlotId | None:
         """Add the whole element; None without enough free places, ValueError without rows."""
@@ -103,7 +79,6 @@ class ElementQueue(ABC):
         self._places += size
         if isinstance(element, Slice):
             self._slots[slot] = _Slot(np.zeros(size, np.bool_), size, size)
-            self._open_rows += size
             heapq.heappush(self._deadlines, (element.deadline_s, slot))
         else:
             self._slots[slot] = _Slot(np.zeros(0, np.bool_), 0, 1)
@@ -114,13 +89,16 @@ class ElementQueue(ABC):
         """Mark rows as answered; False if none of them was open (late, repeated or unknown)."""
         return len(self._complete(slot, rows)) > 0
 
-    def expire(self, now_s: float) -> list[Expired]:
-        """Complete the open rows of all slices whose deadline is not after `now_s`."""
+    def expire(self, now_s: float) -> list[SlotId]:
+        """Complete the open rows of all slices whose deadline is not after `now_s`.
+
+        They leave in their turn.
+        """
         expired = []
         while (deadline_s := self.next_deadline()) is not None and deadline_s <= now_s:
             slot = self._deadlines[0][1]
-            rows = self._complete(slot, np.ones_like(self._slots[slot].is_done))
-            expired.append(Expired(slot, rows))
+            self._complete(slot, np.ones_like(self._slots[slot].is_done))
+            expired.append(slot)
         return expired
 
     @abstractmethod
@@ -137,24 +115,10 @@ class ElementQueue(ABC):
         """How many more rows or watermarks fit in."""
         return self.capacity - self._places
 
-    @abstractmethod
-    def pending(self) -> tuple[Segment, ...]:
-        """The elements that have not left, oldest first."""
-
-    def statistics(self) -> QueueStatistics:
-        """Levels now."""
-        return QueueStatistics(
-            capacity=self.capacity,
-            size=self._places,
-            open_rows=self._open_rows,
-            can_emit=self._can_emit(),
-        )
-
     def check_invariants(self) -> None:
         """For tests: the sums match the slots, and every open slot has its deadline."""
         slots = self._slots
         assert self._places == sum(slot.places for slot in slots.values()) <= self.capacity
-        assert self._open_rows == sum(slot.open_rows for slot in slots.values())
         for slot in slots.values():
             assert slot.open_rows == np.count_nonzero(~slot.is_done)
             assert slot.open_rows <= slot.places
@@ -165,19 +129,14 @@ class ElementQueue(ABC):
     def _append(self, slot: SlotId, element: Slice | Mark) -> None:
         """Place a new slot behind all others."""
 
-    @abstractmethod
-    def _can_emit(self) -> bool:
-        """Whether `pop_completed` would return something."""
-
-    def _complete(self, slot: SlotId, rows: RowMask) -> Positions:
+    def _complete(self, slot: SlotId, rows: RowMask) -> RowPositions:
         """Complete rows; returns those that were open until now."""
         found = self._slots.get(slot)
         if found is None or not found.open_rows:
-            return np.zeros(0, np.intp)
+            return _NO_ROWS
         newly = np.flatnonzero(rows & ~found.is_done)
         found.is_done[newly] = True
         found.open_rows -= len(newly)
-        self._open_rows -= len(newly)
         return newly
 
     def _release(self, slot: SlotId, count: int) -> bool:
@@ -202,21 +161,18 @@ class OrderedQueue(ElementQueue):
 
     def pop_completed(self) -> Emission | None:
         """The completed rows at the front of the oldest element."""
-        if not self._can_emit():
+        if not self._order:
             return None
         slot = self._order[0]
-        rows = self._completed_front(self._slots[slot])
+        head = self._slots[slot]
+        rows = self._completed_front(head)
+        is_mark = not len(head.is_done)
+        if not len(rows) and not is_mark:
+            return None
         is_last = self._release(slot, max(len(rows), 1))
         if is_last:
             self._order.popleft()
         return Emission(slot, rows, is_last)
-
-    def pending(self) -> tuple[Segment, ...]:
-        """One segment for each element, since no element overtakes another."""
-        return tuple(
-            Segment((), (slot,)) if self._is_open(slot) else Segment((slot,), ())
-            for slot in self._order
-        )
 
     def check_invariants(self) -> None:
         """For tests: slots are in the order of arrival."""
@@ -227,18 +183,11 @@ class OrderedQueue(ElementQueue):
         del element
         self._order.append(slot)
 
-    def _can_emit(self) -> bool:
-        if not self._order:
-            return False
-        head = self._slots[self._order[0]]
-        is_mark = not len(head.is_done)
-        return is_mark or bool(head.is_done[len(head.is_done) - head.places])
-
     @staticmethod
-    def _completed_front(head: _Slot) -> Positions:
+    def _completed_front(head: _Slot) -> RowPositions:
         """The rows behind those that have left, up to the first open one; none of a watermark."""
         if not len(head.is_done):
-            return np.zeros(0, np.intp)
+            return _NO_ROWS
         start = len(head.is_done) - head.places
         length = int(np.argmin(head.is_done[start:])) if head.open_rows else head.places
         return np.arange(start, start + length)

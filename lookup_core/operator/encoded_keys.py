@@ -12,9 +12,12 @@ from lookup_core.keys.canonical_keys import GOLDEN_GAMMA, MIXERS
 
 Numbers = npt.NDArray[np.int64]
 Rows = npt.NDArray[np.intp]
+KeyPositions = npt.NDArray[np.intp]  # [rows] the distinct key of each
 
 _GOLDEN = np.uint64(GOLDEN_GAMMA)  # 2**64 over the golden ratio, odd
 _NEXT = np.uint64(MIXERS[0])  # odd; the next factor after a collision
+_INVALID_TEXT = "\0"  # PostgreSQL has no such texts: the error of a key is `invalid_text`
+_MANY_ROWS = 4096  # for fewer, the encoding of Arrow is faster
 
 
 def _first_equal_rows(numbers: Numbers) -> Rows:
@@ -47,18 +50,12 @@ def _hashed(numbers: Numbers, factor: np.uint64) -> Rows:
     return _first_rows(places, 1 << bits).take(places)
 
 
-Codes = npt.NDArray[np.intp]  # [rows] position of the distinct key
-
-_INVALID_TEXT = "\0"  # PostgreSQL has no such texts: the error of a key is `invalid_text`
-_MANY = 4096  # rows; for fewer, the encoding of Arrow is faster
-
-
 @dataclass(frozen=True, slots=True)
 class EncodedKeys:
     """m distinct keys of n rows, in the order of their first occurrence."""
 
     keys: pa.RecordBatch  # [m]
-    codes: Codes  # [n]
+    key_of_row: KeyPositions  # [n]
 
     def __len__(self) -> int:
         """The number of distinct keys."""
@@ -101,14 +98,14 @@ def _text(content: bytes | None) -> str | None:
         return _INVALID_TEXT
 
 
-def _factorized(column: pa.Array) -> tuple[Codes, pa.Array]:
-    if len(column) >= _MANY and types.is_int64(column.type) and not column.null_count:
+def _factorized(column: pa.Array) -> tuple[KeyPositions, pa.Array]:
+    if len(column) >= _MANY_ROWS and types.is_int64(column.type) and not column.null_count:
         return _factorized_numbers(column)
     encoded = column.dictionary_encode(null_encoding="encode")
     return encoded.indices.to_numpy().astype(np.intp), encoded.dictionary
 
 
-def _factorized_numbers(column: pa.Array) -> tuple[Codes, pa.Array]:
+def _factorized_numbers(column: pa.Array) -> tuple[KeyPositions, pa.Array]:
     first = _first_equal_rows(column.to_numpy())
     is_first = first == np.arange(len(first))
     number = np.cumsum(is_first) - 1

@@ -1,6 +1,6 @@
 """Row multiplication: the output rows of records for which lookups have found several rows.
 
-Works on the number of rows only; `question` has their values.
+Works on the number of rows only; `answers` has their values.
 """
 
 import math

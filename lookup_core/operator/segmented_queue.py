@@ -9,33 +9,35 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from lookup_core.operator import element_queue
 from lookup_core.operator.element_queue import (
     ElementQueue,
     Emission,
     Mark,
-    Positions,
     RowMask,
+    RowPositions,
     Slice,
     SlotId,
 )
 
-SlotRows = tuple[SlotId, Positions]  # rows of one slot
+SlotRows = tuple[SlotId, RowPositions]  # rows of one slot
+
+_MIN_FORGOTTEN_ROWS = 1024  # fewer cost less than a clean-up
 
 
 class SegmentOrder:
     """The order in which the rows of one segment leave; here, the order of their completion."""
 
-    def add(self, slot: SlotId, element: Slice) -> None:
+    def add_rows(self, slot: SlotId, element: Slice) -> None:
         """Add the rows of a slice behind all others."""
 
-    def complete(self, slot: SlotId, rows: Positions) -> list[SlotRows]:
+    def complete(self, slot: SlotId, rows: RowPositions) -> list[SlotRows]:
         """Complete open rows; returns all rows that may leave as a result, in order."""
         return [(slot, rows)]
 
-    def held(self) -> list[SlotId]:
-        """The slots with completed rows that may not leave yet."""
-        return []
+    @property
+    def has_held_rows(self) -> bool:
+        """For tests: whether completed rows may not leave yet."""
+        return False
 
     def check_invariants(self) -> None:
         """For tests."""
@@ -43,7 +45,8 @@ class SegmentOrder:
 
 @dataclass(slots=True)
 class _Segment:
-    order: SegmentOrder | None  # None: a watermark
+    order: SegmentOrder
+    is_mark: bool = False  # it consists of a watermark
     open: dict[SlotId, None] = field(default_factory=dict)  # an ordered set
     completed: deque[SlotRows] = field(default_factory=deque)  # may leave, in this order
 
@@ -51,10 +54,6 @@ class _Segment:
     def is_empty(self) -> bool:
         # A held row waits for an open row of the same segment.
         return not self.open and not self.completed
-
-    def completed_slots(self) -> tuple[SlotId, ...]:
-        held = [] if self.order is None else self.order.held()
-        return tuple(dict.fromkeys([*(slot for slot, _ in self.completed), *held]))
 
 
 class UnorderedQueue(ElementQueue):
@@ -69,22 +68,14 @@ class UnorderedQueue(ElementQueue):
 
     def pop_completed(self) -> Emission | None:
         """The rows of the first segment that completed first, or its watermark."""
-        if not self._can_emit():
+        if not self._segments or not self._segments[0].completed:
             return None
         segment = self._segments[0]
         slot, rows = segment.completed.popleft()
-        is_last = self._release(slot, 1 if segment.order is None else len(rows))
+        is_last = self._release(slot, 1 if segment.is_mark else len(rows))
         if segment.is_empty and len(self._segments) > 1:
             self._segments.popleft()
         return Emission(slot, rows, is_last)
-
-    def pending(self) -> tuple[element_queue.Segment, ...]:
-        """The segments that are not empty; completed slots in the order in which they leave."""
-        return tuple(
-            element_queue.Segment(completed=segment.completed_slots(), open=tuple(segment.open))
-            for segment in self._segments
-            if not segment.is_empty
-        )
 
     def check_invariants(self) -> None:
         """For tests: only the last segment may be empty, and open slots have their segment."""
@@ -94,47 +85,39 @@ class UnorderedQueue(ElementQueue):
         assert self._segment_of == open_slots
         assert all(self._is_open(slot) for slot in self._segment_of)
         for segment in self._segments:
-            if segment.order is not None:
-                segment.order.check_invariants()
-                assert segment.open or not segment.order.held()
+            segment.order.check_invariants()
+            assert segment.open or not segment.order.has_held_rows
 
     def _append(self, slot: SlotId, element: Slice | Mark) -> None:
         if isinstance(element, Mark):
-            self._new_segment(None).completed.append((slot, np.zeros(0, np.intp)))
+            segment = self._new_segment(_Segment(SegmentOrder(), is_mark=True))
+            segment.completed.append((slot, np.zeros(0, np.intp)))
             return
-        segment = self._segments[-1] if self._segments else self._new_segment(self._new_order())
-        if segment.order is None:
-            segment = self._new_segment(self._new_order())
-        assert segment.order is not None
-        segment.order.add(slot, element)
+        segment = self._segments[-1] if self._segments else self._new_segment()
+        if segment.is_mark:
+            segment = self._new_segment()
+        segment.order.add_rows(slot, element)
         segment.open[slot] = None
         self._segment_of[slot] = segment
 
-    def _can_emit(self) -> bool:
-        return bool(self._segments) and bool(self._segments[0].completed)
-
-    def _complete(self, slot: SlotId, rows: RowMask) -> Positions:
+    def _complete(self, slot: SlotId, rows: RowMask) -> RowPositions:
         completed = super()._complete(slot, rows)
         if not len(completed):
             return completed
         segment = self._segment_of[slot]
-        assert segment.order is not None
         segment.completed.extend(segment.order.complete(slot, completed))
         if not self._is_open(slot):
             del segment.open[slot]
             del self._segment_of[slot]
         return completed
 
-    def _new_segment(self, order: SegmentOrder | None) -> _Segment:
+    def _new_segment(self, mark: _Segment | None = None) -> _Segment:
         # An empty segment would hide the new one behind it.
         if self._segments and self._segments[-1].is_empty:
             self._segments.pop()
-        segment = _Segment(order)
+        segment = mark or _Segment(self._new_order())
         self._segments.append(segment)
         return segment
-
-
-_MIN_FORGOTTEN = 1024  # rows that have left; fewer cost less than a clean-up
 
 
 class OrderOfKeys(SegmentOrder):
@@ -153,10 +136,9 @@ class OrderOfKeys(SegmentOrder):
         self._by_key = np.zeros(0, np.intp)  # [rows]
         self._sorted_hashes = np.zeros(0, np.uint64)  # [rows] of `_by_key`
 
-    def add(self, slot: SlotId, element: Slice) -> None:
+    def add_rows(self, slot: SlotId, element: Slice) -> None:
         """See `SegmentOrder`."""
         hashes = element.key_hashes
-        assert hashes is not None
         self._forget_left()
         known, size = len(self._slots), element.size
         self._slots = np.concatenate([self._slots, np.full(size, slot)])
@@ -170,7 +152,7 @@ class OrderOfKeys(SegmentOrder):
         self._by_key = np.insert(self._by_key, places, known + newest)
         self._sorted_hashes = np.insert(self._sorted_hashes, places, hashes[newest])
 
-    def complete(self, slot: SlotId, rows: Positions) -> list[SlotRows]:
+    def complete(self, slot: SlotId, rows: RowPositions) -> list[SlotRows]:
         """See `SegmentOrder`."""
         start, stop = np.searchsorted(self._slots, [slot, slot + 1])
         completed = start + np.searchsorted(self._rows[start:stop], rows)
@@ -181,10 +163,10 @@ class OrderOfKeys(SegmentOrder):
         parts = np.split(leaving, np.flatnonzero(np.diff(slots)) + 1) if len(leaving) else []
         return [(SlotId(int(self._slots[part[0]])), self._rows[part]) for part in parts]
 
-    def held(self) -> list[SlotId]:
+    @property
+    def has_held_rows(self) -> bool:
         """See `SegmentOrder`."""
-        is_held = ~self._is_open & ~self._has_left
-        return [SlotId(slot) for slot in np.unique(self._slots[is_held]).tolist()]
+        return bool((~self._is_open & ~self._has_left).any())
 
     def check_invariants(self) -> None:
         """For tests: the index is sorted and complete, and every held row has a reason."""
@@ -195,7 +177,7 @@ class OrderOfKeys(SegmentOrder):
         assert not (self._is_open & self._has_left).any()
         assert not len(self._free(np.unique(self._hashes)))
 
-    def _free(self, hashes: npt.NDArray[np.uint64]) -> Positions:
+    def _free(self, hashes: npt.NDArray[np.uint64]) -> RowPositions:
         """The completed rows of these keys that have not left, without an earlier open row."""
         starts = np.searchsorted(self._sorted_hashes, hashes, side="left")
         lengths = np.searchsorted(self._sorted_hashes, hashes, side="right") - starts
@@ -210,7 +192,7 @@ class OrderOfKeys(SegmentOrder):
     def _forget_left(self) -> None:
         # Without this, a segment without watermarks would grow for ever.
         count = int(np.count_nonzero(self._has_left))
-        if count < max(_MIN_FORGOTTEN, len(self._slots) // 2):
+        if count < max(_MIN_FORGOTTEN_ROWS, len(self._slots) // 2):
             return
         kept = ~self._has_left
         place = np.cumsum(kept) - 1
@@ -229,8 +211,6 @@ class KeyOrderedQueue(UnorderedQueue):
 
     def try_put(self, element: Slice | Mark) -> SlotId | None:
         """See `ElementQueue`; ValueError also for a slice without one key hash per row."""
-        if isinstance(element, Slice):
-            hashes = element.key_hashes
-            if hashes is None or len(hashes) != element.size:
-                raise ValueError("a slice in key order needs key_hashes, one for each row")
+        if isinstance(element, Slice) and len(element.key_hashes) != element.size:
+            raise ValueError("a slice in key order needs key_hashes, one for each row")
         return super().try_put(element)

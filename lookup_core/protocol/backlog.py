@@ -11,15 +11,15 @@ import pyarrow as pa
 from lookup_core.answer import Answer, Outcome, rowless_answer
 from lookup_core.errors import ErrorCode
 from lookup_core.protocol.arrow_payload import encode_batch
-from lookup_core.protocol.sent_lookups import QuestionId, SentKeys, SentWatermark
+from lookup_core.protocol.sent_lookups import RunId, SentKeys, SentWatermark
 from lookup_core.row_bytes import most_row_bytes, row_bytes
 
 
 @dataclass(frozen=True, slots=True)
 class ChannelAnswer:
-    """Answers to a question, by the position of each key in the question."""
+    """Answers to a run, by the position of each key in the run."""
 
-    question: QuestionId
+    run: RunId
     answer: Answer
 
 
@@ -92,12 +92,10 @@ class Backlog:
         if count < head.count:
             self._entries.appendleft(head.part(count, head.count))
 
-    def drop(self, question: QuestionId) -> None:
-        """Remove the keys of a question."""
+    def drop(self, run: RunId) -> None:
+        """Remove the keys of a run."""
         self._replace(
-            entry
-            for entry in self._entries
-            if isinstance(entry, SentWatermark) or entry.question != question
+            entry for entry in self._entries if isinstance(entry, SentWatermark) or entry.run != run
         )
 
     def clear(self) -> None:
@@ -140,4 +138,4 @@ def _without_too_large(entry: Entry, max_bytes: int) -> tuple[list[ChannelAnswer
     is_fitting = np.ones(entry.count, np.bool_)
     is_fitting[too_large] = False
     fitting: list[Entry] = [entry.only(is_fitting)] if is_fitting.any() else []
-    return [ChannelAnswer(entry.question, entry.placed(answer))], fitting
+    return [ChannelAnswer(entry.run, entry.placed(answer))], fitting

@@ -27,7 +27,7 @@ from lookup_core.protocol.arrow_payload import (
 )
 from lookup_core.protocol.backlog import Backlog, ChannelAnswer
 from lookup_core.protocol.frames import Frame, TraceParent
-from lookup_core.protocol.sent_lookups import QuestionId, SentKeys, SentLookups, SentWatermark
+from lookup_core.protocol.sent_lookups import RunId, SentKeys, SentLookups, SentWatermark
 
 _MAX_LOOKUP_BYTES = 1024 * 1024  # of one frame, since other channels share the connection
 _MIN_SHARE = 2  # credit below this part of the channel's credit waits for more
@@ -127,8 +127,8 @@ class ClientChannel:
     def __init__(self, number: int, request: ChannelRequest) -> None:
         self.number = number
         self.request = request
-        # Known since the first OPENED.
-        self.columns: pa.Schema | None = None
+        self.is_described = False  # until the first OPENED, which has all of the following
+        self.columns = pa.schema([])
         self.key: tuple[str, ...] = ()
         self.versions: VersionColumns | None = None
         self.has_all_rows = False  # columns are lists of the values of all rows of a key
@@ -223,7 +223,7 @@ class ClientChannel:
         left = self._without_changed(answer, keys)
         if answer.size and not left.size:
             return None
-        return ChannelAnswer(keys.question, keys.placed(left))
+        return ChannelAnswer(keys.run, keys.placed(left))
 
     def _without_changed(self, answer: Answer, keys: SentKeys) -> Answer:
         """The answer without keys that met a change of the table: they are sent once more.
@@ -267,10 +267,10 @@ class ClientChannel:
         """Report lookups that the shared cache answered; they are not counted while closed."""
         return [cached] if self._state is _State.OPEN else []
 
-    def abandon(self, question: QuestionId, *, now_s: float) -> list[Frame]:
-        """Cancel the sent lookups of a question and drop its backlog."""
-        self._backlog.drop(question)
-        sequences = self._sent.sequences(question)
+    def abandon(self, run: RunId, *, now_s: float) -> list[Frame]:
+        """Cancel the sent lookups of a run and drop its backlog."""
+        self._backlog.drop(run)
+        sequences = self._sent.sequences(run)
         for sequence in sequences:
             self._sent.remove(sequence)
         return [*self._cancels(sequences), *self.resume(now_s=now_s)]
@@ -348,7 +348,7 @@ class ClientChannel:
             )
         if opened.default is not None and self.request.wants_default:
             self.default = _default_row(opened.default, opened.columns)
-        self._description = found
+        self._description, self.is_described = found, True
         self.columns, self.key, self.versions = opened.columns, opened.key, opened.versions
         self._decoder = BatchDecoder(result_schema(opened.columns))
         self.has_all_rows = opened.has_all_rows

@@ -11,18 +11,18 @@ import pyarrow as pa
 from lookup_core.answer import Answer
 from lookup_core.errors import ProtocolViolation, bad_frame
 
-QuestionId = NewType("QuestionId", int)
+RunId = NewType("RunId", int)
 
 
 @dataclass(frozen=True, slots=True)
 class SentKeys:
-    """Distinct keys of a question, or a part of them."""
+    """Distinct keys of a run, or a part of them."""
 
-    question: QuestionId
+    run: RunId
     keys: pa.RecordBatch
     deadline_s: float  # monotonic
-    start: int = 0  # position of the first key in the question
-    event_time_ms: int | None = None  # the largest of the question's records
+    start: int = 0  # position of the first key in the run
+    event_time_ms: int | None = None  # the largest of the run's records
     positions: npt.NDArray[np.int32] | None = None  # of all keys; None: consecutive from `start`
     is_second_try: bool = False  # after a change of the table
 
@@ -48,7 +48,7 @@ class SentKeys:
         return replace(self, keys=keys, positions=positions)
 
     def placed(self, answer: Answer) -> Answer:
-        """An answer to these keys, with their positions in the question."""
+        """An answer to these keys, with their positions in the run."""
         if self.positions is None:
             return answer.moved(self.start)
         return answer.placed(self.positions)
@@ -157,12 +157,12 @@ class SentLookups:
         self.payload_bytes -= removed.open_bytes
         self._trim()
 
-    def sequences(self, question: QuestionId | None = None) -> list[int]:
-        """The unanswered lookups, of one question if it is given."""
+    def sequences(self, run: RunId | None = None) -> list[int]:
+        """The unanswered lookups, of one run if it is given."""
         return [
             sequence
             for sequence, sent in self._unanswered.items()
-            if question is None or sent.keys.question == question
+            if run is None or sent.keys.run == run
         ]
 
     def restart(self) -> list[SentKeys | SentWatermark]:

@@ -10,7 +10,6 @@ from lookup_core.errors import SidecarUnreachable
 from lookup_core.protocol.client_channel import ChannelRequest
 from spark_client.lookup_settings import ONE_ROW, Needs
 from spark_client.spark_types import column_field, spark_type
-from spark_client.transport.channel_session import ChannelSession
 from spark_client.transport.connections import ANY_KEY, Address, described_channel
 from spark_client.worker.as_of import single_columns
 
@@ -33,13 +32,17 @@ def described_columns(
     """
     names = None if columns is None else tuple(columns)
     request = ChannelRequest(
-        *(dimension, names, "driver", key),
+        dimension=dimension,
+        columns=names,
+        origin="driver",
+        key=key,
         is_as_of=needs.is_as_of,
         wants_default=needs.wants_default,
         options=needs.options,
     )
     try:
-        channel = _opened(address, request)
+        # A person waits for the driver: what a person must mend is reported at once.
+        channel = described_channel(address, request, is_patient=False)
         needs.check(channel, dimension)
         if not needs.has_lists:
             return channel.columns
@@ -53,15 +56,11 @@ def described_columns(
 def described_key(address: Address, dimension: str) -> tuple[str, ...]:
     """Read the names of the key's columns, in order; raises as `described_columns` does."""
     try:
-        return _opened(address, ChannelRequest(dimension, (), "driver", ANY_KEY)).key
+        request = ChannelRequest(dimension, (), "driver", ANY_KEY)
+        return described_channel(address, request, is_patient=False).key
     except SidecarUnreachable as error:
         error.add_remedy("where the driver has no sidecar, name the key's columns with on=")
         raise
-
-
-def _opened(address: Address, request: ChannelRequest) -> ChannelSession:
-    # A person waits for the driver: what a person must mend is reported at once.
-    return described_channel(address, request, is_patient=False)
 
 
 def added_fields(

@@ -1,4 +1,4 @@
-"""Blocking session of one channel: the `LookupChannel` around the pure `ClientChannel`.
+"""Blocking session of one channel, around the pure `ClientChannel`.
 
 Has no thread: the connection's thread delivers frames, the task's thread sends lookups and waits.
 Both hold the connection's lock while they use the channel.
@@ -16,7 +16,6 @@ import pyarrow as pa
 from lookup_core.answer import Outcome
 from lookup_core.backoff import NEVER, Backoff
 from lookup_core.cache.cached_answers import CachedAnswers, CachedLookup
-from lookup_core.dimension_schema import VersionColumns
 from lookup_core.errors import ErrorCode, ProtocolViolation, SidelookError
 from lookup_core.keys.key_index import Slots
 from lookup_core.keys.typed_keys import named_key
@@ -24,11 +23,12 @@ from lookup_core.protocol import frames
 from lookup_core.protocol.backlog import ChannelAnswer
 from lookup_core.protocol.client_channel import ClientChannel
 from lookup_core.protocol.frames import ChannelFrame, Frame
-from lookup_core.protocol.sent_lookups import QuestionId, SentKeys
+from lookup_core.protocol.sent_lookups import RunId, SentKeys
 from spark_client.transport.shared_cache import SharedCache
 
-_MOST_VISITS = 16_384  # of rows, until the next report
-_FRAME_VISITS = 262_144  # a mebibyte; of a larger batch, the other visits do not count
+_MAX_UNREPORTED_VISITS = 16_384
+_MAX_FRAME_VISITS = 262_144  # a mebibyte; of a larger batch, the other visits do not count
+_NO_SLOTS = np.zeros(0, np.int32)
 
 
 def nothing() -> None:
@@ -79,7 +79,7 @@ class _Uses:
             self.visits += len(found.visited)
 
     def frame(self, channel: int) -> frames.Cached:
-        visited = np.concatenate([_NO_SLOTS, *self.visited])[:_FRAME_VISITS]
+        visited = np.concatenate([_NO_SLOTS, *self.visited])[:_MAX_FRAME_VISITS]
         return frames.Cached(
             channel,
             hits=self.keys[Outcome.HIT],
@@ -89,11 +89,11 @@ class _Uses:
         )
 
 
-_NO_SLOTS = np.zeros(0, np.int32)
-
-
 class ChannelSession:
-    """A `LookupChannel`; made by `Connection.open`."""
+    """One open channel, as one task uses it; made by `Connection.open`.
+
+    `channel` has the columns, versions and default row of the dimension.
+    """
 
     def __init__(
         self,
@@ -102,11 +102,11 @@ class ChannelSession:
         *,
         backoff: Backoff,
         is_patient: bool = True,
-        ring: Callable[[], None] = nothing,
+        wake: Callable[[], None] = nothing,
     ) -> None:
         """Without `is_patient`, only refusals that heal by themselves are retried.
 
-        `ring` wakes a thread that waits for answers of several channels.
+        `wake` wakes a thread that waits for answers of several channels.
         """
         self.channel = channel
         self.reopen_at_s: float | None = None  # after a retriable refusal
@@ -116,7 +116,7 @@ class ChannelSession:
         self._backoff = backoff
         self._is_patient = is_patient
         self._changed = threading.Condition(wire.lock)
-        self._ring = ring
+        self._wake_task = wake
         self._failure: SidelookError | None = None
         self._results: deque[frames.Result] = deque()  # bounded by the credit
         self._cached: _CachedLookup | None = None  # since OPENED offered a cache
@@ -124,77 +124,67 @@ class ChannelSession:
         self._answers: list[ChannelAnswer] = []  # decoded when their connection was lost
 
     @property
-    def columns(self) -> pa.Schema:
-        """See `LookupChannel`."""
-        assert self.channel.columns is not None
-        return self.channel.columns
-
-    @property
-    def versions(self) -> VersionColumns | None:
-        """See `LookupChannel`."""
-        return self.channel.versions
-
-    @property
-    def has_all_rows(self) -> bool:
-        """See `LookupChannel`."""
-        return self.channel.has_all_rows
-
-    @property
-    def default(self) -> pa.RecordBatch | None:
-        """See `LookupChannel`."""
-        return self.channel.default
-
-    @property
-    def key(self) -> tuple[str, ...]:
-        """The names of the dimension's key columns, in order."""
-        return self.channel.key
-
-    @property
     def shared_cache(self) -> SharedCache | None:
         """With the lock held: the cache that it reads."""
         return None if self._cached is None else self._cached.cache
 
     def cached(self, keys: pa.RecordBatch) -> CachedAnswers | None:
-        """See `LookupChannel`."""
+        """The answers of the shared cache to keys, which may repeat; `send` the others.
+
+        None without such a cache, and if `look_up` of the distinct keys is cheaper.
+        """
         cached = self._cached
         if cached is None or not cached.lookup.takes_repeated(keys):
             return None
-        found = cached.answers(keys)
+        return self._read_cache(cached, keys)
+
+    def look_up(self, keys: SentKeys) -> None:
+        """Look up distinct keys, in the shared cache first; `answers` returns the results."""
+        found = None if self._cached is None else self._read_cache(self._cached, keys.keys)
         if found is not None:
             with self._wire.lock:
-                self._count(found)
-        return found
-
-    def look_up(self, keys: SentKeys, *, skips_cache: bool = False) -> None:
-        """See `LookupChannel`."""
-        cached = None if skips_cache else self._cached
-        found = None if cached is None else cached.answers(keys.keys)
-        with self._changed:
-            if found is not None:
-                self._count(found)
                 self._answers += [
-                    ChannelAnswer(keys.question, keys.placed(answer)) for answer in found.answers
+                    ChannelAnswer(keys.run, keys.placed(answer)) for answer in found.answers
                 ]
-                if found.size == keys.count:
-                    return
-                keys = keys.only(found.is_open(keys.count))
+            if found.size == keys.count:
+                return
+            keys = keys.only(found.is_open(keys.count))
+        self.send(keys)
+
+    def send(self, keys: SentKeys) -> None:
+        """Look up distinct keys in the sidecar, without blocking; as `look_up`."""
+        with self._changed:
             self._wire.send(self.channel.look_up(keys, now_s=self._wire.clock()))
             self._answers += self.channel.pop_refused()
             self._open_if_revoked()
 
+    def _read_cache(self, cached: "_CachedLookup", keys: pa.RecordBatch) -> CachedAnswers | None:
+        found = cached.answers(keys)
+        if found is not None:
+            with self._wire.lock:
+                self._uses.add(found)
+                if self._uses.visits > _MAX_UNREPORTED_VISITS:
+                    self.report_uses()
+        return found
+
     def explanation(self, code: ErrorCode) -> str:
-        """See `LookupChannel`."""
+        """Why keys have this code, and the remedy, as far as the sidecar knows."""
         with self._changed:
             return self.channel.explanation(code)
 
     def mark(self, watermark_ms: int) -> None:
-        """See `LookupChannel`."""
+        """Send a watermark behind the earlier lookups, without blocking."""
         with self._changed:
             self._wire.send(self.channel.mark(watermark_ms, now_s=self._wire.clock()))
             self._open_if_revoked()
 
     def answers(self, timeout_s: float | None) -> Sequence[ChannelAnswer]:
-        """See `LookupChannel`."""
+        """Answers that have come; waits for some, at most `timeout_s`, None without limit.
+
+        Raises the SidelookError that ended the channel, once all answers are returned:
+        InvalidRequest, ProtocolViolation, BackendError, or SidecarUnreachable after the connect
+        timeout without a connection.
+        """
         with self._changed:
             if timeout_s != 0:
                 self._changed.wait_for(
@@ -209,18 +199,18 @@ class ChannelSession:
                 raise self._failure
             return answers
 
-    def abandon(self, question: QuestionId) -> None:
-        """See `LookupChannel`."""
+    def abandon(self, run: RunId) -> None:
+        """Cancel the lookups of a run; a no-op if all are answered."""
         with self._changed:
-            self._wire.send(self.channel.abandon(question, now_s=self._wire.clock()))
+            self._wire.send(self.channel.abandon(run, now_s=self._wire.clock()))
 
     def report_idle(self) -> None:
-        """See `LookupChannel`."""
+        """Make the channel idle until `send` or `mark`, without blocking."""
         with self._changed:
             self._wire.send(self.channel.on_silence(now_s=self._wire.clock()))
 
     def close(self) -> None:
-        """See `LookupChannel`."""
+        """Close the channel and cancel its lookups, without blocking; a no-op if closed."""
         with self._changed:
             self.report_uses()
             self._wire.send(self.channel.close())
@@ -229,12 +219,10 @@ class ChannelSession:
     def is_open_within(self, timeout_s: float) -> bool:
         """Wait until the channel is open; raises the error that ended it."""
         with self._changed:
-            self._changed.wait_for(
-                lambda: self._failure or self.channel.columns is not None, timeout_s
-            )
+            self._changed.wait_for(lambda: self._failure or self.channel.is_described, timeout_s)
             if self._failure is not None:
                 raise self._failure
-            return self.channel.columns is not None
+            return self.channel.is_described
 
     def reopen(self) -> None:
         """With the lock held: request the channel on a new connection, unless it has failed."""
@@ -268,7 +256,7 @@ class ChannelSession:
     def on_refusal(self, refusal: SidelookError, *, jitter: float) -> bool:
         """With the lock held: take a refusal of the channel; returns whether it is opened again."""
         self.channel.on_lost()
-        if refusal.is_retryable and self.channel.columns is not None and not self.channel.has_work:
+        if refusal.is_retryable and self.channel.is_described and not self.channel.has_work:
             self._is_revoked = True
             return True
         now_s = self._wire.clock()
@@ -299,7 +287,7 @@ class ChannelSession:
 
     def _wake(self) -> None:
         self._changed.notify()
-        self._ring()
+        self._wake_task()
 
     def _cached_lookup(self, opened: frames.Opened) -> "_CachedLookup | None":
         # A lookup that waits for changes up to its event time is answered by the service only.
@@ -322,11 +310,6 @@ class ChannelSession:
         if self._uses.keys or self._uses.visits:
             self._wire.send(self.channel.report_cached(self._uses.frame(self.channel.number)))
             self._uses = _Uses()
-
-    def _count(self, found: CachedAnswers) -> None:
-        self._uses.add(found)
-        if self._uses.visits > _MOST_VISITS:
-            self.report_uses()
 
     def _open_if_revoked(self) -> None:
         if self._is_revoked:

@@ -14,6 +14,7 @@ from copy import copy
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
+from typing import Protocol
 
 from lookup_core.backoff import NEVER, Backoff
 from lookup_core.errors import (
@@ -30,7 +31,6 @@ from lookup_core.protocol.frame_codec import decode_frame, encode_frame
 from lookup_core.protocol.frames import MAX_CHANNELS, PROTOCOL_VERSION, ChannelFrame, Frame
 from spark_client.transport.channel_session import ChannelSession, Wire, nothing
 from spark_client.transport.endpoint import endpoint_of
-from spark_client.transport.interface import Transport
 from spark_client.transport.shared_cache import SharedCache, boot_time
 
 _log = logging.getLogger(__name__)
@@ -42,12 +42,35 @@ _TICK_S = 1.0
 _STABLE_S = 10.0  # after which a connection resets the reconnect backoff
 
 
+class Transport(Protocol):
+    """Whole messages to and from one sidecar, over one connection."""
+
+    def send(self, message: bytes) -> None:
+        """Send without blocking; from any thread. A no-op after a loss or `close`."""
+
+    def receive(self, timeout_s: float) -> Sequence[bytes]:
+        """The messages that have come; waits at most `timeout_s`; from one thread only.
+
+        Raises SidecarUnreachable when the connection is lost, ProtocolViolation when the peer
+        closed it because of the client's messages.
+        """
+
+    def wake(self) -> None:
+        """End a waiting `receive`, or the next one; from any thread."""
+
+    def close(self) -> None:
+        """Close, without waiting for the peer; a no-op if closed."""
+
+    def disown(self) -> None:
+        """In a forked child: close the descriptors; the parent continues to use them."""
+
+
 @dataclass(frozen=True, slots=True)
 class Timing:
     """Clock, jitter and time limits of a connection; tests replace them."""
 
     connect_timeout_s: float = 60.0
-    warn_after_s: float = 3.0  # of waiting for a channel
+    warn_after_s: float = 3.0  # without a channel
     open_margin_s: float = 5.0  # the thread must give up first: it knows the reason
     clock: Callable[[], float] = time.monotonic
     cache_clock: Callable[[], float] = boot_time
@@ -63,7 +86,7 @@ class Connection:
         self._connect = connect
         self._url = url
         self._timing = timing
-        self._lock = threading.Lock()  # of everything below
+        self._lock = threading.Lock()  # protects everything below
         self._sessions: dict[int, ChannelSession] = {}  # {channel number: session}
         self._caches: dict[str, SharedCache] = {}  # {folder: cache}
         self._report_at_s = 0.0
@@ -90,11 +113,11 @@ class Connection:
         request: ChannelRequest,
         *,
         is_patient: bool = True,
-        ring: Callable[[], None] = nothing,
+        wake: Callable[[], None] = nothing,
     ) -> ChannelSession:
         """A channel that is being opened, for `finish`; the caller closes it in any case.
 
-        Without `is_patient`, a refusal that does not heal by itself is raised at once. `ring` is
+        Without `is_patient`, a refusal that does not heal by itself is raised at once. `wake` is
         called when the channel has answers, or has failed.
         """
         clock = self._timing.clock
@@ -102,7 +125,7 @@ class Connection:
         with self._lock:
             channel = ClientChannel(next(self._numbers), request)
             session = ChannelSession(
-                channel, wire, backoff=self._new_backoff(), is_patient=is_patient, ring=ring
+                channel, wire, backoff=self._new_backoff(), is_patient=is_patient, wake=wake
             )
             self._sessions[channel.number] = session
             if self._transport is not None and not self._is_leaving:

@@ -15,14 +15,12 @@ import pyarrow as pa
 
 from lookup_core.bearer_token import FORM, parse_token
 from lookup_core.errors import ErrorCode, InvalidRequest
-from lookup_core.protocol.client_channel import ChannelRequest
-from spark_client.transport.channel_session import ChannelSession
-from spark_client.transport.connection import Connection, Timing
+from lookup_core.protocol.client_channel import ChannelRequest, ClientChannel
+from spark_client.transport.connection import Connection, Timing, Transport
 from spark_client.transport.endpoint import SYSTEMS_TLS, ClientTls, endpoint_of
 from spark_client.transport.handshake import handshake
-from spark_client.transport.interface import Transport
 
-ANY_KEY = pa.schema([])  # of a channel that only reads the schema
+ANY_KEY = pa.schema([])  # the key of a channel that only reads the schema
 _HANDSHAKE_TIMEOUT_S = 10.0
 
 
@@ -89,11 +87,11 @@ os.register_at_fork(after_in_child=connections.forget)
 
 def described_channel(
     address: Address, request: ChannelRequest, *, is_patient: bool = True
-) -> ChannelSession:
+) -> ClientChannel:
     """A closed channel, which has the schema; raises as `Connection.open` does."""
-    channel = connections.to(address).open(request, is_patient=is_patient)
-    channel.close()
-    return channel
+    session = connections.to(address).open(request, is_patient=is_patient)
+    session.close()
+    return session.channel
 
 
 def _connected(address: Address) -> Transport:

@@ -17,10 +17,10 @@ from lookup_core.operator.as_of import NEVER_US, AsOf, VersionPick, is_moment, m
 class AsOfPlan:
     """The time column of one partition's records, and the selection of versions."""
 
-    column: int  # of the times, position in the records
+    column: int  # the records' column with the times
     pick: VersionPick
 
-    def of(self, records: pa.RecordBatch) -> AsOf:
+    def times(self, records: pa.RecordBatch) -> AsOf:
         """The times of these records."""
         return AsOf(moments_us(records.column(self.column), null_us=NEVER_US), self.pick)
 

@@ -1,4 +1,4 @@
-"""Input of one partition, read ahead in a thread; and the doorbell that wakes its operator.
+"""Input of one partition, read ahead in a thread; and the event that wakes its operator.
 
 So output and idleness do not depend on the input: the operator never waits for input alone.
 """
@@ -7,47 +7,25 @@ import threading
 from collections import deque
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import Protocol
 
 import pyarrow as pa
 
 
-class Doorbell:
-    """Wakes the one thread that waits; a ring before the wait counts."""
+class WakeUp(threading.Event):
+    """Wakes the one thread that waits; `set` before the wait counts, from any thread."""
 
-    def __init__(self) -> None:
-        self._rung = threading.Event()
-
-    def ring(self) -> None:
-        """Wake the waiting thread; from any thread, without blocking."""
-        self._rung.set()
-
-    def wait(self, timeout_s: float | None) -> None:
-        """Wait for a ring since the last wait, at most `timeout_s`, None without limit."""
-        self._rung.wait(timeout_s)
-        self._rung.clear()
-
-
-class Input(Protocol):
-    """The batches of a partition, as the operator takes them."""
-
-    def take(self) -> pa.RecordBatch | None:
-        """The next batch, without waiting; None if there is none yet.
-
-        Raises the error of the input, once all batches before it are taken.
-        """
-
-    @property
-    def is_over(self) -> bool:
-        """Whether the input has ended and all batches are taken."""
+    def wait_and_clear(self, timeout_s: float) -> None:
+        """Wait for a `set` since the last wait, at most `timeout_s`."""
+        self.wait(timeout_s)
+        self.clear()
 
 
 class InputThread:
-    """An `Input` that a thread reads ahead, up to a bound of rows or bytes."""
+    """The batches of a partition; a thread reads them ahead, up to a bound of rows or bytes."""
 
-    def __init__(self, bell: Doorbell, *, most_rows: int, most_bytes: int) -> None:
-        """`bell` rings for each batch and at the end."""
-        self._bell = bell
+    def __init__(self, wake_up: WakeUp, *, most_rows: int, most_bytes: int) -> None:
+        """`wake_up` is set for each batch and at the end."""
+        self._wake_up = wake_up
         self._most_rows = most_rows
         self._most_bytes = most_bytes
         self._changed = threading.Condition()  # protects everything below
@@ -72,8 +50,11 @@ class InputThread:
                 self._is_closed = True
                 self._changed.notify()
 
-    def take(self) -> pa.RecordBatch | None:
-        """See `Input`."""
+    def take_batch(self) -> pa.RecordBatch | None:
+        """The next batch, without waiting; None if there is none yet.
+
+        Raises the error of the input, once all batches before it are taken.
+        """
         with self._changed:
             if not self._batches:
                 if self._error is not None:
@@ -87,23 +68,23 @@ class InputThread:
 
     @property
     def is_over(self) -> bool:
-        """See `Input`."""
+        """Whether the input has ended and all batches are taken."""
         with self._changed:
             return self._has_ended and not self._batches and self._error is None
 
     def _read(self, batches: Iterable[pa.RecordBatch]) -> None:
         try:
             for batch in batches:
-                if not self._put(batch):
+                if not self._put_batch(batch):
                     return
-        except BaseException as error:  # noqa: BLE001 -- `take` raises it in the operator's thread
+        except BaseException as error:  # noqa: BLE001 -- `take_batch` raises it in the operator's thread
             self._error = error
         finally:
             with self._changed:
                 self._has_ended = True
-            self._bell.ring()
+            self._wake_up.set()
 
-    def _put(self, batch: pa.RecordBatch) -> bool:
+    def _put_batch(self, batch: pa.RecordBatch) -> bool:
         """Add a batch once there is room; False after the close."""
         with self._changed:
             self._changed.wait_for(self._has_room)
@@ -112,7 +93,7 @@ class InputThread:
             self._batches.append(batch)
             self._rows += batch.num_rows
             self._bytes += batch.nbytes
-        self._bell.ring()
+        self._wake_up.set()
         return True
 
     def _has_room(self) -> bool:

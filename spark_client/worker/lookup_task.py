@@ -11,7 +11,7 @@ import pyarrow as pa
 from pyarrow import types
 
 from lookup_core.errors import ErrorCode, InvalidRequest, of_dimension
-from lookup_core.protocol.client_channel import ChannelRequest
+from lookup_core.protocol.client_channel import ChannelRequest, ClientChannel
 from lookup_core.type_texts import type_text
 from spark_client.lookup_settings import (
     JoinKeys,
@@ -22,7 +22,6 @@ from spark_client.lookup_settings import (
 )
 from spark_client.spark_types import check_types
 from spark_client.transport.connections import ANY_KEY, Address, connections, described_channel
-from spark_client.transport.interface import LookupChannel
 from spark_client.worker.as_of import (
     AsOfPlan,
     list_columns,
@@ -30,8 +29,9 @@ from spark_client.worker.as_of import (
     version_pick,
 )
 from spark_client.worker.batch_sizes import counted, in_sizes
-from spark_client.worker.input_thread import Doorbell, InputThread
-from spark_client.worker.lookup_operator import LookupOperator, LookupPlan
+from spark_client.worker.input_thread import InputThread, WakeUp
+from spark_client.worker.lookup_operator import LookupOperator
+from spark_client.worker.lookup_plan import LookupPlan
 from spark_client.worker.output_columns import (
     AddedOutput,
     AddedPart,
@@ -70,7 +70,7 @@ class LookupTarget:
             options=settings.options,
         )
 
-    def plan(self, key: pa.Schema, channel: LookupChannel) -> LookupPlan:
+    def plan(self, key: pa.Schema, channel: ClientChannel) -> LookupPlan:
         """The plan over an open channel; raises InvalidRequest if the dimension does not fit."""
         columns, column = self.part.columns, self.settings.as_of
         needs = self.settings.needs(is_as_of=column is not None, expands=self.part.expands)
@@ -85,7 +85,12 @@ class LookupTarget:
         if column is not None and versions is not None:
             as_of = AsOfPlan(column, version_pick(casts.target, columns, versions))
         plan = LookupPlan(
-            *(self.dimension, self.key_columns, key, casts, self.settings, as_of),
+            dimension=self.dimension,
+            key_columns=self.key_columns,
+            key=key,
+            casts=casts,
+            settings=self.settings,
+            as_of=as_of,
             expands=self.part.expands,
         )
         default = channel.default
@@ -146,22 +151,22 @@ class LookupPass:
     def _looked_up(
         self, first: pa.RecordBatch, others: Iterator[pa.RecordBatch], output: Output
     ) -> Iterator[pa.RecordBatch]:
-        bell, settings = Doorbell(), self.settings
+        wake_up, settings = WakeUp(), self.settings
         batches = InputThread(
-            bell, most_rows=settings.pooled_rows, most_bytes=settings.pooled_bytes
+            wake_up, most_rows=settings.pooled_rows, most_bytes=settings.pooled_bytes
         )
         with batches.reading(chain([first], others)):
-            operator = self._operator(first.schema, output, bell)
+            operator = self._operator(first.schema, output, wake_up)
             with closing(operator):  # also after LIMIT, or a failure downstream
                 yield from operator.enriched(batches)
 
-    def _operator(self, records: pa.Schema, output: Output, bell: Doorbell) -> LookupOperator:
+    def _operator(self, records: pa.Schema, output: Output, wake_up: WakeUp) -> LookupOperator:
         keys = [self._key(target, records) for target in self.targets]
         with ExitStack() as stack:
             opening = []
             for target, key in zip(self.targets, keys, strict=True):
                 connection = connections.to(target.address)
-                channel = connection.begin(target.request(key), ring=bell.ring)
+                channel = connection.begin(target.request(key), wake=wake_up.set)
                 stack.callback(channel.close)
                 opening.append((connection, channel))
             channels = []
@@ -169,10 +174,12 @@ class LookupPass:
                 with target.keys.named_in_refusals():
                     channels.append(connection.finish(channel))
             plans = [
-                target.plan(key, channel)
+                target.plan(key, channel.channel)
                 for target, key, channel in zip(self.targets, keys, channels, strict=True)
             ]
-            operator = LookupOperator(plans, channels, output, settings=self.settings, bell=bell)
+            operator = LookupOperator(
+                plans, channels, output, settings=self.settings, wake_up=wake_up
+            )
             stack.pop_all()
         return operator
 

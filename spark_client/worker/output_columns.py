@@ -11,14 +11,14 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from lookup_core.errors import ErrorCode, InvalidRequest
-from lookup_core.operator.element_queue import Positions, RowMask
-from lookup_core.operator.question import STATUS_FIELDS, Question, bounded, pieces
-from lookup_core.operator.records_in_flight import Leaving
+from lookup_core.operator.element_queue import RowMask, RowPositions
+from lookup_core.operator.records_in_flight import RunRows
 from lookup_core.operator.row_products import OutputRows, RowProducts, TooManyRows
+from lookup_core.operator.run_answers import STATUS_FIELDS, RunAnswers, bounded, pieces
 from lookup_core.row_bytes import row_bytes
 from spark_client.lookup_settings import JoinType
 
-_MOST_OUTPUT_ROWS = 65_536  # of one batch of multiplied records
+_MAX_MULTIPLIED_ROWS = 65_536  # in one batch
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ def _cast(column: pa.Array, field: pa.Field) -> pa.Array:
 class AddedPart:
     """What one lookup adds to the records."""
 
-    columns: pa.Schema  # of the dimension; of one row, if it expands
+    columns: pa.Schema  # the dimension's; if it expands, those of one row
     how: JoinType = JoinType.LEFT
     prefix: str = ""
     status_column: str | None = None
@@ -91,32 +91,32 @@ class AddedPart:
         """Whether some records do not leave."""
         return self.how is not JoinType.LEFT
 
-    def leaves(self, question: Question, rows: Positions) -> RowMask:
+    def leaves(self, answers: RunAnswers, rows: RowPositions) -> RowMask:
         """Which of the rows leave, if the part `drops_records`."""
         if self.expands:
-            return question.counts_at(rows) > 0
-        has_row = question.has_row_at(rows)
+            return answers.counts_at(rows) > 0
+        has_row = answers.has_row_at(rows)
         return ~has_row if self.how is JoinType.ANTI else has_row
 
-    def arrays(self, question: Question, rows: Positions) -> list[pa.Array]:
+    def arrays(self, answers: RunAnswers, rows: RowPositions) -> list[pa.Array]:
         """The columns of these rows, as `fields`; only the status, if the part expands."""
-        arrays = question.columns_at(rows) if self.how.has_columns and not self.expands else []
+        arrays = answers.columns_at(rows) if self.how.has_columns and not self.expands else []
         if self.status_column is not None:
-            arrays.append(question.status_at(rows))
+            arrays.append(answers.status_at(rows))
         return arrays
 
-    def lists(self, question: Question, rows: Positions) -> pa.ListArray:
+    def lists(self, answers: RunAnswers, rows: RowPositions) -> pa.ListArray:
         """The rows found for each of these rows, if the part expands."""
-        counts = question.counts_at(rows)
+        counts = answers.counts_at(rows)
         ends = np.cumsum(counts)
         elements = np.arange(counts.sum()) - np.repeat(ends - counts, counts)
-        columns = question.elements_at(np.repeat(rows, counts), elements)
+        columns = answers.elements_at(np.repeat(rows, counts), elements)
         structs = pa.StructArray.from_arrays(columns, fields=self.fields[: len(self.columns)])
         return pa.ListArray.from_arrays(pa.array(np.append(0, ends), pa.int32()), structs)
 
-    def bytes_at(self, question: Question, rows: Positions) -> npt.NDArray[np.int64] | int:
+    def bytes_at(self, answers: RunAnswers, rows: RowPositions) -> npt.NDArray[np.int64] | int:
         """The bytes of `arrays` for each of these rows, without the status."""
-        return question.bytes_at(rows) if self.how.has_columns and not self.expands else 0
+        return answers.bytes_at(rows) if self.how.has_columns and not self.expands else 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +127,7 @@ class JoinedOutput:
     parts: Sequence[AddedPart]
     width: int | None = None  # columns of the records in the output, the first ones; None: all
 
-    def batches(self, run: Leaving, *, max_bytes: int) -> Iterator[pa.RecordBatch]:
+    def batches(self, run: RunRows, *, max_bytes: int) -> Iterator[pa.RecordBatch]:
         """Batches of answered rows of a run, without the rows that the joins drop.
 
         The columns that lookups add to a batch have at most `max_bytes`, or it has one row. If a
@@ -135,57 +135,55 @@ class JoinedOutput:
         """
         if self.width is not None:
             run = replace(run, records=run.records.select(list(range(self.width))))
-        for part, question in zip(self.parts, run.questions, strict=True):
+        for part, answers in zip(self.parts, run.answers, strict=True):
             if part.drops_records:
-                run = replace(run, rows=run.rows[part.leaves(question, run.rows)])
+                run = replace(run, rows=run.rows[part.leaves(answers, run.rows)])
         if any(part.expands for part in self.parts):
             yield from self._multiplied(run, max_bytes=max_bytes)
             return
-        for rows in pieces(run.questions, run.rows, max_bytes=max_bytes):
+        for rows in pieces(run.answers, run.rows, max_bytes=max_bytes):
             if len(rows):
                 yield self._built(replace(run, rows=rows))
 
-    def _built(self, run: Leaving) -> pa.RecordBatch:
+    def _built(self, run: RunRows) -> pa.RecordBatch:
         columns = _rows_of(run.records, run.rows).columns
-        for part, question in zip(self.parts, run.questions, strict=True):
-            columns += part.arrays(question, run.rows)
+        for part, answers in zip(self.parts, run.answers, strict=True):
+            columns += part.arrays(answers, run.rows)
         return pa.record_batch(columns, schema=self.schema)
 
-    def _multiplied(self, run: Leaving, *, max_bytes: int) -> Iterator[pa.RecordBatch]:
-        questions = [
-            question
-            for part, question in zip(self.parts, run.questions, strict=True)
-            if part.expands
+    def _multiplied(self, run: RunRows, *, max_bytes: int) -> Iterator[pa.RecordBatch]:
+        answers = [
+            answers for part, answers in zip(self.parts, run.answers, strict=True) if part.expands
         ]
         try:
-            products = RowProducts([question.counts_at(run.rows) for question in questions])
+            products = RowProducts([answers.counts_at(run.rows) for answers in answers])
         except TooManyRows as error:
             raise TooManyRows(int(run.rows[error.record]), error.counts) from None
-        for start in range(0, products.size, _MOST_OUTPUT_ROWS):
-            output = products.rows(start, min(start + _MOST_OUTPUT_ROWS, products.size))
+        for start in range(0, products.size, _MAX_MULTIPLIED_ROWS):
+            output = products.rows(start, min(start + _MAX_MULTIPLIED_ROWS, products.size))
             within = replace(run, rows=run.rows[output.start : output.stop])
             for rows in bounded(self._output_bytes(within, output), max_bytes=max_bytes):
                 yield self._combined(within, output.part(rows))
 
-    def _output_bytes(self, run: Leaving, output: OutputRows) -> npt.NDArray[np.int64]:
+    def _output_bytes(self, run: RunRows, output: OutputRows) -> npt.NDArray[np.int64]:
         """The bytes of each output row of these records, without its statuses."""
         own = row_bytes(_rows_of(run.records, run.rows))
         elements = iter(output.elements)
         total = np.zeros(len(output.records), np.int64)
-        for part, question in zip(self.parts, run.questions, strict=True):
-            own += part.bytes_at(question, run.rows)
+        for part, answers in zip(self.parts, run.answers, strict=True):
+            own += part.bytes_at(answers, run.rows)
             if part.expands:
-                total += question.element_bytes_at(run.rows[output.records], next(elements))
+                total += answers.element_bytes_at(run.rows[output.records], next(elements))
         return total + own[output.records]
 
-    def _combined(self, run: Leaving, output: OutputRows) -> pa.RecordBatch:
+    def _combined(self, run: RunRows, output: OutputRows) -> pa.RecordBatch:
         rows, elements = run.rows[output.records], iter(output.elements)
         records = pa.array(output.records)
         columns = _rows_of(run.records, run.rows).take(records).columns
-        for part, question in zip(self.parts, run.questions, strict=True):
+        for part, answers in zip(self.parts, run.answers, strict=True):
             if part.expands:
-                columns += question.elements_at(rows, next(elements))
-            columns += [array.take(records) for array in part.arrays(question, run.rows)]
+                columns += answers.elements_at(rows, next(elements))
+            columns += [array.take(records) for array in part.arrays(answers, run.rows)]
         return pa.record_batch(columns, schema=self.schema)
 
     def empty(self) -> pa.RecordBatch:
@@ -204,7 +202,7 @@ def joined_output(
     return JoinedOutput(pa.schema([*list(records)[:width], *added]), parts, width)
 
 
-def _rows_of(records: pa.RecordBatch, rows: Positions) -> pa.RecordBatch:
+def _rows_of(records: pa.RecordBatch, rows: RowPositions) -> pa.RecordBatch:
     if len(rows) == records.num_rows:
         return records
     if len(rows) and rows[-1] - rows[0] + 1 == len(rows):
@@ -218,16 +216,16 @@ class StructOutput:
 
     columns: pa.Schema
 
-    def batches(self, run: Leaving, *, max_bytes: int) -> Iterator[pa.RecordBatch]:
+    def batches(self, run: RunRows, *, max_bytes: int) -> Iterator[pa.RecordBatch]:
         """The structs for answered rows of a run, in batches of at most `max_bytes`, or of one row.
 
         NULL where there is no row.
         """
-        (question,) = run.questions
-        for rows in pieces(run.questions, run.rows, max_bytes=max_bytes):
-            is_absent = pa.array(~question.has_row_at(rows))
+        (answers,) = run.answers
+        for rows in pieces(run.answers, run.rows, max_bytes=max_bytes):
+            is_absent = pa.array(~answers.has_row_at(rows))
             structs = pa.StructArray.from_arrays(
-                question.columns_at(rows), fields=list(self.columns), mask=is_absent
+                answers.columns_at(rows), fields=list(self.columns), mask=is_absent
             )
             yield pa.record_batch([structs], ["row"])
 
@@ -254,26 +252,26 @@ class AddedOutput:
             fields.append(pa.field("", pa.bool_()))
         return [field.with_name(str(at)) for at, field in enumerate(fields)]
 
-    def batches(self, run: Leaving, *, max_bytes: int) -> Iterator[pa.RecordBatch]:
+    def batches(self, run: RunRows, *, max_bytes: int) -> Iterator[pa.RecordBatch]:
         """The structs for answered rows of a run, in batches of at most `max_bytes`, or of one row.
 
         No row is left out.
         """
-        for rows in pieces(run.questions, run.rows, max_bytes=max_bytes):
+        for rows in pieces(run.answers, run.rows, max_bytes=max_bytes):
             yield self._built(replace(run, rows=rows))
 
-    def _built(self, run: Leaving) -> pa.RecordBatch:
-        pairs = list(zip(self.parts, run.questions, strict=True))
+    def _built(self, run: RunRows) -> pa.RecordBatch:
+        pairs = list(zip(self.parts, run.answers, strict=True))
         arrays = []
-        for part, question in pairs:
+        for part, answers in pairs:
             if part.expands:
-                arrays.append(part.lists(question, run.rows))
-            arrays += part.arrays(question, run.rows)
+                arrays.append(part.lists(answers, run.rows))
+            arrays += part.arrays(answers, run.rows)
         if drops_records(self.parts):
             leaves = np.ones(len(run.rows), np.bool_)
-            for part, question in pairs:
+            for part, answers in pairs:
                 if part.drops_records:
-                    leaves &= part.leaves(question, run.rows)
+                    leaves &= part.leaves(answers, run.rows)
             arrays.append(pa.array(leaves))
         return self._batch(arrays)
 

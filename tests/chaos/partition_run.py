@@ -9,8 +9,9 @@ import pyarrow as pa
 from lookup_core.protocol.client_channel import ChannelRequest
 from spark_client.lookup_settings import KeyColumn, LookupSettings, PassSettings
 from spark_client.transport.connection import Connection
-from spark_client.worker.input_thread import Doorbell, InputThread
-from spark_client.worker.lookup_operator import LookupOperator, LookupPlan
+from spark_client.worker.input_thread import InputThread, WakeUp
+from spark_client.worker.lookup_operator import LookupOperator
+from spark_client.worker.lookup_plan import LookupPlan
 from spark_client.worker.output_columns import AddedPart, column_casts, joined_output
 from tests.chaos.checker import Emitted
 from tests.chaos.records import SCHEMA, Records
@@ -61,10 +62,10 @@ class PartitionRun:
     def run(self) -> None:
         """Process all records; `emitted` raises the failure."""
         try:
-            bell = Doorbell()
-            operator = self._operator(bell)
+            wake_up = WakeUp()
+            operator = self._operator(wake_up)
             try:
-                self._drive(operator, bell)
+                self._drive(operator, wake_up)
             finally:
                 operator.close()
         except BaseException as error:  # noqa: BLE001 -- raised again by `emitted`
@@ -81,17 +82,17 @@ class PartitionRun:
             values = output.column("value").to_pylist()
             yield from zip(output.column("number").to_pylist(), values, outcomes, strict=True)
 
-    def _drive(self, operator: LookupOperator, bell: Doorbell) -> None:
-        batches = InputThread(bell, most_rows=self.settings.capacity, most_bytes=2**20)
+    def _drive(self, operator: LookupOperator, wake_up: WakeUp) -> None:
+        batches = InputThread(wake_up, most_rows=self.settings.capacity, most_bytes=2**20)
         with batches.reading(self.records.batches()):
             for output in operator.enriched(batches):
                 self.outputs.append(output)
                 self.progress.add(emitted=output.num_rows)
 
-    def _operator(self, bell: Doorbell) -> LookupOperator:
+    def _operator(self, wake_up: WakeUp) -> LookupOperator:
         request = ChannelRequest(self.dimension, ("value",), self.origin, KEY)
-        channel = self.connection.finish(self.connection.begin(request, ring=bell.ring))
-        casts = column_casts(channel.columns, COLUMNS, dimension=self.dimension)
+        channel = self.connection.finish(self.connection.begin(request, wake=wake_up.set))
+        casts = column_casts(channel.channel.columns, COLUMNS, dimension=self.dimension)
         output = joined_output(SCHEMA, [AddedPart(COLUMNS, status_column="_lookup")])
         plan = LookupPlan(self.dimension, (KeyColumn(KEY_COLUMN),), KEY, casts, self.lookup)
-        return LookupOperator([plan], [channel], output, settings=self.settings, bell=bell)
+        return LookupOperator([plan], [channel], output, settings=self.settings, wake_up=wake_up)

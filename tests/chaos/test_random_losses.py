@@ -19,12 +19,12 @@ from lookup_core.errors import SidecarUnreachable
 from lookup_core.event_time.record_watermarks import EventTimeWatermarks
 from lookup_core.protocol.client_channel import ChannelRequest
 from spark_client.lookup_settings import KeyColumn, LookupSettings, OutputMode, PassSettings
-from spark_client.transport.connection import Connection, Timing
+from spark_client.transport.connection import Connection, Timing, Transport
 from spark_client.transport.endpoint import endpoint_of
 from spark_client.transport.handshake import handshake
-from spark_client.transport.interface import Transport
-from spark_client.worker.input_thread import Doorbell, InputThread
-from spark_client.worker.lookup_operator import LookupOperator, LookupPlan
+from spark_client.worker.input_thread import InputThread, WakeUp
+from spark_client.worker.lookup_operator import LookupOperator
+from spark_client.worker.lookup_plan import LookupPlan
 from spark_client.worker.output_columns import AddedPart, column_casts, joined_output
 from tests.end_to_end.sidecars import configured, parquet, url_of
 
@@ -163,9 +163,9 @@ class Run:
         """The output, in order."""
         connect = partial(self.losses.connect, self.url)
         connection = Connection(connect, url=self.url, timing=Timing(pause=lambda _: None))
-        bell = Doorbell()
-        operator = self._operator(connection, bell)
-        batches = InputThread(bell, most_rows=200, most_bytes=2**20)
+        wake_up = WakeUp()
+        operator = self._operator(connection, wake_up)
+        batches = InputThread(wake_up, most_rows=200, most_bytes=2**20)
         try:
             with batches.reading(self.batches):
                 outputs = list(operator.enriched(batches))
@@ -173,10 +173,10 @@ class Run:
             operator.close()
         return [row for output in outputs for row in output.to_pylist()]
 
-    def _operator(self, connection: Connection, bell: Doorbell) -> LookupOperator:
+    def _operator(self, connection: Connection, wake_up: WakeUp) -> LookupOperator:
         names = [self.chance.choice(NAMES) for _ in self.keys]
         requests = [ChannelRequest(name, ("value",), "a run", KEY) for name in names]
-        opening = [connection.begin(request, ring=bell.ring) for request in requests]
+        opening = [connection.begin(request, wake=wake_up.set) for request in requests]
         channels = [connection.finish(channel) for channel in opening]
         plans = [
             LookupPlan(name, (key,), KEY, column_casts(COLUMNS, COLUMNS, dimension=name), LOOKUP)
@@ -192,7 +192,7 @@ class Run:
             watermark_interval_ms=self.interval_ms,
         )
         output = joined_output(RECORDS, parts)
-        return LookupOperator(plans, channels, output, settings=settings, bell=bell)
+        return LookupOperator(plans, channels, output, settings=settings, wake_up=wake_up)
 
     def expected(self) -> list[dict[str, Any]]:
         """The rows of plain left joins, in the order of the input."""

@@ -14,9 +14,9 @@ from lookup_core.protocol import frames
 from lookup_core.protocol.arrow_payload import decode_batch
 from lookup_core.protocol.frame_codec import decode_frame
 from lookup_core.protocol.frames import Frame
+from spark_client.transport.connection import Transport
 from spark_client.transport.endpoint import endpoint_of
 from spark_client.transport.handshake import handshake
-from spark_client.transport.interface import Transport
 from tests.chaos.records import Records
 
 KEY = pa.schema({"key": pa.int64()})

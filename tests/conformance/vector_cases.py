@@ -71,12 +71,12 @@ class QueueCase:
 
     def check(self, operation: Words, where: str) -> None:
         """Compare levels and contents."""
-        statistics = self.queue.statistics()
+        size, segments = self.queue.capacity - self.queue.free_places(), self._segments()
         found = {
-            "size": statistics.size,
-            "empty": statistics.size == 0,
-            "has_completed": statistics.can_emit,
-            "pending": self._pending(),
+            "size": size,
+            "empty": size == 0,
+            "has_completed": bool(segments and segments[0][0]),
+            "pending": self._pending(segments),
             "failures": self._failures,
         }
         assert {name: found[name] for name in operation["check"]} == operation["check"], where
@@ -94,17 +94,27 @@ class QueueCase:
             return []
         return [{**element, "value": value} for value in self._results[record]]
 
-    def _pending(self) -> list[Any]:
-        segments = self.queue.pending()
+    def _segments(self) -> list[tuple[list[SlotId], list[SlotId]]]:
+        """The completed and the open slots of each segment; in order, each slot is one."""
+        if isinstance(self.queue, OrderedQueue):
+            slots = self.queue._order
+            return [([], [slot]) if self.queue._is_open(slot) else ([slot], []) for slot in slots]
+        assert isinstance(self.queue, UnorderedQueue)
+        return [
+            ([slot for slot, _ in segment.completed], [*segment.open])
+            for segment in self.queue._segments
+            if not segment.is_empty
+        ]
+
+    def _pending(self, segments: list[tuple[list[SlotId], list[SlotId]]]) -> list[Any]:
         if self.mode == "ordered":
-            slots = [slot for segment in segments for slot in segment.completed + segment.open]
-            return [self._word(slot) for slot in slots]
+            return [self._word(slot) for one in segments for slots in one for slot in slots]
         return [
             {
-                "completed": [self._word(slot) for slot in segment.completed],
-                "open": sorted(map(str, map(self._word, segment.open))),
+                "completed": [self._word(slot) for slot in completed],
+                "open": sorted(map(str, map(self._word, still_open))),
             }
-            for segment in segments
+            for completed, still_open in segments
         ]
 
     def _word(self, slot: SlotId) -> str | Words:

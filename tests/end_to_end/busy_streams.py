@@ -7,7 +7,7 @@ import time
 import pyarrow as pa
 
 from lookup_core.protocol.client_channel import ChannelRequest
-from lookup_core.protocol.sent_lookups import QuestionId, SentKeys
+from lookup_core.protocol.sent_lookups import RunId, SentKeys
 from spark_client.transport.channel_session import ChannelSession
 from spark_client.transport.connections import Address, connections
 
@@ -23,18 +23,18 @@ def main() -> None:
     endpoint, *dimensions = sys.argv[1:]
     open_one = connections.to(Address(endpoint)).open
     sessions = [open_one(ChannelRequest(name, None, "load", KEY)) for name in dimensions]
-    question = 0
+    run = 0
     while True:
-        question += 1
+        run += 1
         for session in sessions:
-            _ask(session, QuestionId(question))
+            _ask(session, RunId(run))
         time.sleep(PAUSE_S)
 
 
-def _ask(session: ChannelSession, question: QuestionId) -> None:
+def _ask(session: ChannelSession, run: RunId) -> None:
     ids = random.sample(range(1, MOST_KEY), KEYS)
     keys = pa.record_batch([pa.array(ids, pa.int64())], schema=KEY)
-    session.look_up(SentKeys(question, keys, time.monotonic() + TIMEOUT_S))
+    session.look_up(SentKeys(run, keys, time.monotonic() + TIMEOUT_S))
     session.mark(int(time.time() * 1000))
     left = KEYS
     while left:

@@ -10,9 +10,9 @@ from itertools import count
 import pyarrow as pa
 
 from lookup_core.protocol.client_channel import ChannelRequest
-from lookup_core.protocol.sent_lookups import QuestionId, SentKeys
+from lookup_core.protocol.sent_lookups import RunId, SentKeys
+from spark_client.transport.channel_session import ChannelSession
 from spark_client.transport.connections import Address, connections
-from spark_client.transport.interface import LookupChannel
 
 KNOWN = 50  # keys of each round that are cached from the second round on
 NEW = 10
@@ -53,14 +53,14 @@ def main() -> None:
         time.sleep(PAUSE_S)
 
 
-def _opened(address: Address, dimension: str, origin: str) -> LookupChannel:
+def _opened(address: Address, dimension: str, origin: str) -> ChannelSession:
     key = pa.schema({"id": pa.int64()})
     return connections.to(address).open(ChannelRequest(dimension, None, origin, key))
 
 
 def _sent(number: int, keys: list[int]) -> SentKeys:
     batch = pa.record_batch([pa.array(keys, pa.int64())], names=["id"])
-    return SentKeys(QuestionId(number), batch, time.monotonic() + TIMEOUT_S)
+    return SentKeys(RunId(number), batch, time.monotonic() + TIMEOUT_S)
 
 
 def _event_time_ms() -> int:

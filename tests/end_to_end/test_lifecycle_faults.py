@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 
 from lookup_core.protocol.client_channel import ChannelRequest
-from lookup_core.protocol.sent_lookups import QuestionId, SentKeys
+from lookup_core.protocol.sent_lookups import RunId, SentKeys
 from spark_client.transport.channel_session import ChannelSession
 from spark_client.transport.connections import Address, Connections
 from tests.end_to_end.sidecars import (
@@ -53,7 +53,7 @@ KEY = pa.schema({"id": pa.int64()})
 def ask(session: ChannelSession, key: int) -> None:
     """Send a lookup of one key."""
     keys = pa.record_batch([pa.array([key], pa.int64())], schema=KEY)
-    session.look_up(SentKeys(QuestionId(1), keys, time.monotonic() + PATIENCE_S))
+    session.look_up(SentKeys(RunId(1), keys, time.monotonic() + PATIENCE_S))
 
 
 def name_for(session: ChannelSession) -> str:

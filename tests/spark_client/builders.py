@@ -12,17 +12,17 @@ from lookup_core.answer import Outcome, rowless_answer
 from lookup_core.dimension_schema import VersionColumns
 from lookup_core.protocol import frames
 from lookup_core.protocol.arrow_payload import answer_batch, encode_batch
-from lookup_core.protocol.client_channel import ChannelRequest
+from lookup_core.protocol.client_channel import ChannelRequest, ClientChannel
 from lookup_core.protocol.frames import Frame
-from lookup_core.protocol.sent_lookups import QuestionId, SentKeys
+from lookup_core.protocol.sent_lookups import RunId, SentKeys
 from spark_client.lookup_settings import JoinType, KeyColumn, LookupSettings, PassSettings
 from spark_client.testing.served_dimension import ServedDimension
 from spark_client.transport.channel_session import ChannelSession
 from spark_client.transport.connection import Connection, Timing
-from spark_client.transport.interface import LookupChannel
 from spark_client.worker.as_of import AsOfPlan, single_columns, version_pick
-from spark_client.worker.input_thread import Doorbell
-from spark_client.worker.lookup_operator import LookupOperator, LookupPlan
+from spark_client.worker.input_thread import InputThread, WakeUp
+from spark_client.worker.lookup_operator import LookupOperator
+from spark_client.worker.lookup_plan import LookupPlan
 from spark_client.worker.output_columns import AddedPart, column_casts, joined_output
 from tests.spark_client.memory_transport import URL, ReachableSidecar
 
@@ -65,21 +65,21 @@ def batch(*ids: int | None) -> pa.RecordBatch:
     )
 
 
-def look_up(channel: ChannelSession, question: int, *ids: int) -> None:
+def look_up(channel: ChannelSession, run: int, *ids: int) -> None:
     """Look up keys, with a deadline that does not pass."""
     keys = pa.record_batch([pa.array(ids, pa.int64())], KEY)
-    channel.look_up(SentKeys(QuestionId(question), keys, deadline_s=1e9))
+    channel.look_up(SentKeys(RunId(run), keys, deadline_s=1e9))
 
 
 def answered(channel: ChannelSession, count: int) -> dict[int, list[int]]:
-    """The sorted positions in the answers to `count` keys, by question."""
+    """The sorted positions in the answers to `count` keys, by run."""
     found: dict[int, list[int]] = {}
     while sum(map(len, found.values())) < count:
         answers = channel.answers(WAIT_S)
         assert answers, "no answer came"
         for each in answers:
-            found.setdefault(each.question, []).extend(each.answer.positions.tolist())
-    return {question: sorted(positions) for question, positions in found.items()}
+            found.setdefault(each.run, []).extend(each.answer.positions.tolist())
+    return {run: sorted(positions) for run, positions in found.items()}
 
 
 def is_served(channel: ChannelSession) -> bool:
@@ -102,25 +102,30 @@ def received(sidecar: ReachableSidecar, kind: type[Frame]) -> list[Any]:
     return [frame for frame in sidecar.memory.received if isinstance(frame, kind)]
 
 
-class PulledInput:
-    """An `Input` without a thread: each batch is read when the operator takes it."""
+class PulledInput(InputThread):
+    """An input without a thread: each batch is read when the operator takes it."""
 
     def __init__(self, batches: Iterable[pa.RecordBatch | None]) -> None:
         """None: there is no batch yet."""
-        self._batches = iter(batches)
-        self.is_over = False
+        self._pulled = iter(batches)
+        self._is_over = False
 
-    def take(self) -> pa.RecordBatch | None:
-        """See `Input`."""
+    def take_batch(self) -> pa.RecordBatch | None:
+        """See `InputThread`."""
         try:
-            return next(self._batches)
+            return next(self._pulled)
         except StopIteration:
-            self.is_over = True
+            self._is_over = True
             return None
 
+    @property
+    def is_over(self) -> bool:
+        """See `InputThread`."""
+        return self._is_over
 
-class SteppedBell(Doorbell):
-    """A doorbell without rings: each wait takes its whole time at once."""
+
+class SteppedWakeUp(WakeUp):
+    """Nothing wakes it: each wait takes its whole time at once."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -130,9 +135,8 @@ class SteppedBell(Doorbell):
         """The time that has been waited."""
         return self.now_s
 
-    def wait(self, timeout_s: float | None) -> None:
-        """See `Doorbell`."""
-        assert timeout_s is not None
+    def wait_and_clear(self, timeout_s: float) -> None:
+        """See `WakeUp`."""
         self.now_s += timeout_s
 
 
@@ -161,7 +165,7 @@ class Partition:
     settings: PassSettings = field(default_factory=PassSettings)
     lookups: tuple[Lookup, ...] = (Lookup(),)
     connection: Connection | None = None  # None: a new one
-    bell: Doorbell = field(default_factory=Doorbell)
+    wake_up: WakeUp = field(default_factory=WakeUp)
     clock: Callable[[], float] = time.monotonic
 
     def operator(self, records: pa.Schema) -> LookupOperator:
@@ -177,7 +181,8 @@ class Partition:
                 wants_default=lookup.settings.wants_default
                 or any(known[name][0].lookup is not None for name in lookup.keys),
             )
-            channel = connection.finish(connection.begin(request, ring=self.bell.ring))
+            session = connection.finish(connection.begin(request, wake=self.wake_up.set))
+            channel = session.channel
             casts = column_casts(channel.columns, channel.columns, dimension=lookup.dimension)
             places = tuple(known[name][0] for name in lookup.keys)
             as_of = _as_of(lookup, channel)
@@ -194,11 +199,11 @@ class Partition:
             for at, column in enumerate(plan.columns):
                 known[lookup.prefix + column.name] = (KeyColumn(at, number), column)
             plans.append(plan)
-            channels.append(channel)
+            channels.append(session)
             parts.append(part)
         output = joined_output(records, parts)
         return LookupOperator(
-            plans, channels, output, settings=self.settings, bell=self.bell, clock=self.clock
+            plans, channels, output, settings=self.settings, wake_up=self.wake_up, clock=self.clock
         )
 
     def run(self, batches: Sequence[pa.RecordBatch]) -> Generator[pa.RecordBatch]:
@@ -216,7 +221,7 @@ class Partition:
         return [row for output in self.run(outputs) for row in output.to_pylist()]
 
 
-def _as_of(lookup: Lookup, channel: LookupChannel) -> AsOfPlan | None:
+def _as_of(lookup: Lookup, channel: ClientChannel) -> AsOfPlan | None:
     if lookup.settings.as_of is None or channel.versions is None:
         return None
     wanted = list(single_columns(channel.columns))[: len(lookup.columns)]

@@ -77,7 +77,7 @@ class Line:
 
 @pytest.fixture
 def line() -> Line:
-    """A session whose channel is open, with one question of two keys sent."""
+    """A session whose channel is open, with one run of two keys sent."""
     line = Line()
     line.reopen()
     look_up(line.session, 1, 1, 2)
@@ -86,8 +86,8 @@ def line() -> Line:
 
 
 def answers(session: ChannelSession) -> list[tuple[int, list[int]]]:
-    """Questions and positions of the answers that have come."""
-    return [(each.question, each.answer.positions.tolist()) for each in session.answers(0.0)]
+    """Runs and positions of the answers that have come."""
+    return [(each.run, each.answer.positions.tolist()) for each in session.answers(0.0)]
 
 
 def test_answers_survive_their_connection(line: Line) -> None:

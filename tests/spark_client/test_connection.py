@@ -26,7 +26,7 @@ from lookup_core.protocol import frames
 from lookup_core.protocol.client_channel import ChannelRequest, ChannelStatistics
 from lookup_core.protocol.frame_codec import encode_frame
 from lookup_core.protocol.frames import MAX_CHANNELS, Frame
-from lookup_core.protocol.sent_lookups import QuestionId
+from lookup_core.protocol.sent_lookups import RunId
 from spark_client.testing.fake_server import MemoryServer
 from spark_client.testing.fake_sidecar import Behaviour, FakePeer
 from spark_client.transport.connection import AGENT, WELCOME_TIMEOUT_S, Connection, Timing
@@ -73,15 +73,15 @@ def test_connects_with_the_first_channel(sidecar: ReachableSidecar, connection: 
 def test_full_channel_blocks_no_other(sidecar: ReachableSidecar, connection: Connection) -> None:
     """Channels share a connection; one whose answers are not fetched does not block the others."""
     quiet, busy = connection.open(REQUEST), connection.open(REQUEST)
-    for question in range(50):
-        look_up(quiet, question, *range(20))
+    for run in range(50):
+        look_up(quiet, run, *range(20))
 
-    for question in range(50):
-        look_up(busy, question, 1)
+    for run in range(50):
+        look_up(busy, run, 1)
 
     assert len(answered(busy, 50)) == 50
     assert len(answered(quiet, 1000)) == 50
-    assert quiet.columns == pa.schema({"name": pa.utf8()})
+    assert quiet.channel.columns == pa.schema({"name": pa.utf8()})
     assert sidecar.connection_count == 1
 
 
@@ -412,7 +412,7 @@ def test_failed_channel_sends_nothing() -> None:
     failing.report_idle()
     failing.mark(5)
     look_up(failing, 2, 1)
-    failing.abandon(QuestionId(1))
+    failing.abandon(RunId(1))
     failing.close()
 
     assert is_served(busy)

@@ -30,7 +30,7 @@ from tests.spark_client.builders import (
     Lookup,
     Partition,
     PulledInput,
-    SteppedBell,
+    SteppedWakeUp,
     batch,
     received,
 )
@@ -433,10 +433,10 @@ def test_lookups_carry_the_latest_event_time(
 
 def test_long_wait_for_input_is_idleness() -> None:
     """A channel without input for some time is idle, also while it has unanswered lookups."""
-    sidecar, bell = ReachableSidecar(DIMENSIONS, Behaviour(is_silent=True)), SteppedBell()
+    sidecar, wake_up = ReachableSidecar(DIMENSIONS, Behaviour(is_silent=True)), SteppedWakeUp()
     lookup = Lookup(settings=LookupSettings(on_timeout=FailurePolicy.NULL))
     settings = PassSettings(timeout_s=3 * IDLE_AFTER_S)
-    partition = Partition(sidecar, settings, (lookup,), bell=bell, clock=bell.clock)
+    partition = Partition(sidecar, settings, (lookup,), wake_up=wake_up, clock=wake_up.clock)
     operator = partition.operator(batch(1).schema)
 
     outputs = list(operator.enriched(PulledInput([batch(1), *[None] * 4, batch(2), *[None] * 4])))

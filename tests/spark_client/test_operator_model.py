@@ -17,7 +17,7 @@ from lookup_core.cache.cached_answers import CachedAnswers
 from lookup_core.errors import ErrorCode
 from lookup_core.event_time.record_watermarks import EventTimeWatermarks
 from lookup_core.protocol.backlog import ChannelAnswer
-from lookup_core.protocol.sent_lookups import QuestionId, SentKeys
+from lookup_core.protocol.sent_lookups import RunId, SentKeys
 from spark_client.lookup_settings import (
     FailurePolicy,
     JoinType,
@@ -28,9 +28,11 @@ from spark_client.lookup_settings import (
 )
 from spark_client.testing.fake_sidecar import Behaviour
 from spark_client.testing.served_dimension import ServedDimension
-from spark_client.worker.lookup_operator import LookupOperator, LookupPlan
+from spark_client.transport.channel_session import ChannelSession
+from spark_client.worker.lookup_operator import LookupOperator
+from spark_client.worker.lookup_plan import LookupPlan
 from spark_client.worker.output_columns import AddedPart, column_casts, joined_output
-from tests.spark_client.builders import Lookup, Partition, PulledInput, SteppedBell
+from tests.spark_client.builders import Lookup, Partition, PulledInput, SteppedWakeUp
 from tests.spark_client.memory_transport import ReachableSidecar
 
 COLUMNS = pa.schema({"value": pa.int64()})
@@ -40,7 +42,7 @@ MOST_PARTS = 3  # that come at once
 MOST_KEYS = 3  # of one part
 
 
-class Chance(SteppedBell):
+class Chance(SteppedWakeUp):
     """The order of events, by a seed; a wait takes its time, or ends with some answers."""
 
     def __init__(self, seed: int, *, silence: float) -> None:
@@ -50,36 +52,31 @@ class Chance(SteppedBell):
         self.has_answers = False
         self._silence = silence
 
-    def wait(self, timeout_s: float | None) -> None:
-        """See `Doorbell`."""
+    def wait_and_clear(self, timeout_s: float) -> None:
+        """See `WakeUp`."""
         if self.random.random() < self._silence:
-            super().wait(timeout_s)
+            super().wait_and_clear(timeout_s)
         else:
             self.has_answers = True
 
 
-class ShufflingChannel:
-    """A `LookupChannel` whose keys are their own values, or one more in a later lookup."""
-
-    columns = COLUMNS
-    versions = None
-    has_all_rows = False
-    default = None
+class ShufflingChannel(ChannelSession):
+    """A `ChannelSession` whose keys are their own values, or one more in a later lookup."""
 
     def __init__(self, chance: Chance, *, add: int = 0) -> None:
         """The value of a key is the key and `add`."""
         self._chance = chance
         self._add = add
-        self._keys: dict[tuple[QuestionId, int], int | None] = {}  # {question, position: key}
-        self._open: dict[QuestionId, list[int]] = {}  # {question: keys without an answer}
+        self._keys: dict[tuple[RunId, int], int | None] = {}  # {run, position: key}
+        self._open: dict[RunId, list[int]] = {}  # {run: keys without an answer}
 
     def explanation(self, code: ErrorCode) -> str:
-        """See `LookupChannel`; nothing is known."""
+        """See `ChannelSession`; nothing is known."""
         del code
         return ""
 
     def cached(self, keys: pa.RecordBatch) -> CachedAnswers | None:
-        """See `LookupChannel`; some of the answers, at random."""
+        """See `ChannelSession`; some of the answers, at random."""
         values, chance = keys.column(0).to_pylist(), self._chance.random
         positions = list(range(len(values)))
         chance.shuffle(positions)
@@ -88,41 +85,44 @@ class ShufflingChannel:
         answers = [self._answer(part, [values[at] for at in part]) for part in parts if part]
         return chance.choice([None, CachedAnswers(answers, np.zeros(0, np.int32))])
 
-    def look_up(self, keys: SentKeys, *, skips_cache: bool = False) -> None:
-        """See `LookupChannel`."""
-        del skips_cache
+    def look_up(self, keys: SentKeys) -> None:
+        """See `ChannelSession`."""
+        self.send(keys)
+
+    def send(self, keys: SentKeys) -> None:
+        """See `ChannelSession`."""
         for position, key in enumerate(keys.keys.column(0).to_pylist(), keys.start):
-            self._keys[keys.question, position] = key
-            self._open.setdefault(keys.question, []).append(position)
+            self._keys[keys.run, position] = key
+            self._open.setdefault(keys.run, []).append(position)
 
     def mark(self, watermark_ms: int) -> None:
-        """See `LookupChannel`."""
+        """See `ChannelSession`."""
 
     def answers(self, timeout_s: float | None) -> Sequence[ChannelAnswer]:
-        """See `LookupChannel`."""
+        """See `ChannelSession`."""
         assert timeout_s == 0
         least, self._chance.has_answers = int(self._chance.has_answers), False
         parts = self._chance.random.randint(least, MOST_PARTS)
         return [self._part() for _ in range(parts) if self._open]
 
-    def abandon(self, question: QuestionId) -> None:
-        """See `LookupChannel`; the answers still come, too late."""
+    def abandon(self, run: RunId) -> None:
+        """See `ChannelSession`; the answers still come, too late."""
 
     def report_idle(self) -> None:
-        """See `LookupChannel`."""
+        """See `ChannelSession`."""
 
     def close(self) -> None:
-        """See `LookupChannel`."""
+        """See `ChannelSession`."""
 
     def _part(self) -> ChannelAnswer:
-        question = self._chance.random.choice(list(self._open))
-        still_open = self._open.pop(question)
+        run = self._chance.random.choice(list(self._open))
+        still_open = self._open.pop(run)
         self._chance.random.shuffle(still_open)
         chosen, left = still_open[:MOST_KEYS], still_open[MOST_KEYS:]
         if left:
-            self._open[question] = left
-        keys = [self._keys[question, position] for position in chosen]
-        return ChannelAnswer(question, self._answer(chosen, keys))
+            self._open[run] = left
+        keys = [self._keys[run, position] for position in chosen]
+        return ChannelAnswer(run, self._answer(chosen, keys))
 
     def _answer(self, positions: Sequence[int], keys: Sequence[int | None]) -> Answer:
         values = [None if key is None else key + self._add for key in keys]
@@ -198,7 +198,7 @@ def enriched(mode: OutputMode, scenario: Scenario) -> list[dict[str, Any]]:
         [ShufflingChannel(chance, add=number) for number in range(len(plans))],
         joined_output(RECORDS, parts),
         settings=settings,
-        bell=chance,
+        wake_up=chance,
         clock=chance.clock,
     )
     pauses = chance.random.choice([0, 0, 1, 3])

@@ -7,8 +7,8 @@ import pytest
 from lookup_core.answer import Answer, Outcome, rowless_answer
 from lookup_core.compatibility import concat_batches
 from lookup_core.errors import InvalidRequest
-from lookup_core.operator.question import Question
-from lookup_core.operator.records_in_flight import Leaving
+from lookup_core.operator.records_in_flight import RunRows
+from lookup_core.operator.run_answers import RunAnswers
 from spark_client.lookup_settings import JoinType
 from spark_client.worker.output_columns import (
     AddedOutput,
@@ -31,15 +31,15 @@ ROWS = [
 
 
 @pytest.fixture
-def question() -> Question:
+def answers() -> RunAnswers:
     """Four records with three keys: a row, a missing one, and a row of nulls."""
-    question = Question(4, COLUMNS)
-    question.ask(np.arange(4), np.array([0, 1, 0, 2]), 3)
+    answers = RunAnswers(4, COLUMNS)
+    answers.add_keys(np.arange(4), np.array([0, 1, 0, 2]), 3)
     names = pa.record_batch([pa.array(["seven", None])], COLUMNS)
     hit = np.full(2, Outcome.HIT, np.uint8)
-    question.answer(Answer(np.array([0, 2], np.int32), hit, np.array([1, 2], np.uint32), names))
-    question.answer(rowless_answer(np.array([1], np.int32), Outcome.MISSING))
-    return question
+    answers.store(Answer(np.array([0, 2], np.int32), hit, np.array([1, 2], np.uint32), names))
+    answers.store(rowless_answer(np.array([1], np.int32), Outcome.MISSING))
+    return answers
 
 
 def output(*, status: str | None = None, how: JoinType = JoinType.LEFT) -> JoinedOutput:
@@ -47,36 +47,36 @@ def output(*, status: str | None = None, how: JoinType = JoinType.LEFT) -> Joine
     return joined_output(RECORDS.schema, [AddedPart(COLUMNS, how, "c_", status)])
 
 
-def built(output: Output, run: Leaving) -> pa.RecordBatch:
+def built(output: Output, run: RunRows) -> pa.RecordBatch:
     """The output as one batch."""
     batches = [*output.batches(run, max_bytes=10_000)]
     return concat_batches([output.empty(), *batches])
 
 
-def rows_of(question: Question, *rows: int) -> Leaving:
+def rows_of(answers: RunAnswers, *rows: int) -> RunRows:
     """Some of the records."""
-    return Leaving(RECORDS, [question], np.array(rows, np.intp))
+    return RunRows(RECORDS, [answers], np.array(rows, np.intp))
 
 
 @pytest.mark.parametrize("rows", [[0, 1, 2, 3], [1, 2], [0, 3], []])
-def test_columns_stand_next_to_the_records(question: Question, rows: list[int]) -> None:
+def test_columns_stand_next_to_the_records(answers: RunAnswers, rows: list[int]) -> None:
     """All rows, a range of them, or some: each record has the row of its key."""
-    found = built(output(), rows_of(question, *rows))
+    found = built(output(), rows_of(answers, *rows))
 
     assert found.to_pylist() == [ROWS[row] for row in rows]
     assert found.schema == output().schema
 
 
-def test_inner_output_drops_missing_rows(question: Question) -> None:
+def test_inner_output_drops_missing_rows(answers: RunAnswers) -> None:
     """A record without a row does not leave; one with a row of nulls does."""
-    found = built(output(how=JoinType.INNER), rows_of(question, 0, 1, 3))
+    found = built(output(how=JoinType.INNER), rows_of(answers, 0, 1, 3))
 
     assert found.column("id").to_pylist() == [7, 9]
 
 
-def test_status_stands_last(question: Question) -> None:
+def test_status_stands_last(answers: RunAnswers) -> None:
     """The status column has the outcome and the age of each lookup."""
-    found = built(output(status="_s"), rows_of(question, 1, 3))
+    found = built(output(status="_s"), rows_of(answers, 1, 3))
 
     assert found.schema.names == ["id", "n", "c_name", "_s"]
     assert found.column("_s").to_pylist() == [
@@ -93,16 +93,16 @@ def test_empty_output_has_the_same_schema() -> None:
     assert (structs.num_rows, structs.schema.types) == (0, [pa.struct({"name": pa.utf8()})])
 
 
-def test_untouched_records_are_not_copied(question: Question) -> None:
+def test_untouched_records_are_not_copied(answers: RunAnswers) -> None:
     """A range of records is a view of the input's memory."""
-    found = next(output().batches(rows_of(question, 1, 2), max_bytes=10_000))
+    found = next(output().batches(rows_of(answers, 1, 2), max_bytes=10_000))
 
     assert found.column("n").buffers()[1].address == RECORDS.column("n").buffers()[1].address
 
 
-def test_missing_row_is_a_null_struct(question: Question) -> None:
+def test_missing_row_is_a_null_struct(answers: RunAnswers) -> None:
     """A missing row gives NULL; a row of nulls gives a struct of nulls."""
-    found = built(StructOutput(COLUMNS), rows_of(question, 0, 1, 3))
+    found = built(StructOutput(COLUMNS), rows_of(answers, 0, 1, 3))
 
     assert found.column(0).to_pylist() == [{"name": "seven"}, None, {"name": None}]
 
@@ -110,19 +110,19 @@ def test_missing_row_is_a_null_struct(question: Question) -> None:
 Lists = list[list[str | None] | None]
 
 
-def lists_question(lists: Lists, *, name: str = "name") -> Question:
-    """A question of the records, each of another key, with the rows in these lists."""
-    question = Question(len(lists), pa.schema({name: pa.list_(pa.utf8())}))
-    question.ask(np.arange(len(lists)), np.arange(len(lists)), len(lists))
+def lists_answers(lists: Lists, *, name: str = "name") -> RunAnswers:
+    """A answers of the records, each of another key, with the rows in these lists."""
+    answers = RunAnswers(len(lists), pa.schema({name: pa.list_(pa.utf8())}))
+    answers.add_keys(np.arange(len(lists)), np.arange(len(lists)), len(lists))
     found = np.array([at for at, each in enumerate(lists) if each is not None], np.int32)
     rows = pa.record_batch({name: [each for each in lists if each is not None]})
     hit, ages_ms = np.full(len(found), Outcome.HIT, np.uint8), np.full(len(found), 7, np.uint32)
     for place in range(len(found)):  # in parts
         part = slice(place, place + 1)
-        question.answer(Answer(found[part], hit[part], ages_ms[part], rows.slice(place, 1)))
+        answers.store(Answer(found[part], hit[part], ages_ms[part], rows.slice(place, 1)))
     absent = np.array([at for at, each in enumerate(lists) if each is None], np.int32)
-    question.answer(rowless_answer(absent, Outcome.MISSING))
-    return question
+    answers.store(rowless_answer(absent, Outcome.MISSING))
+    return answers
 
 
 def expanding(name: str, how: JoinType = JoinType.LEFT, status: str | None = None) -> AddedPart:
@@ -137,9 +137,9 @@ SECOND: Lists = [["x", "y", "z"], ["x"], None, ["x", "y"]]
 @pytest.mark.parametrize("max_bytes", [1, 60, 10_000])
 def test_expanded_records_leave_once_per_row(max_bytes: int) -> None:
     """All combinations in list order, with the statuses; absent and empty lists give a NULL."""
-    questions = [lists_question(FIRST), lists_question(SECOND, name="other")]
+    answers = [lists_answers(FIRST), lists_answers(SECOND, name="other")]
     parts = [expanding("name", status="_s"), expanding("other")]
-    run = Leaving(RECORDS, questions, np.array([0, 1, 2, 3]))
+    run = RunRows(RECORDS, answers, np.array([0, 1, 2, 3]))
 
     batches = list(joined_output(RECORDS.schema, parts).batches(run, max_bytes=max_bytes))
 
@@ -158,25 +158,25 @@ def test_expanded_records_leave_once_per_row(max_bytes: int) -> None:
 
 def test_inner_output_needs_a_list_element() -> None:
     """With `inner`, records without a row and those with empty lists do not leave."""
-    questions = [lists_question(FIRST), lists_question(SECOND, name="other")]
+    answers = [lists_answers(FIRST), lists_answers(SECOND, name="other")]
     left = joined_output(RECORDS.schema, [expanding("name", JoinType.INNER), expanding("other")])
     both = joined_output(
         RECORDS.schema, [expanding("name", JoinType.INNER), expanding("other", JoinType.INNER)]
     )
-    run = Leaving(RECORDS, questions, np.array([0, 1, 2, 3]))
+    run = RunRows(RECORDS, answers, np.array([0, 1, 2, 3]))
 
     assert built(left, run).column("n").to_pylist() == [*[0] * 6, 2]
     assert built(both, run).column("n").to_pylist() == [0] * 6
-    assert built(both, Leaving(RECORDS, questions, np.array([1, 3]))).num_rows == 0
+    assert built(both, RunRows(RECORDS, answers, np.array([1, 3]))).num_rows == 0
 
 
-def test_expanding_part_stands_next_to_others(question: Question) -> None:
+def test_expanding_part_stands_next_to_others(answers: RunAnswers) -> None:
     """The row of a lookup that does not expand is repeated; any type of the records, too."""
     records = RECORDS.append_column(
         "m", pa.array([[("k", 1)], None, [], [("k", None)]], pa.map_(pa.utf8(), pa.int64()))
     ).append_column("v", pa.nulls(4))
     parts = [AddedPart(COLUMNS, prefix="c_"), expanding("other")]
-    run = Leaving(records, [question, lists_question(SECOND, name="other")], np.array([0, 3]))
+    run = RunRows(records, [answers, lists_answers(SECOND, name="other")], np.array([0, 3]))
 
     rows = built(joined_output(records.schema, parts), run).to_pylist()
 
@@ -190,7 +190,7 @@ def test_large_multiplied_records_are_cut() -> None:
     """A record's own bytes count for each of its rows, also within one record."""
     records = pa.record_batch({"text": ["x" * 1000, "y"]})
     lists: Lists = [["a"] * 10, ["b"]]
-    run = Leaving(records, [lists_question(lists)], np.array([0, 1]))
+    run = RunRows(records, [lists_answers(lists)], np.array([0, 1]))
 
     batches = joined_output(records.schema, [expanding("name")]).batches(run, max_bytes=3100)
 
@@ -201,7 +201,7 @@ def test_many_rows_are_cut() -> None:
     """A batch has a bounded number of rows, however small they are; none is lost in between."""
     size = 70_000
     lists: Lists = [[str(at) for at in range(size)]]
-    run = Leaving(RECORDS.slice(0, 1), [lists_question(lists)], np.array([0]))
+    run = RunRows(RECORDS.slice(0, 1), [lists_answers(lists)], np.array([0]))
     output = joined_output(RECORDS.schema, [expanding("name")])
 
     batches = list(output.batches(run, max_bytes=10**9))
@@ -210,12 +210,12 @@ def test_many_rows_are_cut() -> None:
     assert [name for each in batches for name in each.column("name").to_pylist()] == lists[0]
 
 
-def test_added_columns_are_fields_of_a_struct(question: Question) -> None:
+def test_added_columns_are_fields_of_a_struct(answers: RunAnswers) -> None:
     """All rows stay, in order, and the last field is whether the record leaves."""
     parts = [AddedPart(COLUMNS, JoinType.INNER, "c_", "_s"), AddedPart(COLUMNS, JoinType.LEFT)]
     output = AddedOutput(parts)
 
-    found = built(output, Leaving(RECORDS, [question, question], np.array([0, 1, 3])))
+    found = built(output, RunRows(RECORDS, [answers, answers], np.array([0, 1, 3])))
 
     hit = {"outcome": "hit", "age_ms": 1, "error": None}
     missing = {"outcome": "missing", "age_ms": None, "error": None}
@@ -236,12 +236,12 @@ def test_added_columns_are_fields_of_a_struct(question: Question) -> None:
     ],
 )
 def test_all_joins_decide_what_leaves(
-    question: Question, hows: list[JoinType], leave: list[bool]
+    answers: RunAnswers, hows: list[JoinType], leave: list[bool]
 ) -> None:
     """A record leaves if each join of the pass keeps it."""
     output = AddedOutput([AddedPart(COLUMNS, how) for how in hows])
 
-    found = built(output, Leaving(RECORDS, [question] * len(hows), np.array([0, 1, 3])))
+    found = built(output, RunRows(RECORDS, [answers] * len(hows), np.array([0, 1, 3])))
 
     assert found.column(0).to_pylist() == leave
 

@@ -18,9 +18,9 @@ from websockets.typing import Subprotocol
 
 from lookup_core.errors import ProtocolViolation, SidecarUnreachable
 from lookup_core.protocol.frames import SUBPROTOCOL
+from spark_client.transport.connection import Transport
 from spark_client.transport.endpoint import endpoint_of
 from spark_client.transport.handshake import handshake
-from spark_client.transport.interface import Transport
 from spark_client.transport.web_socket import LOST_AFTER_S, PING_AFTER_S, WebSocket
 from tests.spark_client.builders import WAIT_S
 from tests.spark_client.memory_transport import MemoryTransport

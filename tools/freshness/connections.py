@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from lookup_core.answer import Answer, Outcome
 from lookup_core.protocol.client_channel import ChannelRequest
-from lookup_core.protocol.sent_lookups import QuestionId, SentKeys
+from lookup_core.protocol.sent_lookups import RunId, SentKeys
 from spark_client.transport.channel_session import ChannelSession
 from spark_client.transport.connection import Connection
 from spark_client.transport.connections import Address, connections
@@ -105,7 +105,7 @@ class StreamConnection:
         self._connection = connection
         self._request = ChannelRequest(dimension, ("version", "payload"), "the auditor", _KEY)
         self._session: ChannelSession | None = None
-        self._questions = map(QuestionId, count(1))
+        self._runs = map(RunId, count(1))
 
     def close(self) -> None:
         """Close the channel; the next lookup opens another one."""
@@ -136,17 +136,17 @@ class StreamConnection:
         The channel is open.
         """
         assert self._session is not None
-        question, answers = self._look_up(self._session, keys), _no_answers(len(keys))
+        run, answers = self._look_up(self._session, keys), _no_answers(len(keys))
         for each in self._session.answers(0.0):
             _merge(answers, each.answer)
-        self._session.abandon(question)
+        self._session.abandon(run)
         return answers
 
-    def _look_up(self, session: ChannelSession, keys: npt.NDArray[np.int64]) -> QuestionId:
-        question = next(self._questions)
+    def _look_up(self, session: ChannelSession, keys: npt.NDArray[np.int64]) -> RunId:
+        run = next(self._runs)
         batch = pa.record_batch([pa.array(keys)], schema=_KEY)
-        session.look_up(SentKeys(question, batch, time.monotonic() + _PATIENCE_S))
-        return question
+        session.look_up(SentKeys(run, batch, time.monotonic() + _PATIENCE_S))
+        return run
 
 
 def connection_to(sidecar: SidecarProcess, twin: str | None) -> Connection:

@@ -11,7 +11,7 @@ import pytest
 from lookup_core.errors import ErrorCode, InvalidRequest
 from lookup_core.lookup_options import NO_OPTIONS, LookupOptions
 from lookup_core.protocol.client_channel import ChannelRequest
-from lookup_core.protocol.sent_lookups import QuestionId, SentKeys
+from lookup_core.protocol.sent_lookups import RunId, SentKeys
 from spark_client.transport.channel_session import ChannelSession
 from spark_client.transport.connections import Address, Connections
 from tests.integration.sidecars import postgres_sidecar
@@ -59,7 +59,7 @@ class Channel:
     def ask(self, key: int) -> None:
         """Look a key up; `answer` has the answer."""
         keys = pa.record_batch([pa.array([key], pa.int64())], schema=KEY)
-        self._session.look_up(SentKeys(QuestionId(1), keys, time.monotonic() + PATIENCE_S))
+        self._session.look_up(SentKeys(RunId(1), keys, time.monotonic() + PATIENCE_S))
 
     def answer(self, key: int | None = None) -> str:
         """The answer to this key, or to the one that was looked up before."""

@@ -11,7 +11,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 
 from lookup_core.protocol.client_channel import ChannelRequest
 from lookup_core.protocol.frames import TraceParent
-from lookup_core.protocol.sent_lookups import QuestionId, SentKeys
+from lookup_core.protocol.sent_lookups import RunId, SentKeys
 from spark_client.transport.connections import Address, Connections
 from tests.integration.sidecars import postgres_sidecar
 from tests.otlp_collector import OtlpCollector, attributes, otlp_collector
@@ -60,7 +60,7 @@ def look_up_by_stream(sidecar: SidecarProcess, key: int) -> bool:
     request = ChannelRequest("customers", ("name",), "a test", KEY, trace=trace)
     session = Connections().to(Address(f"unix://{sidecar.socket}")).open(request)
     keys = pa.record_batch([pa.array([key], pa.int64())], schema=KEY)
-    session.look_up(SentKeys(QuestionId(1), keys, time.monotonic() + PATIENCE_S))
+    session.look_up(SentKeys(RunId(1), keys, time.monotonic() + PATIENCE_S))
     (answer,) = session.answers(PATIENCE_S)
     session.close()
     return answer.answer.rows is not None

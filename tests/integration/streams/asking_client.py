@@ -10,7 +10,7 @@ import time
 import pyarrow as pa
 
 from lookup_core.protocol.client_channel import ChannelRequest
-from lookup_core.protocol.sent_lookups import QuestionId, SentKeys
+from lookup_core.protocol.sent_lookups import RunId, SentKeys
 from spark_client.transport.connections import Address, connections
 
 KEYS = 100
@@ -23,7 +23,7 @@ def main() -> None:
     print("ready", flush=True)  # noqa: T201 -- to the test
     session = connections.to(Address(sys.stdin.readline().strip())).open(request)
     keys = pa.record_batch([pa.array(range(KEYS), pa.int64())], schema=key)
-    session.look_up(SentKeys(QuestionId(1), keys, time.monotonic() + 60.0))
+    session.look_up(SentKeys(RunId(1), keys, time.monotonic() + 60.0))
     signal.pause()
 
 

@@ -1,4 +1,4 @@
-"""Builders for the tests of the operator: answers to some of a question's keys."""
+"""Builders for the tests of the operator: answers to some of a answers's keys."""
 
 import numpy as np
 import numpy.typing as npt
@@ -11,7 +11,7 @@ COLUMNS = pa.schema({"name": pa.utf8(), "size": pa.int32()})
 
 
 def positions(*keys: int) -> npt.NDArray[np.int32]:
-    """Positions of keys as they come in an answer."""
+    """RowPositions of keys as they come in an answer."""
     return np.array(keys, np.int32)
 
 

@@ -15,16 +15,12 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from lookup_core.operator.element_queue import (
     ElementQueue,
-    Expired,
-    KeyHashes,
     Mark,
     OrderedQueue,
-    QueueStatistics,
-    Segment,
     Slice,
     SlotId,
 )
-from lookup_core.operator.segmented_queue import KeyOrderedQueue, UnorderedQueue
+from lookup_core.operator.segmented_queue import KeyOrderedQueue, OrderOfKeys, UnorderedQueue
 from tests.lookup_core.hypothesis_runs import example_counts, run_model
 
 QUEUES: dict[str, Callable[[int], ElementQueue]] = {
@@ -108,15 +104,15 @@ def test_open_rows_expire_at_deadline(mode: str) -> None:
     played(queue, put(1, 2, deadline_s=10.0), put(3, deadline_s=3.0), done(0, 0, 1))
     deadlines = [queue.next_deadline()]
 
-    expired: list[list[Expired]] = []
+    expired: list[list[SlotId]] = []
     for now_s in (2.9, 3.0, 9.9, 10.0, 10.0):
         expired.append(queue.expire(now_s))
         deadlines.append(queue.next_deadline())
 
-    named = [[(each.slot, each.rows.tolist()) for each in some] for some in expired]
-    assert named == [[], [(1, [0])], [], [(0, [0])], []]
+    assert expired == [[], [1], [], [0], []]
     assert deadlines == [3.0, 3.0, 10.0, 10.0, None, None]
-    assert queue.statistics() == QueueStatistics(capacity=4, size=3, open_rows=0, can_emit=True)
+    left = {"ordered": [(0, [0, 1]), (1, [0])], "unordered": [(0, [1]), (1, [0]), (0, [0])]}
+    assert leave(queue) == left.get(mode, left["unordered"])
 
 
 @each_mode
@@ -168,20 +164,6 @@ def test_rows_leave_in_order_of_mode(name: str, mode: str) -> None:
     assert left == expected[mode]
 
 
-@each_mode
-def test_pending_shows_segments(mode: str) -> None:
-    """Pending segments have completed and open slots, oldest first; held rows are completed."""
-    queue = QUEUES[mode](9)
-    first, second, watermark, behind = (SlotId(slot) for slot in range(4))
-
-    played(queue, put(1, 2), put(1), mark, put(1), done(0, 0, 1), done(1, 1))
-
-    tail = (Segment((watermark,), ()), Segment((), (behind,)))
-    ordered = (Segment((), (first,)), Segment((second,), ()), *tail)
-    segmented = (Segment((first, second), (first,)), *tail)
-    assert queue.pending() == (ordered if mode == "ordered" else segmented)
-
-
 def test_long_segment_forgets_left_rows() -> None:
     """Without watermarks the key order stays right while thousands of rows come and go."""
     queue, keys = KeyOrderedQueue(5_000), range(2, 2_002)
@@ -191,18 +173,20 @@ def test_long_segment_forgets_left_rows() -> None:
         returned = played(queue, put(*keys), done(slot, *[1] * 2_000), leave)
         assert returned[2] == [(slot, [*range(2_000)])]
 
-    assert len(queue._segments[0].order._slots) < 5_000  # type: ignore[union-attr]  # OrderOfKeys
+    order = queue._segments[0].order
+    assert isinstance(order, OrderOfKeys)
+    assert len(order._slots) < 5_000
     steps = [put(3, 1), done(6, 1, 1), leave, done(0, 1), leave]
     assert played(queue, *steps)[2::2] == [[(6, [0])], [(0, [0]), (6, [1])]]
 
 
-@pytest.mark.parametrize("hashes", [None, np.zeros(1, np.uint64)])
-def test_key_order_needs_hashes(hashes: KeyHashes | None) -> None:
+@pytest.mark.parametrize("element", [Slice(2, 9.0), Slice(2, 9.0, np.zeros(1, np.uint64))])
+def test_key_order_needs_hashes(element: Slice) -> None:
     """A slice without a hash for each row is an error, and takes no place."""
     queue = KeyOrderedQueue(4)
 
     with pytest.raises(ValueError, match="key_hashes, one for each row"):
-        queue.try_put(Slice(2, math.inf, hashes))
+        queue.try_put(element)
     assert queue.free_places() == 4
 
 
@@ -345,8 +329,8 @@ class QueueMachine(RuleBasedStateMachine):
         """Time completes the same rows in both."""
         self.now_s += passed_s
         assert self.queue.next_deadline() == self.twin.next_deadline()
-        expired = {(each.slot, row) for each in self.queue.expire(self.now_s) for row in each.rows}
-        assert expired == self.twin.expire(self.now_s)
+        expired = {slot for slot, _ in self.twin.expire(self.now_s)}
+        assert {*self.queue.expire(self.now_s)} == expired
 
     @rule()
     def pop(self) -> None:
@@ -365,14 +349,13 @@ class QueueMachine(RuleBasedStateMachine):
 
     @invariant()
     def agrees_with_twin(self) -> None:
-        """Places, open rows and what may leave are those of the twin."""
+        """Places and open rows are those of the twin."""
         if not hasattr(self, "queue"):
             return
         self.queue.check_invariants()
-        statistics = self.queue.statistics()
-        assert statistics.size == len(self.twin.entries)
-        assert statistics.open_rows == sum(entry.is_open for entry in self.twin.entries)
-        assert statistics.can_emit == bool(self.twin.may_leave())
+        assert self.queue.capacity - self.queue.free_places() == len(self.twin.entries)
+        open_rows = sum(slot.open_rows for slot in self.queue._slots.values())
+        assert open_rows == sum(entry.is_open for entry in self.twin.entries)
 
     def teardown(self) -> None:
         """When all rows are complete, all leave."""
@@ -381,7 +364,7 @@ class QueueMachine(RuleBasedStateMachine):
         for slot, size in self.sizes.items():
             done(slot, *[1] * size)(self.queue)
         leave(self.queue)
-        assert (self.queue.statistics().size, self.queue.pending()) == (0, ())
+        assert self.queue.free_places() == self.queue.capacity
 
 
 @each_mode

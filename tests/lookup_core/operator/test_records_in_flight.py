@@ -12,10 +12,16 @@ from lookup_core.event_time.record_watermarks import Cut
 from lookup_core.operator.batch_intake import BatchIntake, BatchPool, ByteBudget
 from lookup_core.operator.element_queue import ElementQueue, OrderedQueue
 from lookup_core.operator.encoded_keys import encoded_keys
-from lookup_core.operator.question import Question
-from lookup_core.operator.records_in_flight import Failed, Progress, RecordsInFlight, RunTimes
+from lookup_core.operator.records_in_flight import (
+    Failed,
+    Progress,
+    RecordsInFlight,
+    RunRows,
+    RunTimes,
+)
+from lookup_core.operator.run_answers import RunAnswers
 from lookup_core.operator.segmented_queue import KeyOrderedQueue, UnorderedQueue
-from lookup_core.protocol.sent_lookups import QuestionId
+from lookup_core.protocol.sent_lookups import RunId
 from tests.lookup_core.operator.operator_answers import COLUMNS, failed, hits, missing, with_rows
 
 KEY = pa.schema({"id": pa.int64()})
@@ -35,25 +41,30 @@ def records(*ids: int) -> pa.RecordBatch:
     return pa.record_batch([pa.array(ids, pa.int64())], KEY)
 
 
+def run_rows(part: pa.RecordBatch, *answers: RunAnswers) -> RunRows:
+    """All records of a run."""
+    return RunRows(part, answers, np.arange(part.num_rows))
+
+
 def put(
     flight: RecordsInFlight,
     batch: pa.RecordBatch,
     intake: BatchIntake | None = None,
     *,
     deadline_s: float = 9.0,
-) -> QuestionId:
+) -> RunId:
     """Put the next run of a batch, for which there is room."""
     run = flight.next_run(intake or BatchIntake(batch.num_rows, []), row_bytes=8)
     assert run is not None
     part = batch.slice(run.rows.start, run.rows.stop - run.rows.start)
     encoded = encoded_keys(part.columns, KEY)
-    question = Question(part.num_rows, COLUMNS)
-    question.ask(np.arange(part.num_rows), encoded.codes, len(encoded))
+    answers = RunAnswers(part.num_rows, COLUMNS)
+    answers.add_keys(np.arange(part.num_rows), encoded.key_of_row, len(encoded))
     hashes = part.column(0).to_numpy().astype(np.uint64)
     times = RunTimes(deadline_s)
-    question_id = flight.put(run, part, [question], times=times, key_hashes=hashes)
+    run_id = flight.put_run(run, run_rows(part, answers), times, key_hashes=hashes)
     flight.check_invariants()
-    return question_id
+    return run_id
 
 
 def let_in(flight: RecordsInFlight, intake: BatchIntake, row_bytes: int = 8) -> int | None:
@@ -71,12 +82,12 @@ def large(*positions: int) -> Answer:
 def expired(flight: RecordsInFlight, now_s: float) -> list[Failed]:
     """The lookups that fail when the deadline passes; their other rows have NULLs as keys."""
     found = []
-    for question_id in flight.expire(now_s):
-        for lookup in range(len(flight.run_of(question_id).questions)):
-            unsent = flight.unsent(question_id, lookup)
+    for run_id in flight.expire(now_s):
+        for lookup in range(len(flight.run_of(run_id).answers)):
+            unsent = flight.unsent(run_id, lookup)
             if len(unsent.rows):
                 assert flight.miss(unsent) == Progress()
-            found.append(flight.give_up(question_id, lookup))
+            found.append(flight.give_up(run_id, lookup))
     flight.check_invariants()
     return [each for each in found if each is not None]
 
@@ -90,7 +101,7 @@ def left(flight: RecordsInFlight) -> list[list[int]]:
     return leaving
 
 
-# (mode, {ids: rows before its watermarks}, answers (question, key) before each leaving, batches)
+# (mode, {ids: rows before its watermarks}, answers (run, key) before each leaving, batches)
 @pytest.mark.parametrize(
     ("mode", "batches", "answered", "expected"),
     [
@@ -127,17 +138,17 @@ def test_answered_rows_leave_in_batches(
     answered: list[list[tuple[int, int]]],
     expected: list[list[list[int]]],
 ) -> None:
-    """Answered rows of one question leave in one batch, in the order of mode and watermarks."""
+    """Answered rows of one run leave in one batch, in the order of mode and watermarks."""
     flight = in_flight(10, mode=mode)
-    questions = [
+    runs = [
         put(flight, records(*ids), BatchIntake(len(ids), [Cut(rows, rows) for rows in cuts]))
         for ids, cuts in batches.items()
     ]
 
     found = []
     for answers in answered:
-        for question, key in answers:
-            assert flight.answer(questions[question], 0, missing(key)) == Progress()
+        for run, key in answers:
+            assert flight.store(runs[run], 0, missing(key)) == Progress()
         found.append(left(flight))
 
     assert found == expected
@@ -145,30 +156,30 @@ def test_answered_rows_leave_in_batches(
 
 
 def test_late_answers_change_nothing() -> None:
-    """An answer to an ended question, to one that left, or to an unknown one is ignored."""
+    """An answer to an ended run, to one that left, or to an unknown one is ignored."""
     flight = in_flight(10)
-    question = put(flight, records(7, 8, 7))
+    run_id = put(flight, records(7, 8, 7))
 
-    failures = [flight.answer(question, 0, answer) for answer in (failed(0), failed(0), missing(1))]
+    failures = [flight.store(run_id, 0, answer) for answer in (failed(0), failed(0), missing(1))]
 
-    error = Failed(question, 0, Outcome.ERROR, 2, (ErrorCode.TYPE,))
+    error = Failed(run_id, 0, Outcome.ERROR, 2, (ErrorCode.TYPE,))
     assert failures == [Progress((error,)), Progress(), Progress()]
     assert left(flight) == [[7, 8, 7]]
-    assert flight.answer(question, 0, missing(0)) == Progress()
-    assert flight.answer(QuestionId(99), 0, missing(0)) == Progress()
+    assert flight.store(run_id, 0, missing(0)) == Progress()
+    assert flight.store(RunId(99), 0, missing(0)) == Progress()
     assert left(flight) == []
 
 
 def test_expired_records_are_counted_once() -> None:
-    """Expired records are counted as timeouts of their question, once, and leave."""
+    """Expired records are counted as timeouts of their run, once, and leave."""
     flight = in_flight(10)
-    question = put(flight, records(7, 8, 8), deadline_s=5.0)
-    flight.answer(question, 0, missing(0))
-    assert flight.next_deadline() == 5.0
+    run_id = put(flight, records(7, 8, 8), deadline_s=5.0)
+    flight.store(run_id, 0, missing(0))
+    assert flight.queue.next_deadline() == 5.0
 
     found = [expired(flight, now_s) for now_s in (4.9, 5.0, 5.0)]
 
-    late = Failed(question, 0, Outcome.TIMEOUT, 2, (ErrorCode.TIMEOUT,), has_expired=True)
+    late = Failed(run_id, 0, Outcome.TIMEOUT, 2, (ErrorCode.TIMEOUT,), has_expired=True)
     assert found == [[], [late], []]
     assert left(flight) == [[7, 8, 8]]
 
@@ -176,8 +187,8 @@ def test_expired_records_are_counted_once() -> None:
 def test_failed_keys_have_a_record_each() -> None:
     """The first record of each failed key is found, up to a bound, while the records are there."""
     flight = in_flight(10)
-    question = put(flight, records(7, 8, 8, 9, 9))
-    flight.answer(question, 0, missing(0))
+    run_id = put(flight, records(7, 8, 8, 9, 9))
+    flight.store(run_id, 0, missing(0))
 
     (failure,) = expired(flight, 9.0)
 
@@ -192,7 +203,7 @@ def test_quarter_of_capacity_is_worth_a_lookup() -> None:
     found = [let_in(flight, intake)]
 
     for position in (0, 1):
-        flight.answer(first, 0, missing(position))
+        flight.store(first, 0, missing(position))
         left(flight)
         found.append(let_in(flight, intake))
 
@@ -210,10 +221,10 @@ def test_bytes_bound_the_rows(row_bytes: int, rows: int) -> None:
 def test_record_beyond_bytes_goes_alone() -> None:
     """While a record is in flight no other goes in beyond the byte budget."""
     flight = in_flight(8, max_bytes=20)
-    question = put(flight, records(7))  # 8 bytes
+    run_id = put(flight, records(7))  # 8 bytes
 
     found = [let_in(flight, BatchIntake(1, []), row_bytes) for row_bytes in (12, 13)]
-    flight.answer(question, 0, missing(0))
+    flight.store(run_id, 0, missing(0))
     left(flight)
 
     assert [*found, let_in(flight, BatchIntake(1, []), 13)] == [1, None, 1]
@@ -224,9 +235,9 @@ def test_first_run_is_short() -> None:
     flight = in_flight(20_000, max_bytes=2**30)
     intake = BatchIntake(20_000, [])
 
-    question = put(flight, records(*range(20_000)), intake)
+    run_id = put(flight, records(*range(20_000)), intake)
     waiting = let_in(flight, intake)
-    flight.answer(question, 0, hits(0))
+    flight.store(run_id, 0, hits(0))
 
     assert (waiting, let_in(flight, intake)) == (None, 4)
 
@@ -265,9 +276,9 @@ def test_growing_answers_are_noticed() -> None:
 def test_answer_sizes_are_learnt(answer: Answer, rows: int, rest: int) -> None:
     """The mean size of answers, of those that timed out too, bounds the rows in flight."""
     flight = in_flight(100)
-    question = put(flight, records(7, 8), deadline_s=5.0)
+    run_id = put(flight, records(7, 8), deadline_s=5.0)
 
-    flight.answer(question, 0, answer)
+    flight.store(run_id, 0, answer)
     expired(flight, 5.0)
 
     assert left(flight) == [[7, 8]]
@@ -280,7 +291,7 @@ def test_answer_sizes_are_learnt(answer: Answer, rows: int, rest: int) -> None:
 def test_watermark_alone_takes_a_place(mode: NewQueue) -> None:
     """A run without rows takes a place until it leaves, as no batch."""
     flight, intake = in_flight(1, mode=mode), BatchIntake(1, [Cut(1, 10)])
-    flight.answer(put(flight, records(7), intake), 0, missing(0))
+    flight.store(put(flight, records(7), intake), 0, missing(0))
     assert left(flight) == [[7]]
 
     put(flight, records(7), intake)
@@ -297,20 +308,20 @@ def test_small_batches_are_joined() -> None:
     found = []
     for number, batch in enumerate(batches):
         found.append((bool(pool), pool.is_full, pool.due_s))
-        pool.add(batch, now_s=float(number))
+        pool.add_batch(batch, now_s=float(number))
 
     assert found == [(False, False, None), (True, False, 0.05), (True, False, 0.05)]
     assert pool.is_full
-    assert pool.take() == pa.concat_batches(batches)
+    assert pool.take_rows() == pa.concat_batches(batches)
     assert (bool(pool), pool.is_full, pool.due_s) == (False, False, None)
-    pool.add(batches[0], now_s=9.0)
-    assert pool.take() is batches[0]  # a single batch is not copied
+    pool.add_batch(batches[0], now_s=9.0)
+    assert pool.take_rows() is batches[0]  # a single batch is not copied
     for _ in range(2):
-        pool.add(pa.record_batch({"text": ["x" * 20]}), now_s=0.0)
+        pool.add_batch(pa.record_batch({"text": ["x" * 20]}), now_s=0.0)
     assert pool.is_full
 
 
-def staged(deadline_s: float = 9.0) -> tuple[RecordsInFlight, list[Question], QuestionId]:
+def staged(deadline_s: float = 9.0) -> tuple[RecordsInFlight, list[RunAnswers], RunId]:
     """Three records with two lookups; the key of a third lookup needs both."""
     flight = RecordsInFlight(
         OrderedQueue(10), ByteBudget(10_000), [frozenset(), frozenset(), frozenset({0, 1})]
@@ -318,27 +329,27 @@ def staged(deadline_s: float = 9.0) -> tuple[RecordsInFlight, list[Question], Qu
     intake = BatchIntake(3, [Cut(3, 70)])
     run = flight.next_run(intake, row_bytes=8)
     assert run is not None
-    questions = [Question(3, COLUMNS) for _ in range(3)]
-    question_id = flight.put(run, records(7, 8, 9), questions, times=RunTimes(deadline_s, 99))
-    for question in questions[:2]:
-        question.ask(np.arange(3), np.arange(3), 3)
-    return flight, questions, question_id
+    answers = [RunAnswers(3, COLUMNS) for _ in range(3)]
+    run_id = flight.put_run(run, run_rows(records(7, 8, 9), *answers), RunTimes(deadline_s, 99))
+    for own in answers[:2]:
+        own.add_keys(np.arange(3), np.arange(3), 3)
+    return flight, answers, run_id
 
 
-def ready(flight: RecordsInFlight, question: QuestionId, lookup: int, answer: Answer) -> list[int]:
+def ready(flight: RecordsInFlight, run_id: RunId, lookup: int, answer: Answer) -> list[int]:
     """The rows whose key of the last lookup an answer makes known."""
-    progress = flight.answer(question, lookup, answer)
+    progress = flight.store(run_id, lookup, answer)
     flight.check_invariants()
-    assert {(each.question, each.lookup) for each in progress.ready} <= {(question, 2)}
+    assert {(each.run, each.lookup) for each in progress.ready} <= {(run_id, 2)}
     return [row for each in progress.ready for row in each.rows.tolist()]
 
 
 def test_later_lookup_waits_for_its_sources() -> None:
     """A row is ready for a later lookup, once, when all lookups that its key needs have answers."""
-    flight, questions, question = staged()
+    flight, answers, run_id = staged()
 
     found = [
-        ready(flight, question, lookup, answer)
+        ready(flight, run_id, lookup, answer)
         for lookup, answer in [
             (0, missing(0, 1)),
             (1, hits(1)),
@@ -350,11 +361,11 @@ def test_later_lookup_waits_for_its_sources() -> None:
 
     assert found == [[], [1], [], [], [0, 2]]
     assert left(flight) == []
-    assert questions[2].ask(np.array([1]), np.array([0]), 1) == 0
-    flight.answer(question, 2, missing(0))
+    assert answers[2].add_keys(np.array([1]), np.array([0]), 1) == 0
+    flight.store(run_id, 2, missing(0))
     assert left(flight) == []  # in order: the first record waits
-    questions[2].ask(np.array([0, 2]), np.array([0, 1]), 2)
-    flight.answer(question, 2, missing(1, 2))
+    answers[2].add_keys(np.array([0, 2]), np.array([0, 1]), 2)
+    flight.store(run_id, 2, missing(1, 2))
     assert flight.passed_ms is None
     assert left(flight) == [[7, 8, 9]]
     assert flight.passed_ms == 70
@@ -365,30 +376,30 @@ def test_hundreds_of_lookups_are_counted() -> None:
     flight = RecordsInFlight(OrderedQueue(1), ByteBudget(10_000), [frozenset()] * 256)
     run = flight.next_run(BatchIntake(1, []), row_bytes=8)
     assert run is not None
-    questions = [Question(1, COLUMNS) for _ in range(256)]
-    question_id = flight.put(run, records(7), questions, times=RunTimes(9.0))
-    for question in questions:
-        question.ask(np.arange(1), np.arange(1), 1)
+    answers = [RunAnswers(1, COLUMNS) for _ in range(256)]
+    run_id = flight.put_run(run, run_rows(records(7), *answers), RunTimes(9.0))
+    for own in answers:
+        own.add_keys(np.arange(1), np.arange(1), 1)
 
     found = []
     for lookup in range(256):
         found += left(flight)
-        flight.answer(question_id, lookup, missing(0))
+        flight.store(run_id, lookup, missing(0))
 
     assert (found, left(flight)) == ([], [[7]])
 
 
 def test_deadline_ends_all_lookups_of_a_record() -> None:
     """Each lookup without an answer times out, but no key that nothing matches is one."""
-    flight, questions, question = staged(deadline_s=5.0)
-    flight.answer(question, 0, missing(0, 1, 2))
-    flight.answer(question, 1, missing(0))
-    assert flight.times_of(question) == RunTimes(5.0, 99)
+    flight, answers, run_id = staged(deadline_s=5.0)
+    flight.store(run_id, 0, missing(0, 1, 2))
+    flight.store(run_id, 1, missing(0))
+    assert flight.times_of(run_id) == RunTimes(5.0, 99)
 
     failures = expired(flight, 5.0)
 
     assert [(each.lookup, each.records) for each in failures] == [(1, 2)]
-    assert questions[2].outcomes_at(np.arange(3)).tolist() == [Outcome.MISSING] * 3
-    assert flight.run_of(question).questions == questions
+    assert answers[2].outcomes_at(np.arange(3)).tolist() == [Outcome.MISSING] * 3
+    assert flight.run_of(run_id).answers == tuple(answers)
     assert left(flight) == [[7, 8, 9]]
-    assert flight.answer(question, 1, missing(1)) == Progress()
+    assert flight.store(run_id, 1, missing(1)) == Progress()

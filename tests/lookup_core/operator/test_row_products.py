@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from lookup_core.answer import Answer, Outcome, rowless_answer
 from lookup_core.errors import ErrorCode, InvalidRequest
-from lookup_core.operator.answered_rows import JOINED_BYTES
-from lookup_core.operator.question import Question
+from lookup_core.operator.answered_rows import MAX_JOINED_BYTES
 from lookup_core.operator.row_products import RowProducts, TooManyRows, even_lists
+from lookup_core.operator.run_answers import RunAnswers
 
 LISTS = pa.schema({"a": pa.list_(pa.int64()), "b": pa.list_(pa.utf8())})
 
@@ -98,45 +98,45 @@ def test_uneven_lists_are_refused() -> None:
     assert caught.value.code is ErrorCode.BAD_REQUEST
 
 
-def lists_of(*answered: int, joined_bytes: int = 0) -> Question:
+def lists_of(*answered: int, max_joined_bytes: int = 0) -> RunAnswers:
     """Three keys with lists of 1, 0 and 2 rows, of which some are answered."""
-    question = Question(3, LISTS, joined_bytes=joined_bytes)
-    question.ask(np.arange(3), np.arange(3), 3)
+    answers = RunAnswers(3, LISTS, max_joined_bytes=max_joined_bytes)
+    answers.add_keys(np.arange(3), np.arange(3), 3)
     rows = pa.record_batch([[[1], [], [2, 3]], [["é"], [], [None, "xyz"]]], schema=LISTS)
     for key in answered:
         hit, ages_ms = np.array([Outcome.HIT], np.uint8), np.zeros(1, np.uint32)
-        question.answer(Answer(np.array([key], np.int32), hit, ages_ms, rows.slice(key, 1)))
-    return question
+        answers.store(Answer(np.array([key], np.int32), hit, ages_ms, rows.slice(key, 1)))
+    return answers
 
 
-@pytest.mark.parametrize("joined_bytes", [0, JOINED_BYTES])
+@pytest.mark.parametrize("max_joined_bytes", [0, MAX_JOINED_BYTES])
 @pytest.mark.parametrize("answered", [(0, 1, 2), (2, 0, 1)])
-def test_elements_are_taken_from_lists(answered: tuple[int, ...], joined_bytes: int) -> None:
+def test_elements_are_taken_from_lists(answered: tuple[int, ...], max_joined_bytes: int) -> None:
     """Elements in any order and number, with their bytes; no element gives NULL."""
-    question = lists_of(*answered, joined_bytes=joined_bytes)
+    answers = lists_of(*answered, max_joined_bytes=max_joined_bytes)
     rows, elements = np.array([2, 0, 1, 2, 2]), np.array([1, 0, -1, 0, 1])
 
-    taken = question.elements_at(rows, elements)
+    taken = answers.elements_at(rows, elements)
 
-    assert question.counts_at(np.arange(3)).tolist() == [1, 0, 2]
+    assert answers.counts_at(np.arange(3)).tolist() == [1, 0, 2]
     assert [column.to_pylist() for column in taken] == [
         [3, 1, None, 2, 3],
         ["xyz", "é", None, None, "xyz"],
     ]
-    assert question.element_bytes_at(rows, elements).tolist() == [11, 10, 0, 8, 11]
-    assert question.element_bytes_at(rows[:1], elements[:1]).tolist() == [11]
+    assert answers.element_bytes_at(rows, elements).tolist() == [11, 10, 0, 8, 11]
+    assert answers.element_bytes_at(rows[:1], elements[:1]).tolist() == [11]
 
 
 def test_absent_rows_have_no_elements() -> None:
     """Without any row, all counts and bytes are 0 and all values NULL, of the right types."""
-    question = lists_of()
-    question.answer(rowless_answer(np.arange(3, dtype=np.int32), Outcome.MISSING))
+    answers = lists_of()
+    answers.store(rowless_answer(np.arange(3, dtype=np.int32), Outcome.MISSING))
     rows, none = np.arange(3), np.full(3, -1)
 
-    taken = question.elements_at(rows, none)
+    taken = answers.elements_at(rows, none)
 
-    assert question.counts_at(rows).tolist() == [0, 0, 0]
-    assert question.element_bytes_at(rows, none).tolist() == [0, 0, 0]
+    assert answers.counts_at(rows).tolist() == [0, 0, 0]
+    assert answers.element_bytes_at(rows, none).tolist() == [0, 0, 0]
     assert [column.type for column in taken] == [pa.int64(), pa.utf8()]
     assert {column.null_count for column in taken} == {3}
 
@@ -149,18 +149,18 @@ def test_defaults_are_rows_of_failed_keys() -> None:
     columns = pa.schema({"name": pa.utf8()})
     outcomes = (Outcome.TIMEOUT, Outcome.ERROR, Outcome.DEFAULT)
     rows = {each: pa.record_batch([[each.label]], schema=columns) for each in outcomes}
-    question = Question(5, columns, defaults=rows)
-    question.ask(np.arange(5), np.array([0, 1, 2, 0, 3]), 4)
+    answers = RunAnswers(5, columns, defaults=rows)
+    answers.add_keys(np.arange(5), np.array([0, 1, 2, 0, 3]), 4)
 
-    question.answer(rowless_answer(np.array([1], np.int32), Outcome.MISSING))
-    question.answer(rowless_answer(np.array([0], np.int32), Outcome.ERROR, error=ErrorCode.TYPE))
-    question.answer(question.without_row(3))
-    question.give_up(Outcome.TIMEOUT, ErrorCode.TIMEOUT)
+    answers.store(rowless_answer(np.array([1], np.int32), Outcome.MISSING))
+    answers.store(rowless_answer(np.array([0], np.int32), Outcome.ERROR, error=ErrorCode.TYPE))
+    answers.store(answers.without_row(3))
+    answers.give_up(Outcome.TIMEOUT, ErrorCode.TIMEOUT)
 
-    names = question.columns_at(np.arange(5))[0].to_pylist()
-    status = question.status_at(np.arange(5)).to_pylist()
+    names = answers.columns_at(np.arange(5))[0].to_pylist()
+    status = answers.status_at(np.arange(5)).to_pylist()
     assert names == ["error", None, "timeout", "error", "default"]
-    assert question.has_row_at(np.arange(5)).tolist() == [True, False, True, True, True]
+    assert answers.has_row_at(np.arange(5)).tolist() == [True, False, True, True, True]
     assert [each["error"] for each in status] == ["type", None, "timeout", "type", None]
     assert [each["age_ms"] for each in status] == [None, None, None, None, 0]
-    question.check_invariants()
+    answers.check_invariants()

@@ -13,17 +13,17 @@ from lookup_core.protocol import frames
 from lookup_core.protocol.arrow_payload import answer_batch, decode_batch, encode_batch
 from lookup_core.protocol.client_channel import ChannelRequest, ClientChannel
 from lookup_core.protocol.frames import Frame
-from lookup_core.protocol.sent_lookups import QuestionId, SentKeys
+from lookup_core.protocol.sent_lookups import RunId, SentKeys
 
 KEY = pa.schema({"id": pa.utf8()})
 COLUMNS = pa.schema({"name": pa.utf8()})
 REQUEST = ChannelRequest("customers", ("name",), "a test", KEY)
 
 
-def sent_keys(question: int, *values: str, deadline_s: float = 9.0) -> SentKeys:
-    """The keys of a question."""
+def sent_keys(run: int, *values: str, deadline_s: float = 9.0) -> SentKeys:
+    """The keys of a run."""
     keys = pa.record_batch([pa.array(values, pa.utf8())], KEY)
-    return SentKeys(QuestionId(question), keys, deadline_s)
+    return SentKeys(RunId(run), keys, deadline_s)
 
 
 def opened(records: int = 100, size: int = 100_000) -> frames.Opened:

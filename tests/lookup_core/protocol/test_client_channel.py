@@ -15,7 +15,7 @@ from lookup_core.protocol.arrow_payload import encode_batch
 from lookup_core.protocol.backlog import too_large_keys
 from lookup_core.protocol.client_channel import ChannelStatistics, ClientChannel, ClientCredit
 from lookup_core.protocol.frames import Frame
-from lookup_core.protocol.sent_lookups import QuestionId, SentLookups, SentWatermark
+from lookup_core.protocol.sent_lookups import RunId, SentLookups, SentWatermark
 from tests.lookup_core.protocol.channel_frames import (
     COLUMNS,
     KEY,
@@ -154,8 +154,8 @@ def test_lookup_has_remaining_time(deadline_s: float, now_s: float, timeout_ms: 
     assert lookup.timeout_ms == timeout_ms
 
 
-def test_credit_splits_a_question() -> None:
-    """Keys beyond the credit wait; answers have the positions of the question."""
+def test_credit_splits_a_run() -> None:
+    """Keys beyond the credit wait; answers have the positions of the run."""
     channel = open_channel(records=2)
 
     (first,) = lookups(channel.look_up(sent_keys(1, "10", "11", "12"), now_s=0.0))
@@ -168,7 +168,7 @@ def test_credit_splits_a_question() -> None:
     assert (first.backlog_records, second.backlog_records) == (1, 0)
     assert levels == ChannelStatistics(0, 100_000 - len(first.payload), 2, 1)
     assert answered is not None
-    assert (answered.question, answered.answer.errors) == (QuestionId(1), {2: ErrorCode.TYPE})
+    assert (answered.run, answered.answer.errors) == (RunId(1), {2: ErrorCode.TYPE})
     assert answered.answer.positions.tolist() == [2]
 
 
@@ -193,7 +193,7 @@ def test_open_keys_and_watermarks_are_work() -> None:
     channel.look_up(sent_keys(1, "a"), now_s=0.0)
     channel.on_lost()
     work.append(channel.has_work)
-    channel.abandon(QuestionId(1), now_s=0.0)
+    channel.abandon(RunId(1), now_s=0.0)
     work.append(channel.has_work)
     channel.mark(5, now_s=0.0)
 
@@ -202,11 +202,11 @@ def test_open_keys_and_watermarks_are_work() -> None:
 
 def test_payload_fits_byte_credit() -> None:
     """The payload of a lookup uses much of the credit in bytes and never exceeds it."""
-    question = sent_keys(1, *map(str, range(1000)))
-    whole = len(encode_batch(question.keys))
+    run = sent_keys(1, *map(str, range(1000)))
+    whole = len(encode_batch(run.keys))
     channel = open_channel(records=5000, size=whole // 2)
 
-    (lookup,) = lookups(channel.look_up(question, now_s=0.0))
+    (lookup,) = lookups(channel.look_up(run, now_s=0.0))
 
     assert whole // 3 < len(lookup.payload) <= whole // 2
     channel.check_invariants()
@@ -228,7 +228,7 @@ def test_too_large_keys_are_answered() -> None:
     assert summary(sent) == [(1, ["a", "c"])]
     assert answered is not None
     assert answered.answer.positions.tolist() == [2]
-    assert [[(each.question, each.answer.errors) for each in found] for found in refused] == [
+    assert [[(each.run, each.answer.errors) for each in found] for found in refused] == [
         *([], [(4, {1: ErrorCode.KEY_TOO_LARGE})], [], [(5, {0: ErrorCode.KEY_TOO_LARGE})])
     ]
 
@@ -284,13 +284,13 @@ def test_replay_sends_open_keys_only(channel: ClientChannel) -> None:
     channel.check_invariants()
 
 
-def test_abandoned_question_is_cancelled() -> None:
-    """Sent keys of an abandoned question are cancelled, waiting keys dropped; the rest leaves."""
+def test_abandoned_run_is_cancelled() -> None:
+    """Sent keys of an abandoned run are cancelled, waiting keys dropped; the rest leaves."""
     channel = open_channel(records=2)
     channel.look_up(sent_keys(1, *NUMBERS), now_s=0.0)
     channel.mark(5, now_s=0.0)
 
-    sent = channel.abandon(QuestionId(1), now_s=0.0)
+    sent = channel.abandon(RunId(1), now_s=0.0)
 
     assert sent == [frames.Cancel(1, 1), MARK]
     assert (channel.on_result(result(1, missing(0))), channel.is_quiet) == (None, True)
@@ -305,7 +305,7 @@ def test_lost_channel_expects_no_answer(channel: ClientChannel) -> None:
     channel.pause()  # GOAWAY of the lost connection
 
     assert channel.is_quiet
-    assert channel.abandon(QuestionId(1), now_s=0.0) == []
+    assert channel.abandon(RunId(1), now_s=0.0) == []
 
 
 def test_opened_behind_goaway_sends_nothing() -> None:
@@ -483,9 +483,9 @@ def test_event_time_depends_on_service() -> None:
 def test_replay_keeps_order_and_watermarks(answered: tuple[int, ...], again: list[int]) -> None:
     """Unanswered lookups and the watermarks that count are replayed in their order, once."""
     sent, entries = SentLookups(), {1: sent_keys(1, "a"), 2: sent_keys(2, "b")}
-    for watermark_ms, question in ((10, 1), (20, 2)):
+    for watermark_ms, run in ((10, 1), (20, 2)):
         sent.mark(SentWatermark(watermark_ms))
-        sent.add(entries[question], 0)
+        sent.add(entries[run], 0)
     sent.mark(SentWatermark(30))
 
     for sequence in answered:

@@ -17,7 +17,7 @@ from lookup_core.protocol.backlog import ChannelAnswer
 from lookup_core.protocol.client_channel import ClientChannel
 from lookup_core.protocol.credit_ledger import Grant
 from lookup_core.protocol.frames import Frame
-from lookup_core.protocol.sent_lookups import QuestionId
+from lookup_core.protocol.sent_lookups import RunId
 from lookup_core.protocol.server_channel import LookupPart
 from tests.lookup_core.hypothesis_runs import QUICK_AND_FULL, run_model
 from tests.lookup_core.protocol.channel_frames import REQUEST, fetched, key_values, sent_keys
@@ -46,8 +46,8 @@ class ModelledChannel:
     def __init__(self, service: StreamService) -> None:
         self.service = service
         self.client = ClientChannel(1, REQUEST)
-        self.numbers: dict[int, range] = {}  # {question: of its keys}
-        self.unanswered: dict[int, set[int]] = {}  # {question: positions}
+        self.numbers: dict[int, range] = {}  # {run: of its keys}
+        self.unanswered: dict[int, set[int]] = {}  # {run: positions}
         self.connect()
 
     @property
@@ -87,13 +87,13 @@ class ModelledChannel:
         self.to_server += sending
         for refused in self.client.pop_refused():
             assert set(refused.answer.errors.values()) == {ErrorCode.KEY_TOO_LARGE}
-            self.unanswered[refused.question] -= set(refused.answer.positions.tolist())
+            self.unanswered[refused.run] -= set(refused.answer.positions.tolist())
 
-    def look_up(self, question: int, numbers: range, sizes: list[int]) -> None:
+    def look_up(self, run: int, numbers: range, sizes: list[int]) -> None:
         """Look up keys of these numbers; the first of them have these sizes."""
-        self.numbers[question], self.unanswered[question] = numbers, set(range(len(numbers)))
+        self.numbers[run], self.unanswered[run] = numbers, set(range(len(numbers)))
         keys = map(key_of, numbers, [*sizes, *[8] * len(numbers)])
-        self.send(self.client.look_up(sent_keys(question, *keys), now_s=0.0))
+        self.send(self.client.look_up(sent_keys(run, *keys), now_s=0.0))
 
     def arrive(self) -> None:
         """The server takes the oldest frame."""
@@ -168,10 +168,10 @@ class ModelledChannel:
         """Note rows, which are those of their keys; an answered key has no second row."""
         assert answered.answer.rows is not None
         positions = answered.answer.positions.tolist()
-        expected = [f"name {self.numbers[answered.question][position]}" for position in positions]
+        expected = [f"name {self.numbers[answered.run][position]}" for position in positions]
         assert answered.answer.rows.column(0).to_pylist() == expected
-        assert self.unanswered[answered.question].issuperset(positions)
-        self.unanswered[answered.question] -= set(positions)
+        assert self.unanswered[answered.run].issuperset(positions)
+        self.unanswered[answered.run] -= set(positions)
 
     def settle(self) -> None:
         """Let all frames arrive, and answer all submitted lookups."""
@@ -204,7 +204,7 @@ class StreamModel(RuleBasedStateMachine):
         self.channels = [ModelledChannel(self.service) for _ in range(CHANNELS)]
         for channel in self.channels:
             channel.come_back()
-        self.questions = self.now = 0
+        self.runs = self.now = 0
 
     @rule(
         channel=channels,
@@ -213,10 +213,10 @@ class StreamModel(RuleBasedStateMachine):
     )
     def look_up(self, channel: int, count: int, sizes: list[int]) -> None:
         """A client looks up some large keys and many small ones."""
-        self.questions += 1
+        self.runs += 1
         numbers = range(self.now, self.now + count)
         self.now += count
-        self.channels[channel].look_up(self.questions, numbers, sizes)
+        self.channels[channel].look_up(self.runs, numbers, sizes)
 
     @rule(channel=channels)
     def mark(self, channel: int) -> None:
@@ -254,7 +254,7 @@ class StreamModel(RuleBasedStateMachine):
         """A connection is lost."""
         self.channels[channel].lose(received)
 
-    @precondition(lambda self: self.questions % 4 == 3)  # rarely: nothing is sent from then on
+    @precondition(lambda self: self.runs % 4 == 3)  # rarely: nothing is sent from then on
     @rule(channel=channels)
     def leave(self, channel: int) -> None:
         """The service drains a connection."""
@@ -273,13 +273,13 @@ class StreamModel(RuleBasedStateMachine):
 
     @rule(choice=st.data())
     def abandon(self, choice: st.DataObject) -> None:
-        """A client abandons a question."""
+        """A client abandons a run."""
         channel = choice.draw(st.sampled_from(self.channels))
-        open_questions = sorted(each for each, left in channel.unanswered.items() if left)
-        if open_questions:
-            question = choice.draw(st.sampled_from(open_questions))
-            channel.unanswered[question] = set()
-            channel.send(channel.client.abandon(QuestionId(question), now_s=0.0))
+        open_runs = sorted(each for each, left in channel.unanswered.items() if left)
+        if open_runs:
+            run = choice.draw(st.sampled_from(open_runs))
+            channel.unanswered[run] = set()
+            channel.send(channel.client.abandon(RunId(run), now_s=0.0))
 
     @invariant()
     def both_sides_agree(self) -> None:

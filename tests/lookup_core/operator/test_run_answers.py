@@ -1,4 +1,4 @@
-"""Question: the distinct keys of a run of rows, the answers so far, and each row's columns."""
+"""RunAnswers: the distinct keys of a run of rows, the answers so far, and each row's columns."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from lookup_core.answer import Answer, Outcome
 from lookup_core.errors import ErrorCode, ProtocolViolation
 from lookup_core.keys.canonical_keys import rows_with_null
-from lookup_core.operator.answered_rows import JOINED_BYTES
+from lookup_core.operator.answered_rows import MAX_JOINED_BYTES
 from lookup_core.operator.as_of import NEVER_US, AsOf, VersionPick
 from lookup_core.operator.encoded_keys import encoded_keys
-from lookup_core.operator.question import Question, pieces
+from lookup_core.operator.run_answers import RunAnswers, pieces
 from tests.lookup_core.hypothesis_runs import few_examples
 from tests.lookup_core.operator.operator_answers import COLUMNS, failed, hits, missing, with_rows
 
@@ -27,100 +27,100 @@ def asked(
     columns: pa.Schema,
     *codes: int,
     as_of: AsOf | None = None,
-    joined_bytes: int = JOINED_BYTES,
-) -> Question:
-    """A question of which all rows are asked at once."""
-    question = Question(len(codes), columns, as_of=as_of, joined_bytes=joined_bytes)
-    assert question.ask(np.arange(len(codes)), np.array(codes), max(codes) + 1) == 0
-    return question
+    max_joined_bytes: int = MAX_JOINED_BYTES,
+) -> RunAnswers:
+    """A answers of which all rows are asked at once."""
+    answers = RunAnswers(len(codes), columns, as_of=as_of, max_joined_bytes=max_joined_bytes)
+    assert answers.add_keys(np.arange(len(codes)), np.array(codes), max(codes) + 1) == 0
+    return answers
 
 
 @pytest.fixture
-def question() -> Iterator[Question]:
+def answers() -> Iterator[RunAnswers]:
     """Six rows that look up four keys."""
-    question = asked(COLUMNS, 0, 1, 2, 1, 3, 0)
-    yield question
-    question.check_invariants()
+    answers = asked(COLUMNS, 0, 1, 2, 1, 3, 0)
+    yield answers
+    answers.check_invariants()
 
 
-def ended(question: Question, answer: Answer) -> list[int] | None:
+def ended(answers: RunAnswers, answer: Answer) -> list[int] | None:
     """Which rows an answer ends."""
-    rows = question.answer(answer)
+    rows = answers.store(answer)
     return None if rows is None else np.flatnonzero(rows).tolist()
 
 
-def columns_at(question: Question, *rows: int) -> list[list[object]]:
+def columns_at(answers: RunAnswers, *rows: int) -> list[list[object]]:
     """The columns of rows."""
-    columns = question.columns_at(np.array(rows, np.intp))
+    columns = answers.columns_at(np.array(rows, np.intp))
     assert [column.type for column in columns] == COLUMNS.types
     return [column.to_pylist() for column in columns]
 
 
-def test_answer_ends_rows_of_its_keys(question: Question) -> None:
+def test_answer_ends_rows_of_its_keys(answers: RunAnswers) -> None:
     """An answer ends the rows of its keys, and no other row."""
-    assert ended(question, hits(1)) == [1, 3]
-    assert question.open_keys == 3
-    assert ended(question, hits(3, 0, 2)) == [0, 2, 4, 5]
-    assert (question.open_keys, question.row_count) == (0, 6)
-    assert question.answer_bytes > 0
+    assert ended(answers, hits(1)) == [1, 3]
+    assert answers.open_keys == 3
+    assert ended(answers, hits(3, 0, 2)) == [0, 2, 4, 5]
+    assert (answers.open_keys, answers.row_count) == (0, 6)
+    assert answers.found_rows.total_bytes > 0
 
 
-def test_first_answer_to_a_key_counts(question: Question) -> None:
+def test_first_answer_to_a_key_counts(answers: RunAnswers) -> None:
     """A later answer to a key changes nothing, neither its row nor its error."""
-    question.answer(missing(0))
+    answers.store(missing(0))
     late = failed(3, 1)
 
-    found = [ended(question, answer) for answer in (hits(0, 3), hits(0, 3), late)]
+    found = [ended(answers, answer) for answer in (hits(0, 3), hits(0, 3), late)]
 
     assert found == [[4], None, [1, 3]]
-    assert columns_at(question, 0, 4) == [[None, "xxx3"], [None, 3]]
-    errors = question.status_at(ROWS[[0, 4, 1]]).field("error").to_pylist()
+    assert columns_at(answers, 0, 4) == [[None, "xxx3"], [None, 3]]
+    errors = answers.status_at(ROWS[[0, 4, 1]]).field("error").to_pylist()
     assert errors == [None, None, "type"]
 
 
-def test_giving_up_ends_open_keys(question: Question) -> None:
+def test_giving_up_ends_open_keys(answers: RunAnswers) -> None:
     """Giving up ends the keys without an answer, once; later answers are ignored."""
-    question.answer(hits(0))
+    answers.store(hits(0))
 
-    rows = question.give_up(Outcome.TIMEOUT, ErrorCode.TIMEOUT)
+    rows = answers.give_up(Outcome.TIMEOUT, ErrorCode.TIMEOUT)
 
     assert rows is not None
     assert np.flatnonzero(rows).tolist() == [1, 2, 3, 4]
-    assert question.give_up(Outcome.TIMEOUT, ErrorCode.TIMEOUT) is None
-    assert ended(question, hits(1, 2, 3)) is None
-    assert question.errors_with(Outcome.TIMEOUT) == [ErrorCode.TIMEOUT]
-    assert question.errors_with(Outcome.ERROR) == []
+    assert answers.give_up(Outcome.TIMEOUT, ErrorCode.TIMEOUT) is None
+    assert ended(answers, hits(1, 2, 3)) is None
+    assert answers.errors_with(Outcome.TIMEOUT) == [ErrorCode.TIMEOUT]
+    assert answers.errors_with(Outcome.ERROR) == []
 
 
 def test_rows_may_be_asked_in_parts() -> None:
     """Rows that are asked later add their keys; those that never are do not end."""
-    question = Question(4, COLUMNS)
-    first = question.ask(np.array([1, 3]), np.array([0, 0]), 1)
-    assert ended(question, hits(0)) == [1, 3]
-    later = question.ask(np.array([0]), np.array([0]), 1)
+    answers = RunAnswers(4, COLUMNS)
+    first = answers.add_keys(np.array([1, 3]), np.array([0, 0]), 1)
+    assert ended(answers, hits(0)) == [1, 3]
+    later = answers.add_keys(np.array([0]), np.array([0]), 1)
 
     assert (first, later) == (0, 1)
-    assert ended(question, with_rows([1], hits(5).rows)) == [0]
-    assert question.give_up(Outcome.TIMEOUT, ErrorCode.TIMEOUT) is None
-    assert np.flatnonzero(question.unanswered_rows()).tolist() == [2]
-    assert question.rows_to_ask().tolist() == [2]
-    question.ask(np.array([2]), np.array([0]), 1)
-    assert ended(question, question.without_row(2)) == [2]
-    assert question.rows_to_ask().tolist() == []
-    assert columns_at(question, 0, 1, 2) == [["xxxxx5", "0", None], [5, 0, None]]
-    assert question.column_at(ROWS[:2], 1).to_pylist() == [5, 0]
-    question.check_invariants()
+    assert ended(answers, with_rows([1], hits(5).rows)) == [0]
+    assert answers.give_up(Outcome.TIMEOUT, ErrorCode.TIMEOUT) is None
+    assert np.flatnonzero(answers.unanswered_rows()).tolist() == [2]
+    assert answers.rows_without_key().tolist() == [2]
+    answers.add_keys(np.array([2]), np.array([0]), 1)
+    assert ended(answers, answers.without_row(2)) == [2]
+    assert answers.rows_without_key().tolist() == []
+    assert columns_at(answers, 0, 1, 2) == [["xxxxx5", "0", None], [5, 0, None]]
+    assert answers.column_at(ROWS[:2], 1).to_pylist() == [5, 0]
+    answers.check_invariants()
 
 
-def test_status_has_outcome_age_and_error(question: Question) -> None:
+def test_status_has_outcome_age_and_error(answers: RunAnswers) -> None:
     """A status has an age only with a row, and an error only after a failure."""
-    question.answer(hits(0))
-    before = question.status_at(ROWS[:1]).to_pylist()
-    question.answer(missing(1))
-    question.answer(failed(2, error=ErrorCode.INVALID_TEXT))
-    question.give_up(Outcome.TIMEOUT, ErrorCode.TIMEOUT)
+    answers.store(hits(0))
+    before = answers.status_at(ROWS[:1]).to_pylist()
+    answers.store(missing(1))
+    answers.store(failed(2, error=ErrorCode.INVALID_TEXT))
+    answers.give_up(Outcome.TIMEOUT, ErrorCode.TIMEOUT)
 
-    found = question.status_at(ROWS[1:]).to_pylist()
+    found = answers.status_at(ROWS[1:]).to_pylist()
 
     assert before == [{"outcome": "hit", "age_ms": 7, "error": None}]
     assert [tuple(each.values()) for each in found] == [
@@ -130,19 +130,19 @@ def test_status_has_outcome_age_and_error(question: Question) -> None:
         ("timeout", None, "timeout"),
         ("hit", 7, None),
     ]
-    assert question.has_row_at(ROWS).tolist() == [True, False, False, False, False, True]
+    assert answers.has_row_at(ROWS).tolist() == [True, False, False, False, False, True]
 
 
 @pytest.mark.parametrize(
     ("max_bytes", "sizes"),
     [(48, [6]), (37, [6]), (36, [5, 1]), (19, [3, 3]), (18, [3, 2, 1]), (1, [1] * 6)],
 )
-def test_pieces_are_bounded_in_bytes(question: Question, max_bytes: int, sizes: list[int]) -> None:
+def test_pieces_are_bounded_in_bytes(answers: RunAnswers, max_bytes: int, sizes: list[int]) -> None:
     """Rows are split where their columns exceed the bound; a piece has at least one row."""
-    question.answer(hits(0, 3))  # of 5 and 8 bytes
-    question.answer(hits(2, 1))  # of 7 and 6; the rows take 5, 6, 7, 6, 8 and 5
+    answers.store(hits(0, 3))  # of 5 and 8 bytes
+    answers.store(hits(2, 1))  # of 7 and 6; the rows take 5, 6, 7, 6, 8 and 5
 
-    split = pieces([question], ROWS, max_bytes=max_bytes)
+    split = pieces([answers], ROWS, max_bytes=max_bytes)
 
     assert [len(piece) for piece in split] == sizes
     assert np.concatenate(split).tolist() == ROWS.tolist()
@@ -154,34 +154,34 @@ def test_pieces_are_bounded_in_bytes(question: Question, max_bytes: int, sizes: 
     st.sets(st.integers(1, 11), max_size=4),
     st.sets(st.integers(0, 11), max_size=6),
     st.lists(st.integers(0, 11), max_size=11),
-    st.sampled_from([0, JOINED_BYTES]),
+    st.sampled_from([0, MAX_JOINED_BYTES]),
 )
 def test_any_partition_into_answers_is_the_same(
-    order: list[int], cuts: set[int], gone: set[int], wanted: list[int], joined_bytes: int
+    order: list[int], cuts: set[int], gone: set[int], wanted: list[int], max_joined_bytes: int
 ) -> None:
     """In any order of answers of any size, a row has the columns of its key, else null."""
-    question = asked(COLUMNS, *range(12), joined_bytes=joined_bytes)
+    answers = asked(COLUMNS, *range(12), max_joined_bytes=max_joined_bytes)
     for keys in np.split(np.array(order), sorted(cuts)):
-        question.answer(hits(*(key for key in keys.tolist() if key not in gone)))
-        question.answer(missing(*(key for key in keys.tolist() if key in gone)))
-        question.check_invariants()
+        answers.store(hits(*(key for key in keys.tolist() if key not in gone)))
+        answers.store(missing(*(key for key in keys.tolist() if key in gone)))
+        answers.check_invariants()
 
     sizes = [None if key in gone else key for key in wanted]
-    assert columns_at(question, *wanted)[1] == sizes
-    assert question.column_at(np.array(wanted, np.intp), 1).to_pylist() == sizes
+    assert columns_at(answers, *wanted)[1] == sizes
+    assert answers.column_at(np.array(wanted, np.intp), 1).to_pylist() == sizes
 
 
 def test_lookup_may_have_no_columns() -> None:
     """A lookup of no columns still knows which rows found one, of no bytes."""
-    question = asked(pa.schema([]), 0, 1, 2)
+    answers = asked(pa.schema([]), 0, 1, 2)
 
-    question.answer(with_rows([1, 2], pa.record_batch([], pa.schema([]))))
-    question.answer(missing(0))
+    answers.store(with_rows([1, 2], pa.record_batch([], pa.schema([]))))
+    answers.store(missing(0))
 
-    assert question.columns_at(ROWS[:3]) == []
-    assert question.has_row_at(ROWS[:3]).tolist() == [False, True, True]
-    assert question.bytes_at(ROWS[:3]).tolist() == [0, 0, 0]
-    question.check_invariants()
+    assert answers.columns_at(ROWS[:3]) == []
+    assert answers.has_row_at(ROWS[:3]).tolist() == [False, True, True]
+    assert answers.bytes_at(ROWS[:3]).tolist() == [0, 0, 0]
+    answers.check_invariants()
 
 
 TIMES_US = np.array([5, 15, 15, 0, 99, NEVER_US])
@@ -190,7 +190,7 @@ LISTS = pa.schema({"name": pa.list_(pa.utf8()), "since": pa.list_(pa.timestamp("
 
 
 @pytest.fixture
-def timed() -> Question:
+def timed() -> RunAnswers:
     """Six rows that look up three keys, each as of a time."""
     as_of = AsOf(TIMES_US, VersionPick(NAME, 1, None))
     return asked(NAME, 0, 0, 1, 1, 2, 0, as_of=as_of)
@@ -203,7 +203,7 @@ def versions(*keys: int) -> Answer:
     return with_rows([*keys], pa.record_batch(columns, schema=LISTS))
 
 
-def test_each_row_has_version_of_its_time(timed: Question) -> None:
+def test_each_row_has_version_of_its_time(timed: RunAnswers) -> None:
     """Rows of one key get the version of their time, in any order of answers."""
     assert ended(timed, versions(2, 0)) == [0, 1, 4, 5]
     assert ended(timed, versions(1, 0)) == [2, 3]
@@ -215,10 +215,10 @@ def test_each_row_has_version_of_its_time(timed: Question) -> None:
     assert [len(piece) for piece in pieces([timed], ROWS, max_bytes=12)] == [2, 4]
 
 
-def test_row_without_version_is_missing(timed: Question) -> None:
+def test_row_without_version_is_missing(timed: RunAnswers) -> None:
     """A row whose key has no version at its time is missing; failures stay failures."""
-    timed.answer(versions(0, 1))
-    timed.answer(failed(2))
+    timed.store(versions(0, 1))
+    timed.store(failed(2))
 
     status = [tuple(each.values()) for each in timed.status_at(ROWS).to_pylist()]
 
@@ -227,14 +227,14 @@ def test_row_without_version_is_missing(timed: Question) -> None:
     assert timed.has_row_at(ROWS).tolist() == [True, True, True, False, False, False]
 
 
-def test_malformed_versions_change_nothing(timed: Question) -> None:
+def test_malformed_versions_change_nothing(timed: RunAnswers) -> None:
     """An answer with unequal lists is refused before any of it counts."""
     answer = versions(0)
     assert answer.rows is not None
     malformed = answer.rows.set_column(0, "name", pa.array([["one"]]))
 
     with pytest.raises(ProtocolViolation, match="different lengths"):
-        timed.answer(replace(answer, rows=malformed))
+        timed.store(replace(answer, rows=malformed))
 
     assert timed.open_keys == 3
     assert ended(timed, answer) == [0, 1, 5]
@@ -258,12 +258,12 @@ def test_keys_are_distinct_and_in_order(
 
     keys = list(zip(*(column.to_pylist() for column in encoded.keys.columns), strict=True))
     assert keys == list(dict.fromkeys(rows))
-    assert [keys[code] for code in encoded.codes] == rows
+    assert [keys[code] for code in encoded.key_of_row] == rows
     has_null = [None in row for row in rows]
     found = rows_with_null(columns)
     assert (None if found is None else found.tolist()) == (has_null if any(has_null) else None)
     assert single.keys.column(0).to_pylist() == list(dict.fromkeys(row[0] for row in rows[1:]))
-    assert single.keys.column(0).take(pa.array(single.codes)) == columns[0].slice(1)
+    assert single.keys.column(0).take(pa.array(single.key_of_row)) == columns[0].slice(1)
 
 
 RANDOM = np.random.default_rng(7)
@@ -285,19 +285,19 @@ def test_many_numbers_are_encoded_alike(numbers: npt.NDArray[np.int64]) -> None:
 
     distinct = list(dict.fromkeys(numbers.tolist()))
     assert encoded.keys.column("id").to_pylist() == distinct
-    assert np.array(distinct)[encoded.codes].tolist() == numbers.tolist()
+    assert np.array(distinct)[encoded.key_of_row].tolist() == numbers.tolist()
 
 
 def test_distinct_keys_in_order_are_not_copied() -> None:
     """If row i is that of key i, the columns are those of the answer, in one piece."""
-    question = asked(COLUMNS, 0, 1, 2)
+    answers = asked(COLUMNS, 0, 1, 2)
     answer = hits(0, 1, 2)
-    question.answer(answer)
+    answers.store(answer)
 
     rows = np.arange(3)
     assert answer.rows is not None
-    assert question.columns_at(rows)[0].buffers()[2].address == (
+    assert answers.columns_at(rows)[0].buffers()[2].address == (
         answer.rows.column(0).buffers()[2].address
     )
-    assert [len(piece) for piece in pieces([question], rows, max_bytes=answer.rows.nbytes)] == [3]
-    assert columns_at(question, 2, 0) == [["xx2", "0"], [2, 0]]
+    assert [len(piece) for piece in pieces([answers], rows, max_bytes=answer.rows.nbytes)] == [3]
+    assert columns_at(answers, 2, 0) == [["xx2", "0"], [2, 0]]
