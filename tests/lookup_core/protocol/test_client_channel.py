@@ -329,7 +329,7 @@ def test_opened_without_open_is_refused() -> None:
         channel.on_opened(opened(), now_s=0.0)
 
     assert channel.resume(now_s=0.0) == []
-    assert channel.columns is None
+    assert not channel.is_described
 
 
 def test_paused_channel_sends_nothing(channel: ClientChannel) -> None:
