@@ -16,15 +16,15 @@ class TokenBucket:
         self._per_second = per_second
         self._counted_at: float | None = None
 
-    def take(self, now: float) -> bool:
+    def take_token(self, now: float) -> bool:
         """Spend a token; False, at no cost, without a whole one."""
-        self.add(0.0, now)
+        self.add_tokens(0.0, now)
         if self._left < 1:
             return False
         self._left -= 1
         return True
 
-    def add(self, tokens: float, now: float) -> None:
+    def add_tokens(self, tokens: float, now: float) -> None:
         """Add tokens, besides those of the time since the last call."""
         seconds = 0.0 if self._counted_at is None else now - self._counted_at
         self._left = min(self._most, self._left + seconds * self._per_second + tokens)

@@ -162,7 +162,7 @@ class CacheAudit:
         self.forget(keys.hashes)
         if self._resolver.table is None or not change.has_row.any():
             return change
-        if not self.values.is_refused and len(self._events) < _EVENT_ROWS:
+        if not self.values.refusal.is_on and len(self._events) < _EVENT_ROWS:
             self._remember(keys, change, now)
         has_row = change.has_row & self.values.usable(change.rows)
         self._has_used_values |= bool(has_row.any())

@@ -224,7 +224,7 @@ class DimensionState:
         return earliest(
             self._wait.next_deadline(),
             self.in_flight.lookups.next_deadline(),
-            self.guard.next_probe_at(),
+            self.guard.breaker.probe_due_at(),
         )
 
     def on_changes(
@@ -301,7 +301,7 @@ class DimensionState:
             queued_keys=self.in_flight.queued_keys,
             queries_in_flight=self.in_flight.queries,
             concurrency_limit=self.guard.limit,
-            breaker_state=self.guard.breaker_state,
+            breaker_state=self.guard.breaker.state,
             cache=self.local.cache.statistics(),
             shared=SharedStatistics(keys=self._shared_keys),
         )

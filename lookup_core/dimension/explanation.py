@@ -88,7 +88,7 @@ class Explainer:
         positions, canonical, probe = self._resolver.peek(keys, now)
         for index, key_id in enumerate(canonical.ids()):
             explained[positions[index]] = _explain_key(self._facts(key_id, probe, index, now=now))
-        breaker = self._guard.breaker_state.label
+        breaker = self._guard.breaker.state.label
         return [replace(each, breaker=breaker) for each in explained]
 
     def _facts(self, key_id: KeyId, probe: Probe, index: int, *, now: float) -> _KeyFacts:

@@ -200,7 +200,7 @@ class InFlight:
         if not self._guard.has_slot(self.queries):
             return None
         due_at = earliest(self._batch_due_at(), self._queries.next_retry_at())
-        return due_at if due_at is None or is_local else self._guard.next_query_at(due_at)
+        return due_at if due_at is None or is_local else self._guard.pace.next_at(due_at)
 
     def next_query(self, now: float, *, is_local: bool) -> Query | None:
         """A query that is at the backend from now on; None without a slot, or if none is due."""
@@ -209,7 +209,7 @@ class InFlight:
         self.held_until = -np.inf
         if not self._guard.has_slot(self.queries):
             return None
-        if not is_local and self._guard.next_query_at(now) > now:
+        if not is_local and self._guard.pace.next_at(now) > now:
             return None
         self._is_new_first = not self._is_new_first
         if self._is_new_first:
@@ -257,7 +257,7 @@ class InFlight:
                 served.append(each)
                 continue
             retry_at = self._rules.missing_retry_at(query, on_missing, now)
-            retry_at = self._guard.next_query_at(retry_at)
+            retry_at = self._guard.pace.next_at(retry_at)
             is_late = result.is_missing(on_missing.retry_if)[each.ordinals]
             is_late &= each.lookup.deadline_s > retry_at
             if is_late.any():

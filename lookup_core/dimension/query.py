@@ -121,10 +121,10 @@ class RetryRules:
                 retry_at = now + jittered(delay_s, jitter)
             else:
                 return NEVER
-        retry_at = self._guard.next_query_at(retry_at)
+        retry_at = self._guard.pace.next_at(retry_at)
         if retry_at >= latest_s:
             return NEVER
-        return retry_at if waits_for_breaker or self._guard.take_retry(now) else NEVER
+        return retry_at if waits_for_breaker or self._guard.retries.take_token(now) else NEVER
 
     def missing_retry_at(self, query: Query, on_missing: OnMissingSettings, now: float) -> float:
         """The time of the next attempt for the missing keys of a query, or NEVER.

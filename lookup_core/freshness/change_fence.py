@@ -55,7 +55,7 @@ class RecentChanges:
         self._pruned_at = -np.inf
         self._outdated_end: int | None = None
         self._dropped = DroppedIds()
-        self._table = TableFence(self._dropped, age_s=age_s, hold_off_s=hold_off_s)
+        self.table = TableFence(self._dropped, age_s=age_s, hold_off_s=hold_off_s)
 
     def __len__(self) -> int:
         """The number of changes of single keys."""
@@ -68,7 +68,7 @@ class RecentChanges:
 
     def relate(self, relation: IdRelation) -> None:
         """Set whether the ids of changes and of snapshots are of one system."""
-        self._relation = self._table.relation = relation
+        self._relation = self.table.relation = relation
 
     def forget_ids(self, now: float) -> None:
         """Count all changes as reported now, without a transaction: reads have another history."""
@@ -77,12 +77,12 @@ class RecentChanges:
         self._column("transaction_id")[:] = UNKNOWN_TRANSACTION
         self._column("noted_at")[:] = now
         self._column("seen_at")[:] = np.inf
-        self._table.forget_ids(now)
+        self.table.forget_ids(now)
 
     def note(self, hashes: Hashes, transaction_ids: TransactionIds, now: float) -> None:
         """Record changes of keys by these transactions, or by UNKNOWN_TRANSACTION."""
         surplus = max(len(hashes) - self._capacity, 0)
-        self._table.fold(transaction_ids[:surplus], now)
+        self.table.fold(transaction_ids[:surplus], now)
         self._make_room(len(hashes) - surplus)
         news = slice(self._count, self._count + len(hashes) - surplus)
         self._columns["hash"][news] = hashes[surplus:]
@@ -99,9 +99,9 @@ class RecentChanges:
         if not self.are_outdated(np.array([transaction_id], np.uint32))[0]:
             self._outdated_end = transaction_id or self._outdated_end
         if is_gap and transaction_id != UNKNOWN_TRANSACTION:
-            self._table.note_gap(transaction_id, now)
+            self.table.note_gap(transaction_id, now)
         else:
-            self._table.note(transaction_id, now)
+            self.table.note(transaction_id, now)
 
     def note_load(self, snapshot: TableSnapshot | None) -> None:
         """Record the snapshot of a load of the whole table."""
@@ -137,7 +137,7 @@ class RecentChanges:
         nor is one of any row, unless the snapshot is of a primary.
         """
         is_proof = self.admits(hashes, snapshot, sent_at=sent_at, now=now)
-        if not self._table.is_proof(snapshot, sent_at=sent_at):
+        if not self.table.is_proof(snapshot, sent_at=sent_at):
             return np.zeros(len(hashes), np.bool_)
         is_recent = self._column("noted_at") + self._age_s > sent_at
         if snapshot is not None and self._relation is IdRelation.COMPARABLE:
@@ -147,10 +147,6 @@ class RecentChanges:
     def proved_after_s(self) -> float:
         """How long after a change a read can be a proof, as above."""
         return 0.0 if self._relation is IdRelation.COMPARABLE else self._age_s
-
-    def settled_from(self, now: float) -> float:
-        """From when on a read sees all changes of any row; usually `now`."""
-        return self._table.settled_from(now)
 
     def unseen(
         self, snapshot: TableSnapshot | None, *, sent_at: float, now: float
@@ -195,14 +191,14 @@ class RecentChanges:
     def _is_current(self, snapshot: TableSnapshot | None, *, sent_at: float, now: float) -> bool:
         """Whether a read saw all changes that may be of any key, and all that were dropped."""
         is_of_late_standby = not self._dropped.are_seen(snapshot, self._relation, now)
-        return not is_of_late_standby and self._table.admits(snapshot, sent_at=sent_at, now=now)
+        return not is_of_late_standby and self.table.admits(snapshot, sent_at=sent_at, now=now)
 
     def _make_room(self, count: int) -> None:
         surplus = self._count + count - self._capacity
         if surplus > 0:
             folded = min(max(surplus, self._capacity // _FOLDED_PARTS), self._count)
             ids, noted_at = self._column("transaction_id"), self._column("noted_at")
-            self._table.fold(ids[:folded], float(noted_at[folded - 1]))
+            self.table.fold(ids[:folded], float(noted_at[folded - 1]))
             self._keep(np.arange(folded, self._count))
         places = len(self._columns["hash"])
         needed = self._count + count

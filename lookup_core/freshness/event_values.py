@@ -49,7 +49,7 @@ class EventValues:
 
     def __init__(self, columns: pa.Schema, refusal: Refusal) -> None:
         self._schema = columns
-        self._refusal = refusal
+        self.refusal = refusal
         self.reset()
 
     def reset(self) -> None:
@@ -57,18 +57,13 @@ class EventValues:
         self._columns = [_Column(field.type) for field in self._schema]
 
     @property
-    def is_refused(self) -> bool:
-        """Whether no value is used."""
-        return self._refusal.is_on
-
-    @property
     def is_proved(self) -> bool:
         """Whether some value of each column is proved."""
-        return not self.is_refused and all(column.is_proved for column in self._columns)
+        return not self.refusal.is_on and all(column.is_proved for column in self._columns)
 
     def usable(self, rows: pa.RecordBatch) -> Mask:
         """Which rows have proved values only. NULL is usable: a mask changes other values."""
-        is_usable = np.full(rows.num_rows, not self.is_refused)
+        is_usable = np.full(rows.num_rows, not self.refusal.is_on)
         for column, values in zip(self._columns, rows.columns, strict=True):
             own = column.usable(values)
             if own is not None:
@@ -82,5 +77,5 @@ class EventValues:
 
     def expire(self, now: float) -> None:
         """End a refusal whose time is over."""
-        if self._refusal.end_if_over(now):
+        if self.refusal.end_if_over(now):
             self.reset()

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from lookup_core.errors import ErrorCode
 from lookup_core.keys.canonical_keys import KeyId
-from lookup_core.protection.circuit_breaker import BreakerState, CircuitBreaker
+from lookup_core.protection.circuit_breaker import CircuitBreaker
 from lookup_core.protection.throughput_search import ThroughputSearch
 from lookup_core.rate_limits import Pace, TokenBucket
 
@@ -127,32 +127,31 @@ _BACKEND_FAILURES = frozenset(
 
 
 class BackendGuard:
-    """The protection of one dimension's backend; `now` is monotonic seconds."""
+    """The protection of one dimension's backend; `now` is monotonic seconds.
+
+    Its events go through the methods; `breaker` says when to probe, `pace` when to query, and
+    `retries` is the budget of retries.
+    """
 
     def __init__(self, max_in_flight: int, *, max_queries_per_s: int | None = None) -> None:
         """Without `max_queries_per_s`, the rate of queries has no limit."""
-        self._breaker = CircuitBreaker()
+        self.breaker = CircuitBreaker()
         self._limit = ConcurrencyLimit(max_in_flight)
         self._search = ThroughputSearch(max_in_flight)
-        self._retries = TokenBucket(_MAX_SAVED_RETRIES, per_second=_RETRIES_PER_SECOND)
-        self._pace = Pace(max_queries_per_s)  # probes have their own pauses
-
-    @property
-    def breaker_state(self) -> BreakerState:
-        """The state of the breaker."""
-        return self._breaker.state
+        self.retries = TokenBucket(_MAX_SAVED_RETRIES, per_second=_RETRIES_PER_SECOND)
+        self.pace = Pace(max_queries_per_s)  # probes have their own pauses
 
     @property
     def is_open(self) -> bool:
         """Whether queries are held back, because the backend does not respond."""
-        return not self._breaker.allows_query
+        return not self.breaker.allows_query
 
     @property
     def late_code(self) -> ErrorCode:
         """The error of lookups whose deadline has passed: the backend's fault, else `timeout`."""
         if not self.is_open:
             return ErrorCode.TIMEOUT
-        is_auth = self._breaker.cause is ErrorCode.BACKEND_AUTH
+        is_auth = self.breaker.cause is ErrorCode.BACKEND_AUTH
         return ErrorCode.BACKEND_AUTH if is_auth else ErrorCode.BACKEND_UNAVAILABLE
 
     @property
@@ -162,28 +161,20 @@ class BackendGuard:
 
     def has_slot(self, in_flight: int) -> bool:
         """Whether another query may be sent next to this many."""
-        return self._breaker.allows_query and in_flight < self.limit
-
-    def next_query_at(self, at: float) -> float:
-        """The earliest time, not before `at`, at which the rate allows a query."""
-        return self._pace.next_at(at)
+        return self.breaker.allows_query and in_flight < self.limit
 
     def on_sent(self, now: float, *, is_first: bool) -> None:
         """A query is sent; the first attempt of one earns a part of a retry."""
-        self._pace.on_event(now)
+        self.pace.on_event(now)
         if is_first:
-            self._retries.add(_EARNED_RETRIES, now)
-
-    def take_retry(self, now: float) -> bool:
-        """Spend one retry of the budget; False if none is left."""
-        return self._retries.take(now)
+            self.retries.add_tokens(_EARNED_RETRIES, now)
 
     def on_success(self, keys: int, *, sent_at: float, now: float, in_flight: int) -> None:
         """A query answered this many keys.
 
         `in_flight` were at the backend when it was sent, itself included.
         """
-        self._breaker.on_success()
+        self.breaker.on_success()
         self._limit.on_success(sent_at, now, in_flight)
         self._search.on_success(keys, sent_at=sent_at, now=now, in_flight=in_flight)
 
@@ -192,30 +183,26 @@ class BackendGuard:
         if code is ErrorCode.TIMEOUT:
             self._limit.on_overload(sent_at, now)
         if code in _BACKEND_FAILURES:
-            self._breaker.on_failure(code, now)
+            self.breaker.on_failure(code, now)
         elif code is not ErrorCode.INTERNAL:  # a defect of the sidecar
-            self._breaker.on_success()
-
-    def next_probe_at(self) -> float | None:
-        """When to probe the backend; None while no probe is needed."""
-        return self._breaker.probe_due_at()
+            self.breaker.on_success()
 
     def start_probe_if_due(self, now: float) -> bool:
         """Whether to probe the backend now; true once for each probe."""
-        due_at = self._breaker.probe_due_at()
+        due_at = self.breaker.probe_due_at()
         if due_at is None or due_at > now:
             return False
-        self._breaker.start_probe(now)
+        self.breaker.start_probe(now)
         return True
 
     def on_probe(self, error: ErrorCode | None, *, now: float, jitter: float) -> None:
         """A probe succeeded, or failed with this error; `jitter` in [0, 1)."""
         if error is None:
-            self._breaker.on_probe_success()
+            self.breaker.on_probe_success()
         else:
-            self._breaker.on_probe_failure(error, now, jitter)
+            self.breaker.on_probe_failure(error, now, jitter)
 
     def check_invariants(self) -> None:
         """For tests."""
-        for part in (self._breaker, self._limit, self._search, self._retries):
+        for part in (self.breaker, self._limit, self._search, self.retries):
             part.check_invariants()

@@ -28,24 +28,18 @@ class TableLoad:
         self._table = table
         self._fence = fence
         self._canonical = canonical
-        self._began_at = now
-        self._reload = table.begin_reload(now)
+        self.reload = table.begin_reload(now)
         self._unseen: Hashes | None = None  # changed before, and invisible to the snapshot
         self._has_snapshot = False
 
-    @property
-    def row_count(self) -> int:
-        """The number of rows read."""
-        return self._reload.row_count
-
-    def take(
+    def add_changes(
         self, changes: Iterable[Change], snapshot: TableSnapshot | None, *, now: float
     ) -> None:
         """Add rows of the snapshot; raises BackendError if there is no room for them."""
         self._begin(snapshot, now)
         for change in changes:
             assert isinstance(change, RowChanges)  # a snapshot has rows only
-            self._reload.add(self._canonical(change.keys), change.rows, change.has_row)
+            self.reload.add(self._canonical(change.keys), change.rows, change.has_row)
 
     def finish(self, now: float) -> bool:
         """Replace the table by the snapshot.
@@ -56,7 +50,7 @@ class TableLoad:
         self._begin(None, now)
         if self._unseen is None:
             return False
-        return self._table.finish_reload(self._reload, unseen=self._unseen)
+        return self._table.finish_reload(self.reload, unseen=self._unseen)
 
     def close(self) -> None:
         """Free the memory of the load under way; a no-op after `finish`."""
@@ -66,5 +60,5 @@ class TableLoad:
         # All pieces are of one snapshot. The table records changes during the load itself.
         if not self._has_snapshot:
             self._has_snapshot = True
-            self._unseen = self._fence.unseen(snapshot, sent_at=self._began_at, now=now)
+            self._unseen = self._fence.unseen(snapshot, sent_at=self.reload.began_at, now=now)
             self._fence.note_load(snapshot)

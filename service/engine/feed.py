@@ -108,7 +108,7 @@ class Feed:
                 is_audited=True,
                 audited_keys={each: before[each] + own[each] for each in own},
                 distrust=self._audit.distrust(self._running.clock()),
-                are_values_refused=self._audit.values.is_refused,
+                are_values_refused=self._audit.values.refusal.is_on,
             )
         return replace(
             statistics,

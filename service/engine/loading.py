@@ -68,7 +68,7 @@ class Loading:
             if self._feed is not None:
                 await self._feed.wait_until_live()
             now = self._running.clock()
-            await asyncio.sleep(self._running.state.fence.settled_from(now) - now)
+            await asyncio.sleep(self._running.state.fence.table.settled_from(now) - now)
             self._is_requested.clear()  # later requests need another load
             await self._load()
 
@@ -120,17 +120,17 @@ class Loading:
         if failure is not None:
             await self._on_failure(failure)
         elif is_done:
-            self._on_success(load.row_count, self._running.clock() - began_at)
+            self._on_success(load.reload.row_count, self._running.clock() - began_at)
         else:
-            await self._on_outdated(load.row_count)
+            await self._on_outdated(load.reload.row_count)
 
     async def _read(self, load: TableLoad) -> bool:
         def take(piece: SplitPiece) -> None:
             if piece.server is not None and self._running.is_read_elsewhere(piece.server):
                 detail = f"the load reached another server than lookups: {piece.server}"
                 raise BackendError(ErrorCode.CONNECTION_LOST, detail)
-            load.take(piece.changes, piece.snapshot, now=self._running.clock())
-            self._statistics = replace(self._statistics, rows=load.row_count)
+            load.add_changes(piece.changes, piece.snapshot, now=self._running.clock())
+            self._statistics = replace(self._statistics, rows=load.reload.row_count)
 
         self._coordinator = SourceCoordinator(
             self._source,

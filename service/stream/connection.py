@@ -239,7 +239,7 @@ class StreamConnection:
         self._carry_out(self._protocol.receive(message.data, self._parts.clock()))
 
     async def _on_ping(self, content: bytes) -> None:
-        if not self._pings.take(self._parts.clock()):
+        if not self._pings.take_token(self._parts.clock()):
             raise ConnectionEnded(WSCloseCode.POLICY_VIOLATION, "too many pings")
         async with asyncio.timeout(self._timeouts.send_s):
             await self._socket.pong(content)

@@ -357,7 +357,7 @@ class World:
         load = self.state.begin_load(self.state.local.table, self.now)
         keys = np.flatnonzero(self.primary.versions != NO_ROW)
         change = _changes(keys, self.primary.versions[keys], np.zeros(len(keys), np.int64))
-        load.take([change], self._snapshot(is_of_standby=False), now=self.now)
+        load.add_changes([change], self._snapshot(is_of_standby=False), now=self.now)
         load.finish(self.now)
         self.state.end_load(load)
 

@@ -242,7 +242,7 @@ class NaiveDimension:
 
     def next_deadline(self) -> float | None:
         """The time of the next action, while no query can be sent."""
-        probe_at = self.guard.next_probe_at()
+        probe_at = self.guard.breaker.probe_due_at()
         times = [
             *(each.deadline for each in self.terms.values()),
             *([] if probe_at is None else [probe_at]),
@@ -308,7 +308,7 @@ class NaiveDimension:
         if due >= max(self.terms[lookup].deadline for lookup in waiting):
             return NEVER
         is_held = code.is_retryable and self.guard.is_open
-        return due if is_held or self.guard.take_retry(now) else NEVER
+        return due if is_held or self.guard.retries.take_token(now) else NEVER
 
     def _due_by_rules(self, query: Query, code: ErrorCode, now: float) -> float:
         if code is ErrorCode.CONNECTION_LOST:

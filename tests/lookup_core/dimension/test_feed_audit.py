@@ -85,7 +85,7 @@ class AuditScenario(Scenario):
         """Load the whole table."""
         assert self.state.local.table is not None
         load = self.state.begin_load(self.state.local.table, self.now)
-        load.take([row_changes(names)], TableSnapshot.parse("650:650:"), now=self.now)
+        load.add_changes([row_changes(names)], TableSnapshot.parse("650:650:"), now=self.now)
         assert load.finish(self.now)
         self.state.end_load(load)
 

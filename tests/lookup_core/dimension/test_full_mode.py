@@ -36,7 +36,7 @@ class FullScenario(Scenario):
         snapshot: TableSnapshot | None = None,
     ) -> None:
         """A load reads some rows."""
-        load.take([row_changes(names)], snapshot, now=self.now)
+        load.add_changes([row_changes(names)], snapshot, now=self.now)
 
     def load(self, names: Mapping[int, str | None]) -> None:
         """Load the whole table."""
@@ -71,7 +71,7 @@ def test_load_counts_at_its_end(scenario: FullScenario) -> None:
 
     assert load.finish(2.0)
 
-    assert (load.row_count, len(scenario.table)) == (2, 2)
+    assert (load.reload.row_count, len(scenario.table)) == (2, 2)
     assert scenario.known(2, 9, 1) == {2: "Bob", 1: "Ada"}
     assert scenario.look_up(1, 1, 9) == {0: "hit Ada", 1: "missing"}
     assert scenario.known() == {}
@@ -127,7 +127,7 @@ def test_load_waits_for_unknown_changes(scenario: FullScenario) -> None:
     """After a change of the table without a transaction a load has to start 5 s later."""
     scenario.apply(TableChange("no transaction given"))
 
-    assert [scenario.state.fence.settled_from(now) for now in (2.0, 7.0)] == [6.0, 7.0]
+    assert [scenario.state.fence.table.settled_from(now) for now in (2.0, 7.0)] == [6.0, 7.0]
 
 
 def test_stalled_feed_makes_all_unknown(scenario: FullScenario) -> None:

@@ -214,7 +214,7 @@ class DimensionMachine(RuleBasedStateMachine):
         return self.scenario.now
 
     def _is_probe_due(self) -> bool:
-        due_at = self.model.guard.next_probe_at()
+        due_at = self.model.guard.breaker.probe_due_at()
         return due_at is not None and due_at <= self.now
 
     def _send_all(self) -> None:

@@ -201,7 +201,7 @@ def test_open_breaker_holds_failed_queries() -> None:
     scenario = Scenario()
     held, refused = scenario.query(1, 7), scenario.query(2, 8)
     scenario.open_breaker()
-    while scenario.state.guard.take_retry(0.0):
+    while scenario.state.guard.retries.take_token(0.0):
         pass
     scenario.now = 0.5
 

@@ -153,7 +153,7 @@ def test_timed_out_query_is_halved(
 
 def test_retries_spend_a_budget(retrying: Scenario) -> None:
     """Without budget a failure is final; first attempts earn a fifth of a retry each."""
-    while retrying.state.guard.take_retry(0.0):
+    while retrying.state.guard.retries.take_token(0.0):
         pass
     result = retrying.fail(retrying.query(1, 7), ErrorCode.CONNECTION_LOST)
     assert result == ended(1, "error connection_lost")

@@ -208,8 +208,8 @@ def test_unproved_table_changes_hold_off(
 
     assert unknown.lets_in(snapshot="100:100:", sent_at=sent_at) == [is_let_in]
     assert known.lets_in(snapshot=None, sent_at=sent_at) == [is_let_in]
-    assert [unknown.settled_from(now) for now in (2.0, 9.0)] == [8.0, 9.0]
-    assert known.settled_from(2.0) == 2.0
+    assert [unknown.table.settled_from(now) for now in (2.0, 9.0)] == [8.0, 9.0]
+    assert known.table.settled_from(2.0) == 2.0
 
 
 @pytest.mark.parametrize("is_overflow", [True, False])
@@ -350,7 +350,7 @@ def test_load_waits_for_unproved_ids(
 
     found = fence.unseen(TableSnapshot.parse("104:105:"), sent_at=6.5, now=6.5)
 
-    assert fence.settled_from(2.0) == settled_at
+    assert fence.table.settled_from(2.0) == settled_at
     assert found is not None
     assert found.tolist() == unseen
 
@@ -366,7 +366,7 @@ def test_other_history_makes_ids_void(capacity: int) -> None:
 
     admitted = [fence.lets_in(snapshot=text, sent_at=14.9)[0] for text in ("800:800:", "901:901:")]
     assert admitted == [False, False]
-    assert fence.settled_from(10.0) == (15.0 if capacity == 0 else 10.0)
+    assert fence.table.settled_from(10.0) == (15.0 if capacity == 0 else 10.0)
     assert fence.lets_in(snapshot="800:800:", sent_at=15.0) == [True]
 
 

@@ -73,7 +73,7 @@ def test_refusals_are_signs_of_life() -> None:
     timeouts = [ErrorCode.TIMEOUT] * 2
     for code in (ErrorCode.KEY_REJECTED, *timeouts, ErrorCode.INTERNAL, ErrorCode.TIMEOUT):
         guard.on_failure(code, sent_at=3.0, now=3.0)
-        states.append(guard.breaker_state)
+        states.append(guard.breaker.state)
 
     assert states == [CLOSED] * 4 + [OPEN]
 
@@ -138,13 +138,13 @@ def test_one_probe_at_a_time() -> None:
     """While a probe is in progress no other is due, and no query is sent."""
     assert not BackendGuard(1).start_probe_if_due(1e9)
     guard = failing(AWAY)
-    due_at = guard.next_probe_at()
+    due_at = guard.breaker.probe_due_at()
     assert due_at == 2.6
 
     assert [guard.start_probe_if_due(at) for at in (due_at - 0.01, due_at, due_at)] == [
         *(False, True, False),
     ]
-    assert (guard.breaker_state, guard.next_probe_at()) == (HALF_OPEN, None)
+    assert (guard.breaker.state, guard.breaker.probe_due_at()) == (HALF_OPEN, None)
     assert not guard.has_slot(0)
 
 
@@ -154,7 +154,7 @@ def test_good_probe_closes_the_breaker() -> None:
     for now, error in ((10.0, AUTH), (20.0, None)):
         assert guard.start_probe_if_due(now)
         guard.on_probe(error, now=now, jitter=0.5)
-        seen.append((guard.breaker_state, guard.late_code))
+        seen.append((guard.breaker.state, guard.late_code))
     assert seen == [(OPEN, AUTH), (CLOSED, ErrorCode.TIMEOUT)]
 
     breaker = opened()
@@ -295,7 +295,7 @@ def test_latency_is_averaged() -> None:
 def spent(guard: BackendGuard, now: float = 0.0) -> int:
     """How many retries the guard has now; takes them all."""
     count = 0
-    while guard.take_retry(now):
+    while guard.retries.take_token(now):
         count += 1
     return count
 
@@ -320,7 +320,7 @@ def test_budget_is_earned(first_attempts: int, now: float, retries: int) -> None
 def sent_without_pause(rate: int, seconds: float) -> list[float]:
     """The times of queries that are sent as soon as the rate allows."""
     guard, now, times = BackendGuard(1, max_queries_per_s=rate), 0.0, list[float]()
-    while (now := guard.next_query_at(now)) < seconds:
+    while (now := guard.pace.next_at(now)) < seconds:
         guard.on_sent(now, is_first=bool(len(times) % 2))
         times.append(now)
     return times
@@ -340,11 +340,11 @@ def test_query_after_a_pause_is_not_delayed() -> None:
     """A tenth of the limit may be sent at once; the next query waits for a tenth of a second."""
     guard = BackendGuard(1, max_queries_per_s=20)
     for _ in range(2):
-        assert guard.next_query_at(5.0) == 5.0
+        assert guard.pace.next_at(5.0) == 5.0
         guard.on_sent(5.0, is_first=True)
 
-    assert [guard.next_query_at(at) for at in (5.0, 7.0)] == pytest.approx([5.1, 7.0], abs=1e-5)
-    assert BackendGuard(1).next_query_at(5.0) == 5.0
+    assert [guard.pace.next_at(at) for at in (5.0, 7.0)] == pytest.approx([5.1, 7.0], abs=1e-5)
+    assert BackendGuard(1).pace.next_at(5.0) == 5.0
 
 
 def test_quarantine_ends_in_time() -> None:
