@@ -59,18 +59,18 @@ demo: $(DEMO_INSTALLED) ## Enrich a year of real flights; LIVE=1 also changes ta
 check: $(INSTALLED) ## Lint, types, layers, unit and conformance tests; 90 seconds on two cores
 	$(MAKE) --no-print-directory --jobs 2 --output-sync types quick lint
 
-test: $(INSTALLED) $(UV) ## What a change must pass: check, and one real path each through PostgreSQL, Kafka, Spark, Prometheus, TLS; six minutes
+test: $(INSTALLED) ## What a change must pass: check, and one real path each through PostgreSQL, Kafka, Spark, Prometheus, TLS; six minutes
 	$(MAKE) --no-print-directory lint types
 	$(TESTS) --tier test $(PYTEST_ARGUMENTS)
 
-test-all: $(INSTALLED) $(UV) ## Everything but the nightly tests: fault matrices, chaos, browser, image, admission by Kubernetes, fuzzing; 35 minutes; WORKERS=3
+test-all: $(INSTALLED) ## Everything but the nightly tests: fault matrices, chaos, browser, image, admission by Kubernetes, fuzzing; 35 minutes; WORKERS=3
 	$(MAKE) --no-print-directory lint types
 	$(TESTS) --tier all $(PYTEST_ARGUMENTS)
 
 nightly: $(INSTALLED) ## Kubernetes clusters of this machine: a stream under faults, broken manifests, aborted runs; root and Go; 25 minutes
 	$(BIN)/python -m pytest --tier nightly $(PYTEST_ARGUMENTS)
 
-coverage: $(INSTALLED) $(UV) ## The same tests with coverage: all branches of the core, 95 % of the rest
+coverage: $(INSTALLED) ## The same tests with coverage: all branches of the core, 95 % of the rest
 	$(TESTS) --tier all --cov --cov-report= $(PYTEST_ARGUMENTS)
 	$(BIN)/coverage report --include='lookup_core/*' --fail-under=100
 	$(BIN)/coverage report --fail-under=95
@@ -139,7 +139,7 @@ $(UV): Makefile
 	$(LOCK_VENV)/bin/python -m pip install --disable-pip-version-check --quiet uv==$(UV_VERSION)
 	touch $(UV)
 
-compat: $(INSTALLED) $(UV) ## Test the client with each supported PySpark and Python, and print the matrix; NAMES=…
+compat: $(INSTALLED) ## Test the client with each supported PySpark and Python, and print the matrix; NAMES=…
 	$(BIN)/python -m tools.compat $(NAMES)
 
 lock: $(UV) ## Update the lock files from both pyproject.toml

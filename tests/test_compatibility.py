@@ -2,12 +2,8 @@
 
 import re
 import tomllib
-from pathlib import Path
-
-import pytest
 
 from tests.test_layers import ROOT
-from tools.compat.environments import InterpreterMissing, interpreter
 from tools.compat.page import NOT_RUN, PAGE, MatrixRow, page_text
 from tools.compat.pairs import PAIRS, Pair, minor
 from tools.compat.run import PairResult, names_for
@@ -61,16 +57,3 @@ def test_metadata_requires_oldest_tested_versions() -> None:
         assert minor(f"{bounds[library]}.0") == minor(oldest), library
     minors = sorted({minor(pair.python) for pair in TESTED})
     assert pythons == [f"{classifier}{second}" for _, second in minors]
-
-
-def test_interpreter_that_fails_is_passed_over(tmp_path: Path) -> None:
-    """The first interpreter that runs is used; without one, the error names the remedy."""
-    shims, real = tmp_path / "shims", tmp_path / "real"
-    for folder, status in ((shims, 127), (real, 0)):
-        folder.mkdir()
-        (folder / "python3.10").write_text(f"#!/bin/sh\nexit {status}\n")
-        (folder / "python3.10").chmod(0o755)
-
-    assert interpreter("3.10", [shims, real]) == real / "python3.10"
-    with pytest.raises(InterpreterMissing, match=r"no python3\.10 .* `pyenv install 3\.10`"):
-        interpreter("3.10", [shims])

@@ -13,19 +13,16 @@ from pathlib import Path
 
 import pytest
 
-from tools.cluster.machine import lack
+from tools.cluster.machine import control_groups, lack, run_folder
 from tools.cluster.programs import cluster_programs
 from tools.debian import ToolUnavailable
-from tools.image.archive import write_archive
-from tools.image.image import ROOT
-from tools.image.runtime import container_runtime, control_groups
-from tools.k8s.manifests import BASE, POD_TEMPLATE
+from tools.k8s.manifests import BASE, POD_TEMPLATE, ROOT
 from tools.processes.until import until
 
 WHOLE_TIMEOUT_S = 1500.0  # the first run builds Kubernetes
 STEPS = (
     *("API server: ", "node: ", "database: ", "install: ", "job: ", "sidecar: ", "full table: "),
-    *("order: ", "driver deleted: ", "stream: ", "monitoring: "),
+    *("order: ", "driver deleted: ", "stream: "),
 )
 RIGHT = "lost = 0, doubled = 0, wrong = 0"
 # {case: (text of the pod template, its replacement, the cause that is printed)}
@@ -103,7 +100,7 @@ def test_aborted_run_leaves_nothing(sent: signal.Signals) -> None:
         played.wait(timeout=60)
     if sent is signal.SIGKILL:
         until(lambda: not processes_of(played.pid), within_s=30)
-        with container_runtime():  # of the next run
+        with run_folder():  # of the next run
             pass
 
     assert remains(played.pid) == []
@@ -118,21 +115,6 @@ def test_missing_prerequisites_are_named(tmp_path: Path, monkeypatch: pytest.Mon
     assert f"no control groups at {tmp_path}: mount" in lack(0, tmp_path)
     with pytest.raises(ToolUnavailable, match="no go on the PATH; install Go"):
         cluster_programs()
-
-
-@pytest.mark.full
-def test_equal_roots_have_equal_archives(tmp_path: Path) -> None:
-    """The order of creation and times of files do not count; contents do."""
-    digests = []
-    for number, content in enumerate(("a", "a", "b")):
-        root = tmp_path / str(number)
-        root.mkdir()
-        for name in ("x", "y") if number else ("y", "x"):
-            (root / name).write_text(content)
-        archive = tmp_path / f"{number}.tar"
-        digests.append(write_archive(root, archive, name="localhost/a:1", config={"User": "185"}))
-
-    assert digests[0] == digests[1] != digests[2]
 
 
 @contextmanager
@@ -152,7 +134,7 @@ def running_cluster(*arguments: str) -> Iterator["subprocess.Popen[str]"]:
 
 def remains(pid: int) -> list[str]:
     """Processes, mounts, control groups and folders of a run that has ended."""
-    name = f"sidelook-containers-{pid}-"
+    name = f"sidelook-cluster-{pid}-"
     mounts = Path("/proc/self/mounts").read_text().splitlines()
     folders = Path(os.environ.get("TMPDIR", "/tmp")).glob(f"{name}*")  # only read
     found = [each for each in mounts if name in each]
@@ -161,7 +143,7 @@ def remains(pid: int) -> list[str]:
 
 def processes_of(pid: int) -> list[str]:
     """The commands of processes that name the folder of a run."""
-    name = f"sidelook-containers-{pid}-".encode()
+    name = f"sidelook-cluster-{pid}-".encode()
     found = []
     for file in Path("/proc").glob("[0-9]*/cmdline"):
         try:

@@ -4,21 +4,16 @@ import json
 import os
 import re
 import shutil
-import signal
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from service.version import own_version
-from tools.image.archive import write_archive
-from tools.image.build import PYTHON, Context, built_image
-from tools.image.container import Container, Mount, runtime_default
-from tools.image.image import LOCK_FILE, ROOT, Dockerfile, Image
-from tools.image.runtime import ContainerRuntime, RunningContainer, container_runtime
+from tools.image.podman import LOCK_FILE, ROOT, SIDECAR, Podman
 from tools.image.sbom import bill_of_materials
 from tools.k8s.manifest_part import quantity
 from tools.k8s.manifests import POD_TEMPLATE, read_manifest
@@ -62,17 +57,38 @@ UNWANTED = (
 )
 
 
-@pytest.fixture(scope="module")
-def runtime() -> Iterator[ContainerRuntime]:
-    """A container runtime for this module."""
-    with container_runtime() as runtime:
-        yield runtime
+# What the image is built from.
+SENT = ("Dockerfile", ".dockerignore", LOCK_FILE, "tools/image/root_file_system.py")
+CODE = ("lookup_core", "service")
+NOT_SENT = (
+    *(".git/config", ".venv/bin/python", ".env", "service/.env", "examples/.env.local"),
+    *("examples/tls/server.key", "service/server.pem", "service/__pycache__/app.pyc"),
+    *("service/sidelook.sock", "service/sidelook.sock.lock", "k8s/secret.example.yaml"),
+    *("tests/conftest.py", "tools/debian.py", "tools/image/podman.py", "requirements/dev.txt"),
+)
 
 
 @pytest.fixture(scope="module")
-def image(runtime: ContainerRuntime) -> Image:
-    """The image of the shipped Dockerfile."""
-    return built_image(runtime, Dockerfile.parse((ROOT / "Dockerfile").read_text()))
+def podman() -> Podman:
+    """An engine with the image of the shipped Dockerfile."""
+    podman = Podman.fetched()
+    podman.build_sidecar()
+    return podman
+
+
+@pytest.fixture(scope="module")
+def root(podman: Podman) -> Iterator[Path]:
+    """The root file system of the image."""
+    with podman.mounted(SIDECAR) as root:
+        yield root
+
+
+@pytest.fixture(scope="module")
+def config(podman: Podman) -> dict[str, Any]:
+    """The image's configuration."""
+    (described,) = json.loads(podman.output("image", "inspect", SIDECAR))
+    configured: dict[str, Any] = described["Config"]
+    return {**configured, "Healthcheck": described["Healthcheck"]}
 
 
 @pytest.fixture
@@ -84,62 +100,59 @@ def sockets() -> Iterator[Path]:
     shutil.rmtree(folder)
 
 
-def as_in_the_pod(container: Container) -> Container:
-    """The container with the rights and the memory limit of the pod template."""
+def memory_limit() -> int:
+    """The limit of the pod template, in bytes."""
+    (sidecar,) = POD["spec"]["initContainers"]
+    limit = quantity(sidecar["resources"]["limits"]["memory"])
+    assert limit is not None
+    return int(limit)
+
+
+def rights_of_the_pod(memory_bytes: int) -> list[str]:
+    """The rights of the pod template, and a memory limit, as options of the engine."""
     (sidecar,) = POD["spec"]["initContainers"]
     security = {**POD["spec"]["securityContext"], **sidecar["securityContext"]}
     assert security["capabilities"] == {"drop": ["ALL"]}
     assert security["seccompProfile"] == {"type": "RuntimeDefault"}
-    limit = quantity(sidecar["resources"]["limits"]["memory"])
-    assert limit is not None
-    return replace(
-        container,
-        user=security["runAsUser"],
-        group=security["runAsGroup"],
-        groups=[security["fsGroup"]],
-        capabilities=(),
-        is_root_read_only=security["readOnlyRootFilesystem"],
-        may_gain_privileges=security["allowPrivilegeEscalation"],
-        memory_bytes=int(limit),
-        seccomp=runtime_default(),
-    )
+    assert security["readOnlyRootFilesystem"]
+    assert not security["allowPrivilegeEscalation"]
+    return [
+        *("--read-only", "--read-only-tmpfs=false", "--cap-drop=all"),
+        f"--user={security['runAsUser']}:{security['runAsGroup']}",
+        f"--group-add={security['fsGroup']}",
+        "--security-opt=no-new-privileges",
+        *(f"--memory={memory_bytes}", f"--memory-swap={memory_bytes}"),
+    ]
 
 
-def missing_rights(running: RunningContainer, container: Container) -> list[str]:
+def missing_rights(podman: Podman, container: str) -> list[str]:
     """The expected user, rights and limits that a process of the container does not have."""
-    found = running.execute(["python", "-c", RIGHTS_PROGRAM]).stdout.splitlines()
-    groups = dict.fromkeys([container.group, *container.groups])
+    found = podman.output("exec", container, "python", "-c", RIGHTS_PROGRAM).splitlines()
     expected = [
-        f"user {container.user}",
-        f"groups {' '.join(map(str, groups))}",
-        "NoNewPrivs:\t1",
-        f"CapBnd:\t{'0' * 16}",
-        f"Seccomp:\t{FILTERED}",
-        str(container.memory_bytes),
-        "Read-only file system",
+        *("user 185", "groups 185", "NoNewPrivs:\t1", f"CapBnd:\t{'0' * 16}"),
+        *(f"Seccomp:\t{FILTERED}", str(memory_limit()), "Read-only file system"),
     ]
     return [line for line in expected if line not in found]
 
 
 @contextmanager
 def serving(
-    runtime: ContainerRuntime, image: Image, sockets: Path, memory_bytes: int | None = None
-) -> Iterator[tuple[SidecarProcess, RunningContainer]]:
-    """The image without arguments, with the rights of the pod."""
+    podman: Podman, sockets: Path, memory_bytes: int
+) -> Iterator[tuple[SidecarProcess, str]]:
+    """The image without arguments, with the rights of the pod; its container."""
     sidecar = SidecarProcess(sockets)
-    container = as_in_the_pod(image.container())
     # The network is the machine's: the health listener has a free port of loopback.
-    listen = {"SIDELOOK_LISTEN__HEALTH": f"127.0.0.1:{sidecar.health_port}"}
-    container = replace(
-        container,
-        environ={**container.environ, "SIDELOOK_LISTEN__HTTP": "null", **listen},
-        memory_bytes=memory_bytes or container.memory_bytes,
-        mounts=[Mount("/run/sidelook", sockets, is_read_only=False)],
-    )
-    with runtime.running("sidecar", container) as running:
-        until(lambda: not running.is_running or is_ready(sidecar))
-        assert running.is_running, running.log.read_text()
-        yield sidecar, running
+    listen = f"--env=SIDELOOK_LISTEN__HEALTH=127.0.0.1:{sidecar.health_port}"
+    options = ["--env=SIDELOOK_LISTEN__HTTP=null", listen, f"--volume={sockets}:/run/sidelook"]
+    with podman.running(*rights_of_the_pod(memory_bytes), *options, SIDECAR) as container:
+
+        def has_ended() -> bool:
+            status = podman.output("inspect", "--format={{.State.Status}}", container)
+            return status != "running"
+
+        until(lambda: is_ready(sidecar) or has_ended())
+        assert not has_ended(), podman.output("logs", container)
+        yield sidecar, container
 
 
 def is_ready(sidecar: SidecarProcess) -> bool:
@@ -150,48 +163,42 @@ def is_ready(sidecar: SidecarProcess) -> bool:
         return False
 
 
-def test_image_serves_by_default(runtime: ContainerRuntime, image: Image, sockets: Path) -> None:
+def test_image_serves_by_default(podman: Podman, config: dict[str, Any], sockets: Path) -> None:
     """G10: with the pod's rights, the image serves, and health check and command succeed."""
-    with serving(runtime, image, sockets) as (sidecar, running):
-        missing = missing_rights(running, as_in_the_pod(image.container()))
+    with serving(podman, sockets, memory_limit()) as (sidecar, container):
+        missing = missing_rights(podman, container)
         answer = sidecar.post(LOOKUP, {"keys": ["JFK", "???"]})
-        command = [
-            word.replace(":8816/", f":{sidecar.health_port}/") for word in image.health_check
-        ]
-        health = running.execute(command)
-        found = running.execute(["sidelook", "lookup", "airports", "JFK"])
-        running.signal(signal.SIGTERM)
-        status = running.wait()
+        _, *check = config["Healthcheck"]["Test"]
+        command = [word.replace(":8816/", f":{sidecar.health_port}/") for word in check]
+        podman.output("exec", container, *command)
+        podman.output("exec", container, "sidelook", "lookup", "airports", "JFK")
+        podman.output("kill", "--signal=TERM", container)
+        status = podman.output("wait", container)
 
     assert missing == []
     assert answer.json()["outcomes"] == ["fetched", "missing"]
-    assert (health.returncode, health.stderr) == (0, "")
-    assert (found.returncode, found.stderr) == (0, "")
-    assert status == 0
+    assert status == "0"
 
 
-def test_commands_run_in_the_image(runtime: ContainerRuntime, image: Image) -> None:
+def test_commands_run_in_the_image(podman: Podman, config: dict[str, Any]) -> None:
     """The packages of the lock file suffice for the commands; the version is the project's."""
-    commands = {name: as_in_the_pod(image.container([name])) for name in ("schema", "--version")}
-    absent = [word.replace(":8816/", ":1/") for word in image.health_check]
+    once = ("run", "--rm", *rights_of_the_pod(memory_limit()))
+    _, program, *absent = (word.replace(":8816/", ":1/") for word in config["Healthcheck"]["Test"])
 
-    schema = runtime.output("schema", commands["schema"])
-    version = runtime.output("version", commands["--version"])
-    health, _ = runtime.output("health", replace(commands["schema"], arguments=absent))
+    schema = podman.output(*once, SIDECAR, "schema")
+    version = podman.output(*once, SIDECAR, "--version")
+    health = podman.execute(*once, f"--entrypoint={program}", SIDECAR, *absent)
 
-    assert schema[0] == 0, schema[1]
-    assert "dimensions" in json.loads(schema[1])["properties"]
-    assert version == (0, f"sidelook {own_version()}\n")
-    assert health == 1
+    assert "dimensions" in json.loads(schema)["properties"]
+    assert version == f"sidelook {own_version()}"
+    assert health.returncode == 1
 
 
-def test_memory_limit_of_the_container_is_noticed(
-    runtime: ContainerRuntime, image: Image, sockets: Path
-) -> None:
+def test_memory_limit_of_the_container_is_noticed(podman: Podman, sockets: Path) -> None:
     """The service reads the limit of the container: its reported share depends on the limit."""
     shares = []
     for memory_bytes in (256 << 20, 1024 << 20):
-        with serving(runtime, image, sockets, memory_bytes) as (sidecar, _):
+        with serving(podman, sockets, memory_bytes) as (sidecar, _):
             until(lambda: used_share(sidecar) > 0)
             shares.append(used_share(sidecar))
 
@@ -203,14 +210,41 @@ def used_share(sidecar: SidecarProcess) -> float:
     return SidecarFigures(sidecar).read()["sidelook_memory_used_ratio"]
 
 
-def test_image_holds_the_service_only(image: Image) -> None:
+def test_process_receives_signals_and_needs_no_root(config: dict[str, Any]) -> None:
+    """No shell is between the engine and the process, which has the ids of the pod template."""
+    variables = dict(each.split("=", 1) for each in config["Env"])
+
+    assert (config["Entrypoint"], config["Cmd"]) == (["python", "-m", "service"], ["serve"])
+    assert (config["User"], config["StopSignal"]) == ("185:185", "SIGTERM")
+    assert variables["PYTHONDONTWRITEBYTECODE"] == "1"
+    assert variables["SIDELOOK_LISTEN__UNIX"] == "/run/sidelook/sidelook.sock"
+    assert config["Labels"]["org.opencontainers.image.version"] == own_version()
+
+
+def test_build_context_has_nothing_else(podman: Podman, tmp_path: Path) -> None:
+    """Secrets, temporary files and what the service does not need are not in the build context."""
+    for name in (*NOT_SENT, *SENT, "service/app.py"):
+        file = tmp_path / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.touch()
+    shutil.copy(ROOT / ".dockerignore", tmp_path)
+    (tmp_path / "Dockerfile").write_text("FROM scratch\nCOPY . /\n")
+
+    podman.build("localhost/context:1", tmp_path)
+
+    with podman.mounted("localhost/context:1") as copied:
+        files = {str(path.relative_to(copied)) for path in copied.rglob("*") if path.is_file()}
+    assert files == {LOCK_FILE, "tools/image/root_file_system.py", "service/app.py"}
+
+
+def test_image_holds_the_service_only(root: Path) -> None:
     """The image has no shell, package manager, client, test, installer or compiler."""
-    programs = {folder: names(image.root / folder) for folder in PROGRAMS}
-    unwanted = [path for pattern in UNWANTED for path in image.root.glob(pattern)]
+    programs = {folder: names(root / folder) for folder in PROGRAMS}
+    unwanted = [path for pattern in UNWANTED for path in root.glob(pattern)]
 
     assert programs == PROGRAMS
-    assert not any(names(image.root / folder) for folder in ("sbin", "usr/sbin", "usr/local/sbin"))
-    assert names(image.root / "app") == {"lookup_core", "service"}
+    assert not any(names(root / folder) for folder in ("sbin", "usr/sbin", "usr/local/sbin"))
+    assert names(root / "app") == {"lookup_core", "service"}
     assert unwanted == []
 
 
@@ -219,35 +253,37 @@ def names(folder: Path) -> set[str]:
     return {path.name for path in folder.glob("*")}
 
 
-def test_image_stays_small(image: Image) -> None:
+def test_image_stays_small(root: Path) -> None:
     """All files together have at most 250 MB."""
-    assert image.megabytes() <= MAX_MEGABYTES
+    files = [path for path in root.rglob("*") if not path.is_dir()]
+
+    assert sum(path.lstat().st_size for path in files) <= MAX_MEGABYTES * 1e6
 
 
-def test_code_is_compiled_and_no_file_is_the_users(image: Image) -> None:
+def test_code_is_compiled_and_no_file_is_the_users(root: Path) -> None:
     """User 185 owns the folder of the socket only, and start-up compiles nothing."""
-    sources = [path for name in ("app", "opt") for path in (image.root / name).rglob("*.py")]
+    sources = [path for name in ("app", "opt") for path in (root / name).rglob("*.py")]
     compiled = [path.parent / "__pycache__" / f"{path.stem}.cpython-311.pyc" for path in sources]
-    owned = [path for path in image.root.rglob("*") if path.lstat().st_uid]
+    owned = [path for path in root.rglob("*") if path.lstat().st_uid]
 
     assert sources
     assert [path for path in compiled if not path.exists()] == []
-    assert owned == [image.root / "run/sidelook"]
+    assert owned == [root / "run/sidelook"]
     assert owned[0].stat().st_mode & 0o777 == 0o770
 
 
-def test_packages_keep_their_licences(image: Image) -> None:
+def test_packages_keep_their_licences(root: Path) -> None:
     """Each package of Debian has an entry for scanners, and its licence."""
-    packages = names(image.root / "var/lib/dpkg/status.d")
-    documents = image.root / "usr/share/doc"
+    packages = names(root / "var/lib/dpkg/status.d")
+    documents = root / "usr/share/doc"
 
     assert packages >= {"libc6", "libssl3", "tzdata"}
     assert [name for name in packages if not (documents / name / "copyright").exists()] == []
 
 
-def test_bill_lists_the_locked_versions(image: Image) -> None:
+def test_bill_lists_the_locked_versions(root: Path) -> None:
     """The bill of the image has the versions of the lock file, and the packages of the loader."""
-    bill = json.loads(bill_of_materials(image.root))
+    bill = json.loads(bill_of_materials(root))
 
     found = {each["purl"] for each in bill["components"] if each["purl"].startswith("pkg:pypi/")}
     lines = (ROOT / LOCK_FILE).read_text().splitlines()
@@ -260,50 +296,21 @@ def test_bill_lists_the_locked_versions(image: Image) -> None:
     }
 
 
-def test_builds_are_reproducible(
-    runtime: ContainerRuntime, image: Image, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Builds with other downloads, in another folder, have one digest; other code has another."""
-    context = Context(PYTHON.archive())
-    with tempfile.TemporaryDirectory(prefix="sidelook-builds-") as folder:
-        cache = Path(folder, "sidelook")
-        cache.mkdir()
-        monkeypatch.setenv("XDG_CACHE_HOME", folder)
-        for layer in context.base.parent.glob("layer-*"):
-            shutil.copy(layer, cache)  # the packages as they were installed for another image
-        first = digest(built_image(runtime, image.dockerfile, context))
-        forget(cache)
-        second = digest(built_image(runtime, image.dockerfile, context))
-        changed = replace(context, folder=changed_tree(image.dockerfile, Path(folder, "tree")))
-        third = digest(built_image(runtime, image.dockerfile, changed))
+def test_builds_are_reproducible(podman: Podman, tmp_path: Path) -> None:
+    """Builds with other downloads, in another folder, have equal layers; other code has others."""
+    for path in SENT:
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / path, tmp_path / path)
+    for path in CODE:
+        shutil.copytree(ROOT / path, tmp_path / path)
 
-    assert first == second
-    assert first != third
-
-
-def forget(cache: Path) -> None:
-    """Remove images and installed packages, so that the next build starts without them."""
-    for image in cache.glob("image-*/"):
-        shutil.rmtree(image)
-    for layer in cache.glob("*.tar"):
-        layer.unlink()
-
-
-def digest(image: Image) -> str:
-    """The digest of an image that no container has used: mount points would be new folders."""
-    archive = image.root.with_suffix(".tar")
-    return write_archive(image.root, archive, name="sidelook", config=image.config())
-
-
-def changed_tree(dockerfile: Dockerfile, folder: Path) -> Path:
-    """The build context with a comment added to one module."""
-    for path in (".dockerignore", *dockerfile.copied_from_tree()):
-        copied = folder / path
-        copied.parent.mkdir(parents=True, exist_ok=True)
-        if (ROOT / path).is_dir():
-            shutil.copytree(ROOT / path, copied)
-        else:
-            shutil.copy(ROOT / path, copied)
-    module = folder / "service" / "app.py"
+    podman.build_sidecar(tmp_path, "--no-cache", name="localhost/sidelook:again")
+    module = tmp_path / "service" / "app.py"
     module.write_text(f"{module.read_text()}# changed\n")
-    return folder
+    podman.build_sidecar(tmp_path, name="localhost/sidelook:changed")
+
+    names = (SIDECAR, "localhost/sidelook:again", "localhost/sidelook:changed")
+    first, again, changed = (
+        podman.output("image", "inspect", "--format={{.RootFS.Layers}}", each) for each in names
+    )
+    assert first == again != changed

@@ -5,32 +5,26 @@ process; after SIGKILL a folder and control groups remain, which the next run re
 """
 
 import argparse
-import json
 import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TypeVar
 
 from tools.cluster.cluster import Cluster
-from tools.cluster.images import Archive, cluster_images
+from tools.cluster.images import NEWEST_SPARK, OLDEST_SPARK, write_images
 from tools.cluster.life import Life
-from tools.cluster.machine import Tools, command_inside, furnish, lack
-from tools.cluster.programs import KUBERNETES, MODULES, PROMETHEUS, BuildFailed, cluster_programs
+from tools.cluster.machine import command_inside, debian_folders, furnish, lack, run_folder
+from tools.cluster.programs import KUBERNETES, BuildFailed, cluster_programs
 from tools.compat.environments import InstallationFailed
-from tools.debian import ToolUnavailable
-from tools.image.build import BuildFailed as ImageBuildFailed
-from tools.image.image import ROOT
-from tools.image.runtime import container_runtime
+from tools.debian import ToolUnavailable, debian_tool
+from tools.image.podman import ROOT, EngineFailed
 from tools.k8s.manifests import BASE
 from tools.processes.steps import StepFailed, demand, step
 
-T = TypeVar("T")
-
-_FAILURES = (BuildFailed, ImageBuildFailed, InstallationFailed, ToolUnavailable)
+_FAILURES = (BuildFailed, EngineFailed, InstallationFailed, ToolUnavailable)
 
 
 def main(arguments: argparse.Namespace) -> int:
@@ -45,68 +39,37 @@ def main(arguments: argparse.Namespace) -> int:
 
 
 def _prepare(*, struck: bool) -> int:
-    with container_runtime() as runtime:
-        with step("machine: root and control groups are there, and Debian's programs for networks"):
+    with run_folder() as folder:
+        with _available("machine: root and control groups are there, and programs for networks"):
             found = lack(os.geteuid())
             demand(not found, found)
-            tools = _available(Tools.fetched)
-        with step(f"programs: Kubernetes {KUBERNETES}, etcd, containerd and CoreDNS"):
-            modules = (*MODULES, PROMETHEUS) if struck else MODULES
-            programs = _available(lambda: cluster_programs(modules))
-        with step("images: the sidecar, and jobs with Spark"):
+            debian_tool("iproute2", "ip")
+            debian_folders()
+        with _available(f"programs: Kubernetes {KUBERNETES}, etcd, containerd and CoreDNS"):
+            programs = cluster_programs()
+        with _available("images: the sidecar, and jobs with Spark"):
             (pause,) = [each / "pause" for each in programs if (each / "pause").exists()]
-            images = _available(lambda: cluster_images(runtime, pause))
-        parts = Parts(runtime.folder, tools, programs, images)
-        command = [sys.executable, "-m", "tools.cluster", *sys.argv[1:], "--inside", parts.text()]
-        inside = command_inside(runtime.folder, command)
-        return subprocess.run(inside, cwd=ROOT, check=False).returncode
+            sparks = (NEWEST_SPARK, OLDEST_SPARK) if struck else (NEWEST_SPARK,)
+            write_images(folder, pause, sparks)
+        command = [sys.executable, "-m", "tools.cluster", *sys.argv[1:], "--inside", str(folder)]
+        return subprocess.run(command_inside(folder, command), cwd=ROOT, check=False).returncode
 
 
-def _available(get: Callable[[], T]) -> T:
-    try:
-        return get()
-    except _FAILURES as error:
-        raise StepFailed(str(error)) from error
-
-
-@dataclass(frozen=True, slots=True)
-class Parts:
-    """What is prepared outside of the namespaces."""
-
-    folder: Path
-    tools: Tools
-    programs: Sequence[Path]
-    images: Sequence[Archive]
-
-    def text(self) -> str:
-        """As an argument."""
-        return json.dumps(
-            {
-                "folder": str(self.folder),
-                "tools": [str(each) for each in self.tools.folders],
-                "programs": [str(each) for each in self.programs],
-                "images": [[each.name, str(each.file)] for each in self.images],
-            }
-        )
-
-    @classmethod
-    def parse(cls, text: str) -> "Parts":
-        """From an argument."""
-        given = json.loads(text)
-        return cls(
-            Path(given["folder"]),
-            Tools(tuple(map(Path, given["tools"]))),
-            [*map(Path, given["programs"])],
-            [Archive(name, Path(file)) for name, file in given["images"]],
-        )
+@contextmanager
+def _available(name: str) -> Iterator[None]:
+    with step(name):
+        try:
+            yield
+        except _FAILURES as error:
+            raise StepFailed(str(error)) from error
 
 
 def _play(arguments: argparse.Namespace) -> None:
-    parts: Parts = arguments.inside
+    folder: Path = arguments.inside
     with step("namespaces: mounts, control groups and a network without a way out"):
-        furnish(parts.folder, parts.tools)
-    cluster = Cluster(parts.folder, parts.programs)
-    Life(cluster, parts.images, arguments.manifests).play(struck=arguments.faults)
+        furnish(folder)
+    cluster = Cluster(folder, cluster_programs())
+    Life(cluster, sorted(folder.glob("*.tar")), arguments.manifests).play(struck=arguments.faults)
 
 
 def _base(text: str) -> Path:
@@ -121,7 +84,7 @@ def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tools.cluster", description=__doc__)
     parser.add_argument("--manifests", type=_base, default=BASE, help="a copy of k8s/base")
     parser.add_argument("--faults", action="store_true", help="run a stream under faults, too")
-    parser.add_argument("--inside", type=Parts.parse, help=argparse.SUPPRESS)
+    parser.add_argument("--inside", type=Path, help=argparse.SUPPRESS)
     return parser.parse_args()
 
 

@@ -12,9 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tools.cluster.certificates import NODE_IP
 from tools.cluster.cluster import IN_NAMESPACE, NAMESPACE, Cluster, KubectlFailed
-from tools.cluster.machine import command_inside, run
+from tools.cluster.machine import NODE_IP, command_inside, run, run_folder
 from tools.cluster.page import Reader, checkout
 from tools.cluster.programs import (
     KUBERNETES,
@@ -24,10 +23,8 @@ from tools.cluster.programs import (
     cluster_programs,
 )
 from tools.debian import debian_tool
-from tools.image.image import ROOT
-from tools.image.runtime import container_runtime
 from tools.k8s.definitions import custom_resource_definitions
-from tools.k8s.manifests import BASE, Manifest
+from tools.k8s.manifests import BASE, ROOT, Manifest
 from tools.k8s.renderings import Rendering, complete_copy, renderings
 from tools.processes.until import until
 
@@ -70,13 +67,13 @@ def _ask(version: str, cases: Cases, sections: Sequence[str]) -> Any:  # noqa: A
         modules.insert(0, OLDEST_API_SERVER)  # before the newest one, whose kubectl is used
     programs = [str(each) for each in cluster_programs(modules, say=_say)]
     debian_tool("iproute2", "ip")
-    with container_runtime() as runtime:
+    with run_folder() as folder:
         given = {"programs": programs, "cases": cases, "sections": sections}
-        task = runtime.folder / "task.json"
+        task = folder / "task.json"
         task.write_text(json.dumps({**given, "types": custom_resource_definitions()}))
         inside = [sys.executable, "-m", "tools.cluster.admission", str(task)]
         ended = subprocess.run(
-            command_inside(runtime.folder, inside),
+            command_inside(folder, inside),
             cwd=ROOT,
             capture_output=True,
             text=True,

@@ -12,8 +12,7 @@ from pathlib import Path
 import psycopg
 
 from demo.embedded_postgres import EmbeddedPostgres, new_server, run_program
-from tools.cluster.certificates import NODE_IP
-from tools.cluster.machine import PODS
+from tools.cluster.machine import NODE_IP, PODS
 
 CUSTOMERS = 100_000
 READER = "sidelook"
@@ -34,9 +33,9 @@ class Database:
     password: str = field(default_factory=lambda: secrets.token_hex(16))
 
     @property
-    def secret(self) -> dict[str, str]:
-        """The files of the sidecar's secret."""
-        return {"dsn": f"postgresql://{self.role}:{self.password}@{NODE_IP}:5432/postgres"}
+    def dsn(self) -> str:
+        """The address for the sidecar's secret."""
+        return f"postgresql://{self.role}:{self.password}@{NODE_IP}:5432/postgres"
 
     def execute(self, *statements: str) -> None:
         """Run statements as the administrator, each on its own."""
@@ -60,13 +59,6 @@ class Database:
         """End all sessions but those of the administrator."""
         sessions = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
         self.execute(f"{sessions} WHERE usename <> 'postgres'")
-
-    def sessions(self, condition: str) -> int:
-        """How many sessions the readers have that satisfy a condition."""
-        with psycopg.connect(self._address) as connection:
-            counted = f"SELECT count(*) FROM pg_stat_activity WHERE usename = %s AND {condition}"
-            (number,) = connection.execute(counted.encode(), [self.role]).fetchone() or (0,)
-            return int(number)
 
     def start(self) -> None:
         """Start it; returns when it accepts connections."""

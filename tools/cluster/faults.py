@@ -3,7 +3,7 @@
 import json
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -11,7 +11,6 @@ from typing import Any
 from tools.cluster.cluster import EXECUTORS, IN_NAMESPACE, NAMESPACE, Cluster, KubectlFailed
 from tools.cluster.database import Database
 from tools.cluster.machine import run
-from tools.cluster.pooler import Pooler
 from tools.processes.until import until
 
 _RECOVERY_S = 90.0
@@ -27,29 +26,6 @@ for _ in range(3):
 kept = [b"x" * 2**20 for _ in range(60)]
 time.sleep(60)
 """
-# The volume has no space until the file is removed, also not what the sidecar gives back.
-_FILL = f"""
-import os, time
-with open("{_FILLED}", "wb", buffering=0) as file:
-    while os.path.exists("{_FILLED}"):
-        try:
-            file.write(b"x" * 2**16)
-        except OSError:
-            time.sleep(0.02)
-"""
-# More than the 92 % of which the sidecar grants no credit, until the file is removed.
-_USE = f"""
-import os, time, urllib.request
-open("{_FILLED}", "wb").close()
-kept = []
-while os.path.exists("{_FILLED}"):
-    text = urllib.request.urlopen("http://localhost:8816/metrics").read().decode()
-    (line,) = [each for each in text.splitlines() if each.startswith("sidelook_memory_used_ratio")]
-    if float(line.split()[1]) < 0.93:
-        kept.append(b"x" * 2**22)
-    else:
-        time.sleep(0.2)
-"""
 _REMOVE = ("python", "-c", f"import os; os.remove('{_FILLED}')")
 _PAUSE_S = 5.0  # of a stopped process, and of a database that is down
 
@@ -63,7 +39,6 @@ class Faults:
 
     cluster: Cluster
     database: Database
-    pooler: Pooler
 
     def all(self) -> Iterator[Fault]:
         """Every fault with its name, in an order in which each sidecar lives for a while."""
@@ -83,8 +58,6 @@ class Faults:
         yield "the API server restarts", partial(self.cluster.restart, "kube-apiserver")
         yield "the ConfigMap changes, and executors are replaced", self.change_configuration
         yield "the kubelet restarts once more", partial(self.cluster.restart, "kubelet")
-        yield "the secret has an address with TLS", self.turn_to_tls
-        yield "the database's certificate and its authority are replaced", self.rotate_certificate
         yield (
             "a sidecar hangs until its liveness probe ends it",
             partial(self.kill_sidecar, "STOP", 0),
@@ -156,66 +129,12 @@ class Faults:
             f"BEGIN; LOCK TABLE customers IN ACCESS EXCLUSIVE MODE; SELECT pg_sleep({_PAUSE_S})"
         )
 
-    def turn_to_tls(self) -> None:
-        """Another address in the secret, with TLS; sessions without it end."""
-        self.pooler.start()
-        self._change_secret(self.pooler.secret)
-        self.database.end_sessions()
-        until(lambda: self.database.sessions("client_addr IS NULL"), within_s=_RECOVERY_S)
-        assert not self.database.sessions("client_addr IS NOT NULL")
-
-    def rotate_certificate(self) -> None:
-        """Another authority in the secret next to the former one, a certificate of it, it alone."""
-        self._change_secret(self.pooler.replaced_authority())
-        self.pooler.start()
-        self._change_secret(self.pooler.secret)
-
-    @contextmanager
-    def database_down(self) -> Iterator[None]:
-        """No database during the block."""
-        self.database.stop()
-        try:
-            yield
-        finally:
-            self.database.start()
-
-    @contextmanager
-    def no_table(self) -> Iterator[None]:
-        """The table has another name during the block."""
-        self.database.execute("ALTER TABLE customers RENAME TO former")
-        try:
-            yield
-        finally:
-            self.database.execute("ALTER TABLE former RENAME TO customers")
-
-    @contextmanager
-    def full_volume(self) -> Iterator[None]:
-        """The volume of a sidecar's caches is full; afterwards the sidecar restarts."""
-        pod = self._executor(0)
-        with self._running(pod["metadata"]["name"], _FILL):
-            yield
-        self._restart(pod, "TERM")
-
-    @contextmanager
-    def short_memory(self) -> Iterator[None]:
-        """A process uses memory of a sidecar's container during the block."""
-        with self._running(self._executor(0)["metadata"]["name"], _USE):
-            yield
-
-    @contextmanager
-    def _running(self, name: str, program: str) -> Iterator[None]:
-        """A program in a sidecar's container, which runs as long as its file exists."""
-        container = ("exec", *IN_NAMESPACE, name, "--container=sidelook", "--")
-        with self.cluster.recording("kubectl", *container, "python", "-c", program):
-            yield
-            self._exec(name, *_REMOVE)
-
     def rotate_role(self) -> None:
         """Another role and password: create it, change the secret, and disable the former."""
         former = self.database.role
         self.database.role, self.database.password = "sidelook_next", "0123456789abcdef"
         self.database.create_role()
-        self._change_secret(self.database.secret)
+        self._change_address(self.database.dsn)
         self.database.execute(f"ALTER ROLE {former} NOLOGIN")
         self.database.end_sessions()
 
@@ -236,16 +155,15 @@ class Faults:
         patch = json.dumps({"data": {"sidelook.yaml": config.replace(former, text)}})
         self.cluster.kubectl("patch", "configmap", "sidelook", *IN_NAMESPACE, f"--patch={patch}")
 
-    def _change_secret(self, files: dict[str, str]) -> None:
-        patch = json.dumps({"stringData": files})
+    def _change_address(self, dsn: str) -> None:
+        patch = json.dumps({"stringData": {"dsn": dsn}})
         self.cluster.kubectl("patch", "secret", "sidelook", *IN_NAMESPACE, f"--patch={patch}")
         for pod in self.executors():
             name = pod["metadata"]["name"]
-            until(partial(self._has_mounted, name, files), within_s=_RECOVERY_S)
+            until(partial(self._has_mounted, name, dsn), within_s=_RECOVERY_S)
 
-    def _has_mounted(self, name: str, files: dict[str, str]) -> bool:
-        folder = "/etc/sidelook-secret"
-        return all(self._read(name, f"{folder}/{each}") == files[each] for each in files)
+    def _has_mounted(self, name: str, dsn: str) -> bool:
+        return self._read(name, "/etc/sidelook-secret/dsn") == dsn
 
     def _await_end(self, name: str) -> None:
         until(lambda: name not in self._names(), within_s=_RECOVERY_S)

@@ -3,21 +3,17 @@
 Runs in the namespaces that `__main__` creates.
 """
 
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, ExitStack
+from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
-from tools.cluster.certificates import API_SERVER
-from tools.cluster.cluster import NAMESPACE, Cluster
+from tools.cluster.cluster import API_SERVER, NAMESPACE, Cluster
 from tools.cluster.database import Database, running_database
-from tools.cluster.faults import Fault, Faults
-from tools.cluster.images import NEWEST_SPARK, Archive, job_name
-from tools.cluster.monitoring import Monitoring
+from tools.cluster.faults import Faults
+from tools.cluster.images import NEWEST_SPARK, job_name
 from tools.cluster.page import CommandFailed, Reader, checkout
-from tools.cluster.pooler import pooler
-from tools.cluster.spark import CHECKED, ONCE, PATIENCE_S, RECORDS, SMALL, Job, SparkJobs, name_of
+from tools.cluster.spark import CHECKED, ONCE, PATIENCE_S, RECORDS, SMALL, Job, SparkJobs
 from tools.cluster.starts import Starts
 from tools.processes.steps import StepFailed, demand, step
 from tools.processes.until import NotSo, until
@@ -31,21 +27,16 @@ _GROWING = {
     "spark.dynamicAllocation.maxExecutors": "3",
     "spark.executor.instances": "1",
     "spark.executor.maxNumFailures": "100",  # the faults
-    "spark.task.maxFailures": "1000",  # without a table, lookups fail at once
+    "spark.task.maxFailures": "1000",
 }
-
-# Alerts with their severity.
-_BREAKER = "SidelookBreakerOpen warning"
-_UNAVAILABLE, _SHARING = "SidelookDimensionUnavailable critical", "SidelookSharingEnded warning"
-_MEMORY = "SidelookMemoryPressure critical"
 
 
 @dataclass(frozen=True, slots=True)
 class Life:
-    """A cluster with a database, and the manifests in a folder."""
+    """A cluster with a database, archives of images, and the manifests in a folder."""
 
     cluster: Cluster
-    images: Iterable[Archive]
+    images: Sequence[Path]
     manifests: Path  # the base
 
     def play(self, *, struck: bool) -> None:
@@ -64,17 +55,16 @@ class Life:
             jobs = SparkJobs(self.cluster, checkout(self.cluster.folder, self.manifests))
             self._follow_the_page(jobs, database)
             if struck:
-                pool = stack.enter_context(pooler(self.cluster.folder / "pooler", database))
-                faults = Faults(self.cluster, database, pool)
+                faults = Faults(self.cluster, database)
                 Starts(self.cluster, jobs, database, faults).play()
-                Stream(self.cluster, jobs, faults, Monitoring(self.cluster)).play()
+                Stream(jobs, faults).play()
 
     def _follow_the_page(self, jobs: SparkJobs, database: Database) -> None:
         settings = jobs.checkout / "k8s" / "spark.conf"
         with settings.open("a") as file:
             file.writelines(f"{name} {text}\n" for name, text in {**SMALL, **ONCE}.items())
         own = {
-            "postgresql://user:password@host/database": database.secret["dsn"],
+            "postgresql://user:password@host/database": database.dsn,
             "https://kubernetes.example:6443": API_SERVER,
             "registry.example/jobs/enrich:1.0.0": job_name(NEWEST_SPARK),
             "local:///opt/spark/work-dir/enrich.py": f"local://{CHECKED}",
@@ -104,20 +94,15 @@ def _follow(reader: Reader, section: str) -> str:
 class Stream:
     """A stream that goes on under every fault, and whose output is complete and right."""
 
-    cluster: Cluster
     jobs: SparkJobs
     faults: Faults
-    monitoring: Monitoring
 
     def play(self) -> None:
         """Run and print all steps; raises StepFailed at the first failure."""
         self.jobs.remove()
         self._begin()
-        with step("monitoring: Prometheus finds the executors' pods as the PodMonitor does"):
-            self.monitoring.start()
-            until(self._all_are_scraped, within_s=PATIENCE_S)
         count = 0
-        for count, (name, strike) in enumerate([*self.faults.all(), *self._alarms()], start=1):
+        for count, (name, strike) in enumerate(self.faults.all(), start=1):
             with step(f"fault {count}: {name}"):
                 strike()
                 self._await_batches(2)
@@ -142,35 +127,6 @@ class Stream:
             self._await_batches(1)
         with step("stream: three executors run"):
             until(lambda: len(self.faults.executors()) == 3, within_s=PATIENCE_S)
-
-    def _all_are_scraped(self) -> bool:
-        return self.monitoring.scraped() == {name_of(each) for each in self.faults.executors()}
-
-    def _alarms(self) -> Iterator[Fault]:
-        """Faults that last until their alerts fire."""
-        faults = self.faults
-        for name, fault, expected in (
-            ("the database is down", faults.database_down, _BREAKER),
-            ("the table is missing", faults.no_table, _UNAVAILABLE),
-            ("the volume is full", faults.full_volume, _SHARING),
-            ("memory is short", faults.short_memory, _MEMORY),
-        ):
-            yield (
-                f"{name}, until the alert {expected} fires",
-                partial(self._await_alarm, fault, expected),
-            )
-
-    def _await_alarm(
-        self, fault: Callable[[], AbstractContextManager[None]], expected: str
-    ) -> None:
-        """The alert fires during the fault, and no alert fires after it."""
-        until(lambda: not self.monitoring.firing(), within_s=PATIENCE_S)
-        try:
-            with fault():
-                until(lambda: expected in self.monitoring.firing(), within_s=PATIENCE_S)
-        except NotSo as error:
-            raise StepFailed(f"firing: {sorted(self.monitoring.firing())}") from error
-        until(lambda: not self.monitoring.firing(), within_s=PATIENCE_S)
 
     def _demand_complete(self, batches: dict[int, dict[str, int]], faults: int) -> None:
         expected = len(batches) * BATCH_RECORDS

@@ -1,21 +1,28 @@
 """The cluster's machine: namespaces, mounts and control groups of its own, without a way out.
 
 Everything in it ends with the process that entered it: `command_inside` enters, `furnish` is called
-inside.
+inside. The next run removes what a killed run leaves.
 """
 
+import os
+import re
+import shutil
+import signal
 import subprocess
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from tools.cluster.certificates import NODE_IP
 from tools.debian import debian_package, debian_tool
-from tools.image.runtime import CONTROL_GROUPS
-from tools.processes.pgbouncer import fetch_pgbouncer
+from tools.processes.until import until
 
 DNS_IP = "10.96.0.10"
+SERVICE_IP, NODE_IP = "10.96.0.1", "10.245.0.1"  # of the API server, and of the node
 PODS = "10.244.0.0/24"
+CONTROL_GROUPS = Path("/sys/fs/cgroup")
+_END_TIMEOUT_S = 30.0
+_NAME = re.compile(r"sidelook-cluster-(?P<process>\d+)-.*")
 _PACKAGES = (  # with the libraries that they need
     *("runc", "libseccomp2", "containernetworking-plugins", "iptables", "conntrack"),
     *("libxtables12", "libip4tc2", "libip6tc2", "libnftnl11", "libmnl0", "libedit2", "libbsd0"),
@@ -33,20 +40,6 @@ _SYSCTLS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Tools:
-    """Debian's programs and libraries, unpacked."""
-
-    folders: tuple[Path, ...]  # each has `usr`
-
-    @classmethod
-    def fetched(cls) -> "Tools":
-        """Raises ToolUnavailable without apt-get or a network."""
-        debian_tool("iproute2", "ip")
-        fetch_pgbouncer()
-        return cls(tuple(map(debian_package, _PACKAGES)))
-
-
 def lack(user: int, groups: Path = CONTROL_GROUPS) -> str:
     """What a machine lacks for a cluster, with the remedy; empty if it lacks nothing."""
     if user != 0:
@@ -56,13 +49,64 @@ def lack(user: int, groups: Path = CONTROL_GROUPS) -> str:
     return ""
 
 
+def debian_folders() -> list[Path]:
+    """Debian's programs and libraries, each unpacked; raises ToolUnavailable."""
+    return [*map(debian_package, _PACKAGES)]
+
+
+@contextmanager
+def run_folder() -> Iterator[Path]:
+    """A temporary folder of a run; its name is also that of its control groups."""
+    _remove_dead_runs(Path(tempfile.gettempdir()))
+    folder = Path(tempfile.mkdtemp(prefix=f"sidelook-cluster-{os.getpid()}-"))
+    folder.chmod(0o755)
+    try:
+        yield folder
+    finally:
+        until(lambda: _are_removed(folder.name), within_s=_END_TIMEOUT_S)
+        shutil.rmtree(folder)
+
+
+def control_groups(name: str) -> list[Path]:
+    """The control groups of a run, inner ones first."""
+    # Version 1 has a tree for each resource, version 2 has one tree.
+    outer = [
+        each for pattern in (f"{name}*", f"*/{name}*") for each in CONTROL_GROUPS.glob(pattern)
+    ]
+    inner = (each for group in outer for each in group.rglob("*/"))
+    return sorted([*outer, *inner], key=lambda group: len(group.parts), reverse=True)
+
+
+def _remove_dead_runs(folder: Path) -> None:
+    found = [*folder.glob("sidelook-cluster-*"), *control_groups("sidelook-cluster-")]
+    matches = filter(None, (_NAME.fullmatch(each.name) for each in found))
+    for match in matches:
+        if Path("/proc", match["process"]).exists():
+            continue
+        name = match[0]
+        for group in control_groups(name):
+            for process in (group / "cgroup.procs").read_text().split():
+                with suppress(ProcessLookupError):  # it has just ended
+                    os.kill(int(process), signal.SIGKILL)
+        until(lambda name=name: _are_removed(name), within_s=_END_TIMEOUT_S)  # type: ignore[misc]
+        shutil.rmtree(folder / name, ignore_errors=True)  # a concurrent start may have removed it
+
+
+def _are_removed(name: str) -> bool:
+    try:
+        for group in control_groups(name):
+            group.rmdir()
+    except OSError:
+        return False
+    return True
+
+
 def command_inside(folder: Path, command: Sequence[str]) -> list[str]:
     """The command that runs a command in namespaces and control groups of its own.
 
     All processes end with the command, and it ends with the caller.
     """
-    # A name as of a container: `tools.image.runtime` removes what a killed run leaves.
-    groups = [group / f"{folder.name}-node" for group in _hierarchies()]
+    groups = [group / folder.name for group in _hierarchies()]
     for group in groups:
         group.mkdir()
         for name in ("cpuset.cpus", "cpuset.mems"):  # of version 1: empty at first
@@ -81,17 +125,17 @@ def _hierarchies() -> list[Path]:
     if (CONTROL_GROUPS / "cgroup.controllers").exists():
         return [CONTROL_GROUPS]
     found = [each.parent for each in sorted(CONTROL_GROUPS.glob("*/cgroup.procs"))]
-    # Beside version 1, systemd may mount one of version 2 without resources.
+    # Next to version 1, systemd may mount one of version 2 without resources.
     return [each for each in found if not (each / "cgroup.controllers").exists()]
 
 
-def furnish(folder: Path, tools: Tools) -> None:
+def furnish(folder: Path) -> None:
     """Mount and configure everything, in the namespaces; raises OSError."""
     names = [each.name for each in _hierarchies() if each != CONTROL_GROUPS]
     run("hostname", "node")
     run("mount", "-t", "sysfs", "sysfs", "/sys")
     _mount_control_groups(names)
-    _mount_programs(folder, tools)
+    _mount_programs(folder)
     for target in ("/run", "/var/log"):
         run("mount", "-t", "tmpfs", "-o", "mode=755", "tmpfs", target)
     run("mount", "--make-rshared", "/")
@@ -125,14 +169,14 @@ def _delegate_controllers() -> None:
     (CONTROL_GROUPS / "cgroup.subtree_control").write_text(wanted)
 
 
-def _mount_programs(folder: Path, tools: Tools) -> None:
+def _mount_programs(folder: Path) -> None:
     links = folder / "links" / "sbin"
     links.mkdir(parents=True)
     for name in _IPTABLES:
         (links / name).symlink_to("xtables-nft-multi")
-    layers = [links.parent, *(each / "usr" for each in tools.folders), Path("/usr")]
-    lower = ":".join(map(str, layers))
-    run("mount", "-t", "overlay", "-o", f"lowerdir={lower}", "overlay", "/usr")
+    lower = [links.parent, *(each / "usr" for each in debian_folders()), Path("/usr")]
+    options = f"lowerdir={':'.join(map(str, lower))}"
+    run("mount", "-t", "overlay", "-o", options, "overlay", "/usr")
 
 
 def _replace(file: Path, text: str, folder: Path) -> None:

@@ -7,8 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from tools.image.image import ROOT
-from tools.k8s.manifests import FOLDER
+from tools.k8s.manifests import FOLDER, ROOT
 
 PAGE = FOLDER / "README.md"
 _BLOCK = re.compile(r"^ *```sh\n(.*?)^ *```$", re.DOTALL | re.MULTILINE)

@@ -75,9 +75,6 @@ MODULES = (
     ),
     Module("kubernetes", 5, (("kubernetes", "."),), kubernetes=KUBERNETES, links=_LINKS),
 )
-PROMETHEUS = Module(  # Debian's cannot find pods
-    "prometheus", 4, (("prometheus", "github.com/prometheus/prometheus/cmd/prometheus"),)
-)
 OLDEST_API_SERVER = Module(
     "kubernetes-1.29",
     3,
@@ -141,8 +138,7 @@ def _compile(command: list[str], folder: Path, work: Path) -> None:
         "CGO_ENABLED": "0",
         "GOMODCACHE": str(work / "modules"),
         "GOCACHE": str(work / "cache"),
-        "GOFLAGS": "-mod=readonly -modcacherw -trimpath -buildvcs=false "
-        "-tags=providerless,remove_all_sd,enable_kubernetes_sd",
+        "GOFLAGS": "-mod=readonly -modcacherw -trimpath -buildvcs=false -tags=providerless",
         "GOTOOLCHAIN": "local",
     }
     done = subprocess.run(

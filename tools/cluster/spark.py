@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tools.cluster.certificates import API_SERVER
 from tools.cluster.cluster import (
+    API_SERVER,
     DRIVERS,
     EXECUTORS,
     IN_NAMESPACE,

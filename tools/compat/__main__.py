@@ -14,34 +14,24 @@ from tools.compat.environments import (
     InterpreterMissing,
     built_wheel,
 )
-from tools.compat.page import PAGE, MatrixRow, page_text, print_matrix
+from tools.compat.page import PAGE, MatrixRow, matrix, page_text
 from tools.compat.pairs import PAIRS, Pair
 from tools.compat.run import compat_sidecar, run_checks
 
 
-def main(arguments: Sequence[str]) -> int:
+def main() -> int:
     """The exit status."""
-    options = _options(arguments)
-    pairs = [pair for pair in PAIRS if not options.names or pair.name in options.names]
-    rows = list(_rows(pairs))
-    print_matrix(rows)
+    parser = argparse.ArgumentParser(prog="python -m tools.compat")
+    parser.add_argument("names", nargs="*", choices=[pair.name for pair in PAIRS], default=())
+    parser.add_argument("--write", action="store_true", help=f"write {PAGE.name} from a run of all")
+    options = parser.parse_args()
+    if options.write and options.names:
+        parser.error("--write needs a run of all pairs; leave the names out")
+    rows = list(_rows([pair for pair in PAIRS if not options.names or pair.name in options.names]))
+    print(matrix(rows))
     if options.write:
         PAGE.write_text(page_text(rows))
     return int(any(row.result is not None and row.result.failures for row in rows))
-
-
-def _options(arguments: Sequence[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m tools.compat")
-    names = [pair.name for pair in PAIRS]
-    parser.add_argument("names", nargs="*", metavar="NAME", help=f"pairs: {', '.join(names)}")
-    parser.add_argument("--write", action="store_true", help=f"write {PAGE.name} from a run of all")
-    options = parser.parse_args(arguments)
-    unknown = [name for name in options.names if name not in names]
-    if unknown:
-        parser.error(f"no pair {', '.join(unknown)}; there are {', '.join(names)}")
-    if options.write and options.names:
-        parser.error("--write needs a run of all pairs; leave the names out")
-    return options
 
 
 def _rows(pairs: Sequence[Pair]) -> Iterator[MatrixRow]:
@@ -57,11 +47,13 @@ def _rows(pairs: Sequence[Pair]) -> Iterator[MatrixRow]:
                 continue
             result = run_checks(environment, sidecar)
             print(f"{pair.name}: {len(result.failures)} checks failed", file=sys.stderr)
+            for check, error in result.failures.items():
+                print(f"    {check}: {error}", file=sys.stderr)
             yield MatrixRow(pair, result)
 
 
 if __name__ == "__main__":
     try:
-        sys.exit(main(sys.argv[1:]))
+        sys.exit(main())
     except InstallationFailed as error:
         sys.exit(str(error))

@@ -1,10 +1,7 @@
-"""The matrix of a run: on the terminal, and as the page docs/reference/compatibility.md."""
+"""The matrix of a run, on the terminal and as the page docs/reference/compatibility.md."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-
-from rich.console import Console
-from rich.table import Table
 
 from tools.compat.checks import CHECKS
 from tools.compat.environments import ROOT
@@ -13,8 +10,7 @@ from tools.compat.run import PairResult
 from tools.reference.markdown import bullets, table
 
 PAGE = ROOT / "docs" / "reference" / "compatibility.md"
-PASSED, FAILED, NO_CONNECT, NOT_RUN = "yes", "no", "none", "not run"
-_MARKS = {PASSED: "✓", FAILED: "✗", NO_CONNECT: "-", NOT_RUN: "."}  # on the terminal
+NOT_RUN = "not run"
 _WITHOUT_CONNECT = "all, no Connect"
 _LIBRARIES = ("PySpark", "Python", "pyarrow", "numpy", "pandas")
 _TITLE = """# Compatibility
@@ -54,17 +50,6 @@ class MatrixRow:
     result: PairResult | None
 
     @property
-    def versions(self) -> list[str]:
-        """The versions of the libraries."""
-        return list(self.pair.versions.values())
-
-    @property
-    def cells(self) -> list[str]:
-        """The versions, and a cell for each check."""
-        outcomes = {} if self.result is None else self.result.outcomes
-        return [*self.versions, *(self._cell(outcomes, name) for name in CHECKS)]
-
-    @property
     def summary(self) -> str:
         """The result in one cell."""
         if self.result is None:
@@ -73,34 +58,16 @@ class MatrixRow:
             return f"**failed**: {', '.join(self.result.failures)}"
         return "all" if self.result.outcomes.keys() == CHECKS.keys() else _WITHOUT_CONNECT
 
-    def _cell(self, outcomes: Mapping[str, str | None], check: str) -> str:
-        if self.result is None:
-            return NOT_RUN
-        if check not in outcomes:
-            return NO_CONNECT
-        return PASSED if outcomes[check] is None else FAILED
 
-
-def print_matrix(rows: Sequence[MatrixRow]) -> None:
-    """Print the matrix, its legend and the errors of failed checks; 80 columns suffice."""
-    console = Console(highlight=False, markup=False)
-    numbers = [str(number) for number, _ in enumerate(CHECKS, 1)]
-    matrix = Table(*_LIBRARIES, *numbers, box=None, padding=(0, 1, 0, 0), pad_edge=False)
-    for row in rows:
-        matrix.add_row(*(_MARKS.get(cell, cell) for cell in row.cells))
-    console.print(matrix)
-    legend = ", ".join(f"{number} {name}" for number, name in enumerate(CHECKS, 1))
-    marks = ", ".join(f"{mark} {meaning}" for meaning, mark in _MARKS.items())
-    console.print(f"{legend}; {marks}")
-    for row in rows:
-        for check, error in () if row.result is None else row.result.failures.items():
-            console.print(f"{row.pair.name}: {check}: {error}")
+def matrix(rows: Sequence[MatrixRow]) -> str:
+    """The table of all pairs."""
+    cells = ([*row.pair.versions.values(), row.summary] for row in rows)
+    return table([*_LIBRARIES, "checks"], cells)
 
 
 def page_text(rows: Sequence[MatrixRow]) -> str:
     """The page with the results of all pairs and the meaning of each check."""
-    matrix = table([*_LIBRARIES, "checks"], ([*row.versions, row.summary] for row in rows))
     checks = {name: (check.__doc__ or "").strip() for name, check in CHECKS.items()}
     meanings = bullets(f"`{name}`: {meaning}" for name, meaning in checks.items())
-    parts = [_TITLE, _INTRODUCTION, matrix, _EXPLANATION, _RULES, "## Checks", meanings]
+    parts = [_TITLE, _INTRODUCTION, matrix(rows), _EXPLANATION, _RULES, "## Checks", meanings]
     return "\n\n".join(parts) + "\n"

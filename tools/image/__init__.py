@@ -1,1 +1,1 @@
-"""Container image without an engine: the Dockerfile built in a Debian root and run by runc."""
+"""Container image: its root file system, its bill of materials, and an engine for tests."""

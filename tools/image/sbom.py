@@ -1,7 +1,7 @@
 """Bill of materials (SBOM, CycloneDX 1.6) of the image: `python -m tools.image.sbom [ARCHIVE]`.
 
 Lists the Python distributions, the crates that they name, and the Debian packages. ARCHIVE is what
-`docker export` writes, `-` is standard input; without it, the image is built without an engine.
+`docker export` writes, `-` is standard input; without it, Debian's Podman builds the image.
 """
 
 import argparse
@@ -22,9 +22,7 @@ from cyclonedx.output.json import JsonV1Dot6
 from packageurl import PackageURL
 
 from service.version import own_version
-from tools.image.build import built_image
-from tools.image.image import ROOT, Dockerfile
-from tools.image.runtime import container_runtime
+from tools.image.podman import SIDECAR, Podman
 
 _ENVIRONMENT = "opt/venv"
 _PACKAGES = "var/lib/dpkg/status.d"
@@ -95,9 +93,10 @@ def main(arguments: argparse.Namespace) -> None:
             extract(archive, Path(folder))
             print(bill_of_materials(Path(folder)))
         return
-    with container_runtime() as runtime:
-        image = built_image(runtime, Dockerfile.parse((ROOT / "Dockerfile").read_text()))
-    print(bill_of_materials(image.root))
+    podman = Podman.fetched()
+    podman.build_sidecar()
+    with podman.mounted(SIDECAR) as root:
+        print(bill_of_materials(root))
 
 
 def _arguments() -> argparse.Namespace:
