@@ -47,8 +47,8 @@ def _rows(pairs: Sequence[Pair]) -> Iterator[MatrixRow]:
                 continue
             result = run_checks(environment, sidecar)
             print(f"{pair.name}: {len(result.failures)} checks failed", file=sys.stderr)
-            for check, error in result.failures.items():
-                print(f"    {check}: {error}", file=sys.stderr)
+            for check, reason in result.failures.items():
+                print(f"    {check}: {reason}", file=sys.stderr)
             yield MatrixRow(pair, result)
 
 

@@ -5,7 +5,7 @@ Knows neither keys nor rows. All times are those of the running event loop.
 
 import asyncio
 import heapq
-from collections import Counter, defaultdict, deque
+from collections import Counter, defaultdict
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
@@ -152,8 +152,8 @@ class Database:
         self._epoch = 0
         self._up_since = float("-inf")  # of the server after a failover
         self._processors = Processors(model.cores, self.log)
-        self._free = model.pooler_connections  # of the pooler's own; None without a pooler
-        self._queue: deque[asyncio.Future[None]] = deque()  # queries that wait in the pooler
+        # Connections of the pooler to the server, for which queries wait in their order.
+        self._pooler = asyncio.Semaphore(model.pooler_connections or 1)
 
     async def connect(self) -> Connection:
         """Connect; raises `backend_unavailable` during an outage, and above the limit."""
@@ -229,40 +229,17 @@ class Database:
     @asynccontextmanager
     async def _server_connection(self) -> AsyncIterator[None]:
         """A connection from the pooler to the server; without a pooler, the client's own."""
-        if self._free is None:
+        if not self._is_pooled:
             yield
             return
-        await self._take_turn()
-        try:
-            if self.is_down:
-                raise BackendError(ErrorCode.CONNECTION_LOST, "the connection was lost")
-            yield
-        finally:
-            self._pass_on()
-
-    async def _take_turn(self) -> None:
-        if self._free:
-            self._free -= 1
+        async with self._pooler:
             self._count(1)
-            return
-        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._queue.append(turn)
-        try:
-            await turn  # takes over the connection of an ended query
-        except asyncio.CancelledError:
-            if not turn.cancelled():
-                self._pass_on()
-            raise
-
-    def _pass_on(self) -> None:
-        while self._queue:
-            turn = self._queue.popleft()
-            if not turn.done():
-                turn.set_result(None)
-                return
-        assert self._free is not None
-        self._free += 1
-        self._count(-1)
+            try:
+                if self.is_down:
+                    raise BackendError(ErrorCode.CONNECTION_LOST, "the connection was lost")
+                yield
+            finally:
+                self._count(-1)
 
     def _key_cpu_s(self) -> float:
         model = self.model

@@ -20,7 +20,7 @@ from service.engine.dimension import Dimension
 from service.engine.refresher import RefreshSources
 from service.engine.shared_connections import SharedConnections
 from tools.fleet.database import Database, DatabaseLog, DatabaseModel
-from tools.fleet.sidecar import ModelledBackend, ModelledFeed, ModelledPool, ModelledTable
+from tools.fleet.sidecar import ModelledBackend, ModelledPool, modelled_feed, modelled_table
 from tools.fleet.workload import Driver, JobModel, MicroBatch
 from tools.virtual_time import run_in_virtual_time
 
@@ -131,10 +131,10 @@ def _dimension(plan: Plan, database: Database) -> Dimension:
     backend = ModelledBackend(database, ModelledPool(database, idle_s=IDLE_S))
     sources = RefreshSources()
     if plan.load_rows:
-        table = ModelledTable(database, rows=plan.load_rows, splits=_SPLITS)
+        table = modelled_table(database, rows=plan.load_rows, splits=_SPLITS)
         sources = RefreshSources(table=table)
     if settings.feed.audit is not None:
-        sources = RefreshSources(changes=ModelledFeed)
+        sources = RefreshSources(changes=modelled_feed)
     share = shared.share(DIMENSION)
     return Dimension(settings, backend, connections=share, sources=sources, clock=clock)
 
