@@ -74,7 +74,7 @@ async def run(
         caches = SharedCaches.for_socket(settings.listen.unix)
         make = partial(Dimension, observer=observer, tracer=tracer, shared_caches=caches)
         dimensions = await _dimensions(settings, file, make, stack=stack)
-        sidecar = RunningSidecar(
+        sidecar = ServingSidecar(
             settings, dimensions, observer=observer, tracer=tracer, certificate=certificate
         )
         watchdog = stack.enter_context(Watchdog().watching())
@@ -162,7 +162,7 @@ async def _dimensions(
     return dimensions
 
 
-class RunningSidecar:
+class ServingSidecar:
     """What serves the dimensions: streams, memory guard, readiness, metrics and status."""
 
     def __init__(

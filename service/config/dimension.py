@@ -79,7 +79,7 @@ class Versions(Section):
         return valid_to
 
 
-class Backoff(Section):
+class RetryBackoff(Section):
     """Exponential backoff between retries."""
 
     initial_s: Annotated[float, duration("1ms", "1h")] = written(
@@ -118,7 +118,9 @@ class Retry(Section):
     max_retries: Annotated[int, count(0, 100)] = Field(
         default=2, description="Maximum number of retries of a failed query. `0`: none."
     )
-    backoff: Backoff = Field(default_factory=Backoff, description="Delays between retries.")
+    backoff: RetryBackoff = Field(
+        default_factory=RetryBackoff, description="Delays between retries."
+    )
     on_missing: OnMissing = Field(
         default_factory=OnMissing,
         examples=[{"max_retries": 3, "delay": "500ms"}],

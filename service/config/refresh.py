@@ -28,7 +28,7 @@ _DEBEZIUM = ChangelogFormat.DEBEZIUM_JSON
 _TIME_OF_DAY = re.compile(r"([01]\d|2[0-3]):([0-5]\d)", re.ASCII)
 
 
-class Reload(Section):
+class ReloadSchedule(Section):
     """Schedule of reloads of the whole table, in mode `full`.
 
     Set exactly one of `every` and `at`.
@@ -253,7 +253,7 @@ class Refresh(Section):
         description="Kafka topic with the changes of the table. Set at most one of `listen` and"
         " `changelog`.",
     )
-    reload: Reload | None = Field(
+    reload: ReloadSchedule | None = Field(
         default=None,
         examples=[{"every": "1h"}],
         description="Schedule of reloads of the whole table, in mode `full`.",

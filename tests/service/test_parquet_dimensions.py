@@ -128,14 +128,3 @@ async def test_rows_expire_into_the_new_file(path: Path) -> None:
     assert first == {0: "fetched Ada", 1: "fetched Bert"}
     assert cached == {0: "hit Ada", 1: "hit Bert"}
     assert found == {0: "hit Ada", 1: "fetched Bea"}
-
-
-async def test_other_columns_are_found_by_lookups(path: Path) -> None:
-    """Without a full cache the first lookup fails, and the next one has the new schema."""
-    async with running(path, {"mode": "none"}) as dimension:
-        first = await look_up(dimension, 0)
-        write(path, ["737", "747"], column="model")
-        met = await look_up(dimension, 0)
-        names = dimension.schema.columns.names
-
-    assert (first, met, names) == ({0: "fetched Ada"}, {0: "error schema_changed"}, ["model"])

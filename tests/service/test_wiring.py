@@ -12,7 +12,7 @@ from lookup_core.changelog.change_decoder import ChangeDecoder
 from lookup_core.changelog.event_origin import EventOrigins
 from lookup_core.dimension_schema import TableOrigin, VersionColumns
 from lookup_core.statistics import InvalidationOrigin
-from service.app import RunningSidecar
+from service.app import ServingSidecar
 from service.config.dimension import DimensionConfig
 from service.config.refresh import Changelog, Notifications
 from service.config.settings import Settings
@@ -341,7 +341,7 @@ async def test_endpoint_switches_tracing_on() -> None:
 
 def test_sidecar_shows_its_figures() -> None:
     """Metrics of process, streams and lookups are one text; memory is unknown at first."""
-    sidecar = RunningSidecar(
+    sidecar = ServingSidecar(
         Settings(MINIMAL), {}, observer=PrometheusObserver(), tracer=NullTracer()
     )
     process = sidecar.parts.process

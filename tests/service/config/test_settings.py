@@ -283,7 +283,7 @@ def test_schema_is_written_like_the_file() -> None:
     """The schema has defaults, ranges and units in the form of the file."""
     definitions = json.loads(json.dumps(Settings.model_json_schema()))["$defs"]
     ttl = definitions["Cache"]["properties"]["ttl"]
-    multiplier = definitions["Backoff"]["properties"]["multiplier"]
+    multiplier = definitions["RetryBackoff"]["properties"]["multiplier"]
 
     assert definitions["Listen"]["properties"]["health"]["default"] == "0.0.0.0:8816"
     assert (ttl["default"], ttl["type"]) == ("10m", "string")

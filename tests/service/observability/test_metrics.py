@@ -63,17 +63,6 @@ def test_missing_certificate_has_no_samples() -> None:
     assert [line for line in text.splitlines() if line.startswith("sidelook_tls_")] == []
 
 
-def test_two_services_do_not_mix() -> None:
-    """Two expositions in one process are independent."""
-    observer = PrometheusObserver()
-    first, second = Exposition([observer]), Exposition([PrometheusObserver()])
-
-    observer.lookup_ended("airports", seconds=0.1)
-
-    assert b'dimension="airports"' in first.render()
-    assert b'dimension="airports"' not in second.render()
-
-
 def test_distribution_is_a_histogram() -> None:
     """Buckets, counts and sums are those of the library's own histogram."""
     histogram = Histogram(

@@ -9,8 +9,8 @@ import os
 import resource
 import shutil
 import stat
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -85,6 +85,16 @@ def read(cache: SharedCache, *numbers: int, now: float = 100.0) -> list[int] | N
     return sorted(found.rows.column(0).to_pylist())
 
 
+@asynccontextmanager
+async def running(caches: SharedCaches) -> AsyncIterator[None]:
+    """The caches are kept by their task, which has begun, until the end of the block."""
+    async with asyncio.TaskGroup() as tasks:
+        task = tasks.create_task(caches.run())
+        await asyncio.sleep(0)
+        yield
+        task.cancel()
+
+
 @pytest.mark.parametrize("is_shared", [False, True])
 def test_memory_keeps_what_is_stored(tmp_path: Path, *, is_shared: bool) -> None:
     """Arrays begin with zeros and take values, and rows stay as they were given."""
@@ -126,19 +136,6 @@ def test_cache_works_in_any_memory(tmp_path: Path, name: str, *, is_shared: bool
     assert found
     assert set(found) <= {kind.row(number) for number in range(1, 2_000, 2)}
     assert cache.clear() == len(found)
-
-
-def test_files_are_for_the_group_only(memory: SharedMemory) -> None:
-    """The owner's group may read folder and files, no other user; no process truncates a file."""
-    cache = RowCache(KIND.schema, SETTINGS, memory)
-    fill(cache, 1, 2)
-
-    files = [*memory.folder.iterdir()]
-    assert {each.name.partition("-")[0] for each in files} == {
-        *("lease", "description", "map", "numbers", "rows")
-    }
-    assert {stat.S_IMODE(each.stat().st_mode) for each in files} == {0o440}
-    assert stat.S_IMODE(memory.folder.stat().st_mode) == 0o750
 
 
 def test_files_end_with_their_use(memory: SharedMemory) -> None:
@@ -292,7 +289,7 @@ def test_folders_of_dead_processes_are_removed(tmp_path: Path) -> None:
         assert stat.S_IMODE(own.stat().st_mode) == 0o750
 
 
-def test_caches_share_one_folder(tmp_path: Path) -> None:
+async def test_caches_share_one_folder(tmp_path: Path) -> None:
     """Each cache has a folder in that of its process, which ends with its run."""
     caches = SharedCaches(tmp_path / "cache")
     first, second = caches.new("customers", DESCRIPTION), caches.new("customers", DESCRIPTION)
@@ -301,23 +298,18 @@ def test_caches_share_one_folder(tmp_path: Path) -> None:
     assert first.folder.parent == second.folder.parent
     shared = [SharedCache(each.folder) for each in (first, second)]
 
-    async def run() -> list[bool]:
-        async with asyncio.TaskGroup() as tasks:
-            running = tasks.create_task(caches.run())
-            await asyncio.sleep(0)
-            leases = [each.has_lease for each in shared]
-            caches.remove(first)
-            leases.append(shared[0].has_lease)
-            running.cancel()
-        return leases
+    async with running(caches):
+        leases = [each.has_lease for each in shared]
+        caches.remove(first)
+        leases.append(shared[0].has_lease)
 
-    assert asyncio.run(run()) == [True, True, False]
+    assert leases == [True, True, False]
     assert not shared[1].has_lease
     assert [*(tmp_path / "cache").iterdir()] == []
 
 
 @pytest.mark.parametrize("gone", ["1/map", "lock", "1/lease", "1", "."])
-def test_end_tolerates_files_that_are_gone(tmp_path: Path, gone: str) -> None:
+async def test_end_tolerates_files_that_are_gone(tmp_path: Path, gone: str) -> None:
     """The end of the process removes what is there, whatever another process has removed."""
     caches = SharedCaches(tmp_path / "cache")
     memory = caches.new("customers", DESCRIPTION)
@@ -329,13 +321,8 @@ def test_end_tolerates_files_that_are_gone(tmp_path: Path, gone: str) -> None:
     else:
         lost.unlink()
 
-    async def run() -> None:
-        async with asyncio.TaskGroup() as tasks:
-            running = tasks.create_task(caches.run())
-            await asyncio.sleep(0)
-            running.cancel()
-
-    asyncio.run(run())
+    async with running(caches):
+        pass
     caches.remove(memory)
 
     assert [*(tmp_path / "cache").iterdir()] == []
@@ -371,7 +358,9 @@ def _fill_up(memory: SharedMemory) -> None:
     "lose",
     [_remove_rows, _remove_lease, _remove_folder, _remove_all, _replace_folder, _fill_up],
 )
-def test_lost_files_are_shared_again(tmp_path: Path, lose: Callable[[SharedMemory], None]) -> None:
+async def test_lost_files_are_shared_again(
+    tmp_path: Path, lose: Callable[[SharedMemory], None]
+) -> None:
     """Lost files and a full file system end sharing with a log line, and it begins again."""
     caches = SharedCaches(tmp_path / "cache")
     memory = caches.new("customers", DESCRIPTION)
@@ -382,9 +371,9 @@ def test_lost_files_are_shared_again(tmp_path: Path, lose: Callable[[SharedMemor
     former = SharedCache(memory.folder)
     memory.extend_lease()
 
-    async def run() -> None:
-        async with asyncio.TaskGroup() as tasks:
-            running = tasks.create_task(caches.run())
+    with structlog.testing.capture_logs() as logs:
+        lose(memory)
+        async with running(caches):
             await until(lambda: memory.is_shared_now and memory.folder != former._folder)
             assert not former.has_lease
             again = SharedCache(memory.folder)
@@ -392,17 +381,12 @@ def test_lost_files_are_shared_again(tmp_path: Path, lose: Callable[[SharedMemor
             fill(cache, 1_000, now=boot_time())
             cache.invalidate(KIND.keys([7]))
             assert read(again, 6, 7, 999, 1_000, now=boot_time()) == [6, 999, 1_000]
-            running.cancel()
-
-    with structlog.testing.capture_logs() as logs:
-        lose(memory)
-        asyncio.run(run())
 
     assert [each["event"] for each in logs] == ["cache.sharing_ended", "cache.shared_again"]
-    assert [*tmp_path.glob("cache/*")] == []
+    assert [*tmp_path.glob("cache/*")] == []  # noqa: ASYNC240  nothing waits for it
 
 
-def test_cache_is_shared_once_it_can_be(tmp_path: Path) -> None:
+async def test_cache_is_shared_once_it_can_be(tmp_path: Path) -> None:
     """A cache that cannot be shared at the start is shared once its folder can be made."""
     (tmp_path / "cache").touch()
     caches = SharedCaches(tmp_path / "cache")
@@ -412,19 +396,14 @@ def test_cache_is_shared_once_it_can_be(tmp_path: Path) -> None:
     caches.restore(memory, cache)
     fill(cache, 1, now=boot_time())
 
-    async def run() -> list[int] | None:
-        async with asyncio.TaskGroup() as tasks:
-            running = tasks.create_task(caches.run())
-            await asyncio.sleep(0)
-            assert not memory.is_shared_now
-            (tmp_path / "cache").unlink()
-            await until(lambda: memory.is_shared_now)
-            memory.extend_lease()
-            found = read(SharedCache(memory.folder), 1, now=boot_time())
-            running.cancel()
-        return found
+    async with running(caches):
+        assert not memory.is_shared_now
+        (tmp_path / "cache").unlink()
+        await until(lambda: memory.is_shared_now)
+        memory.extend_lease()
+        found = read(SharedCache(memory.folder), 1, now=boot_time())
 
-    assert asyncio.run(run()) == [1]
+    assert found == [1]
 
 
 def test_rows_may_change_while_they_move(tmp_path: Path, clock: HandClock) -> None:
@@ -489,7 +468,7 @@ def test_full_table_moves_as_a_whole(tmp_path: Path, clock: HandClock) -> None:
     assert missing.places.tolist() == [1]
 
 
-def test_drain_ends_all_leases(tmp_path: Path) -> None:
+async def test_drain_ends_all_leases(tmp_path: Path) -> None:
     """While the sidecar drains, no reader begins to use a cache."""
     caches = SharedCaches(tmp_path / "cache")
     cache = caches.new("customers", DESCRIPTION)
@@ -500,15 +479,10 @@ def test_drain_ends_all_leases(tmp_path: Path) -> None:
     caches.drain()
     assert not shared.has_lease
 
-    async def run() -> bool:
-        async with asyncio.TaskGroup() as tasks:
-            running = tasks.create_task(caches.run())
-            await asyncio.sleep(0)
-            has_lease = shared.has_lease
-            running.cancel()
-        return has_lease
+    async with running(caches):
+        has_lease = shared.has_lease
 
-    assert not asyncio.run(run())
+    assert not has_lease
 
 
 def _make_file(folder: Path) -> None:
@@ -543,8 +517,7 @@ def test_unsafe_folder_leaves_caches_private(tmp_path: Path, make: Callable[[Pat
 
 
 def test_only_memory_is_shared() -> None:
-    """Without a Unix socket nothing is shared; otherwise in the socket's tmpfs, or in /dev/shm."""
-    assert SharedCaches.for_socket(None).new("customers", DESCRIPTION) is None
+    """Caches are shared in the socket's tmpfs, or in /dev/shm."""
     parent = SharedCaches.for_socket(Path("/dev/shm/sidelook.sock"))._parent
     elsewhere = SharedCaches.for_socket(Path("/proc/sidelook.sock"))._parent
 

@@ -14,9 +14,7 @@ import pytest
 from aiokafka import errors
 from aiokafka.cluster import ClusterMetadata
 
-from lookup_core.dimension_schema import DimensionSchema
 from lookup_core.errors import BackendError, ErrorCode
-from lookup_core.sources.splits import ReadingMode
 from service.connectors.kafka.assignment import KafkaTopic
 from service.connectors.kafka.changelog import KafkaChangelog, KafkaEnumerator
 from service.connectors.kafka.consumer import KafkaClient, KafkaConsumer
@@ -165,21 +163,6 @@ async def test_missing_certificate_is_reported(tmp_path: Path) -> None:
         await KafkaEnumerator(settings, KafkaTopic()).__aenter__()
 
     assert caught.value.detail == f"{settings.address}: a certificate file is missing"
-
-
-def test_changelog_is_unbounded() -> None:
-    """A changelog has one reader for all partitions, which decodes for its schema."""
-    schemas: list[DimensionSchema] = []
-
-    def decoder(schema: DimensionSchema) -> KeysDecoder:
-        schemas.append(schema)
-        return KeysDecoder()
-
-    changelog = KafkaChangelog(NO_BROKER, decoder)
-    changelog.reader(SCHEMA)
-
-    assert (changelog.is_bounded, changelog.reading_mode) == (False, ReadingMode.MULTIPLEXED)
-    assert (schemas, changelog.enumerator(SCHEMA).discovery_interval_s) == ([SCHEMA], 3.0)
 
 
 async def test_unconnected_client_has_no_metadata() -> None:
