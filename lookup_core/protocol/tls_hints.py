@@ -5,6 +5,7 @@ from dataclasses import dataclass
 _NOT_YET_VALID, _EXPIRED = 9, 10
 _UNTRUSTED = frozenset({2, 18, 19, 20, 21})  # unknown issuer, or untrusted root
 _OTHER_HOST = frozenset({62, 64})  # name, address
+_PLAIN, _SECURE = "http://", "https://"
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +60,11 @@ def words(reason: str) -> str:
     return reason.lower().replace("_", " ")
 
 
-_PLAIN, _SECURE = "http://", "https://"
+def unusable_files(options: str, files: str | None, error: OSError) -> str:
+    """The text for files that do not fit these options; an SSLError is a fault of the content."""
+    has_reason = hasattr(error, "reason")  # perhaps an empty one
+    reason = (getattr(error, "reason", None) or "not PEM") if has_reason else error.strerror
+    return f"{options} {files} cannot be used: {words(str(reason))}"
 
 
 def plain_refusal(url: str) -> str | None:

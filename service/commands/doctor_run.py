@@ -23,12 +23,12 @@ from service.commands.endpoint import (
     DEFAULT,
     UNIX,
     ClientFiles,
-    Endpoint,
+    SidecarAddress,
     parse_endpoint,
     read_token,
 )
 from service.commands.exit_code import ExitCode
-from service.commands.sidecar_client import mapped_errors, session_with
+from service.commands.sidecar_client import SidecarClient
 from service.commands.tables import shown
 from service.config.host_port import HostPort
 from service.config.listen import ListenTls
@@ -108,15 +108,15 @@ class SidecarOptions:
             return unknown_sidecar(str(configured.file))
         settings = None if configured is None else configured.settings
         own = own_endpoint(settings)
-        endpoint = parse_endpoint(self.endpoint or own.text, self.files)
+        address = parse_endpoint(self.endpoint or own.text, self.files)
         token, origin = self.token, "--token-file"
         if token is None:
             token, origin = configured_token(settings), "auth.token_file"
         server_name = None if self.endpoint else own.server_name
         return RunningSidecar(
-            endpoint.text,
-            sidecar_getter(endpoint, token=token, server_name=server_name),
-            endpoint.socket,
+            address.url,
+            sidecar_getter(address, token=token, server_name=server_name),
+            address.socket,
             token_origin=None if token is None else origin,
         )
 
@@ -168,33 +168,25 @@ def configured_token(settings: Settings | None) -> str | None:
 
 
 def sidecar_getter(
-    endpoint: Endpoint, *, token: str | None, server_name: str | None = None
+    address: SidecarAddress, *, token: str | None, server_name: str | None = None
 ) -> SidecarGet:
     """Return a function that requests a path; it raises SidecarUnreachable.
 
-    The certificate must be valid for `server_name`, by default the host of the endpoint. Raises
+    The certificate must be valid for `server_name`, by default the host of the address. Raises
     typer.BadParameter for unusable TLS files.
     """
-    tls = endpoint.tls()
+    tls = address.tls
 
     async def get(path: str) -> SidecarResponse:
-        url = endpoint.url(path)
-        with mapped_errors(endpoint):
-            async with (
-                session_with(endpoint, tls, token=token, timeout=TIMEOUT) as session,
-                session.get(url, allow_redirects=False, server_hostname=server_name) as response,
-            ):
-                text = await response.text()
-        return SidecarResponse(response.status, _body(text), response.headers.get("Date"))
+        async with SidecarClient.opened(address, token=token, tls=tls, limits=TIMEOUT) as client:
+            reply = await client.reply("GET", path, server_name=server_name)
+        try:
+            body = json.loads(reply.text)
+        except ValueError:
+            body = reply.text
+        return SidecarResponse(reply.status, body, reply.date)
 
     return get
-
-
-def _body(text: str) -> object:
-    try:
-        return json.loads(text)
-    except ValueError:
-        return text
 
 
 def print_report(report: Report, *, as_json: bool) -> None:

@@ -1,6 +1,7 @@
-"""HTTP client of the commands: options, requests to a running sidecar, and its errors."""
+"""HTTP client of the commands: requests to a running sidecar, and its errors."""
 
 import asyncio
+import json
 import os
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
@@ -9,10 +10,11 @@ from dataclasses import dataclass
 from functools import wraps
 from http import HTTPStatus
 from inspect import Parameter, Signature, signature
-from typing import Any, Self
+from typing import Any, Self, cast
 from urllib.parse import quote
 
 import aiohttp
+from yarl import URL
 
 from lookup_core.errors import (
     BackendError,
@@ -22,91 +24,125 @@ from lookup_core.errors import (
     SidelookError,
     of_dimension,
 )
-from lookup_core.protocol.tls_hints import plain_refusal
+from lookup_core.protocol.tls_hints import TlsHint, plain_refusal
 from service.commands.endpoint import (
     DEFAULT,
     CaFileOption,
     CertFileOption,
     ClientFiles,
-    Endpoint,
     EndpointOption,
     KeyFileOption,
+    SidecarAddress,
     TokenOption,
     parse_endpoint,
 )
 
-# {status: code of a response without an error code}
-PLAIN_CODES = {
+NO_SIDECAR = "another server listens there, or the connection was lost"
+_TIMEOUT = aiohttp.ClientTimeout(total=30.0, sock_connect=5.0)  # seconds
+_REMEDY = "is it running there? if it is elsewhere, name it with --endpoint"
+_NUMERIC_TYPES = ("int", "uint", "float", "double", "halffloat", "bool")  # prefixes of Arrow's
+_PLAIN_CODES = {  # {status: code of a response without an error code}
     401: ErrorCode.UNAUTHORIZED,
     403: ErrorCode.UNAUTHORIZED,
     404: ErrorCode.UNKNOWN_DIMENSION,
     503: ErrorCode.OVERLOADED,
 }
-
-
-GIVE_IT = "give --token-file FILE"
-GIVE_ANOTHER = (
+_GIVE_ONE = "give --token-file FILE"
+_GIVE_ANOTHER = (
     "the token of --token-file differs from the sidecar's auth.token_file, or, for changes, from "
     "its auth.admin_token_file"
 )
-ADMIN_SETTING = "auth.admin_token_file"  # named by a refusal if no token would be accepted
-USE_SOCKET = "use the socket: --endpoint unix:///path"
+_ADMIN_SETTING = "auth.admin_token_file"  # named by a refusal if no token would be accepted
+_USE_SOCKET = "use the socket: --endpoint unix:///path"
 
 
-def problem(status: int, body: object, *, has_token: bool = False) -> SidelookError:
-    """Return the error of a failed response; `body` is any JSON value.
+@dataclass(frozen=True, slots=True)
+class KeyField:
+    """A column of a dimension's key, with the name of its Arrow type."""
 
-    The detail of a refusal ends with a remedy, which depends on whether a token was sent.
-    """
-    fields = body if isinstance(body, dict) else {}
-    plain = ErrorCode.BAD_REQUEST if status < 500 else ErrorCode.INTERNAL
-    known = {code.value: code for code in ErrorCode}
-    code = known.get(str(fields.get("code")), PLAIN_CODES.get(status, plain))
-    detail = str(fields.get("detail") or f"the sidecar answered with status {status}")
-    if code is ErrorCode.UNAUTHORIZED:
-        of_token = GIVE_ANOTHER if has_token else GIVE_IT
-        detail = f"{detail}; {USE_SOCKET if ADMIN_SETTING in detail else of_token}"
-    return (InvalidRequest if status < 500 else BackendError)(code, detail)
+    name: str
+    type: str
+
+    @property
+    def is_text(self) -> bool:
+        """Whether its JSON values are strings."""
+        return not self.type.startswith(_NUMERIC_TYPES)
 
 
-TIMEOUT = aiohttp.ClientTimeout(total=30.0, sock_connect=5.0)  # seconds
-NO_SIDECAR = "another server listens there, or the connection was lost"
-REMEDY = "is it running there? if it is elsewhere, name it with --endpoint"
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """A response of any status."""
+
+    status: int
+    text: str
+    date: str | None  # header
 
 
 @dataclass(frozen=True, slots=True)
 class SidecarClient:
     """HTTP session with one sidecar."""
 
-    endpoint: Endpoint
+    address: SidecarAddress
     session: aiohttp.ClientSession
     has_token: bool
 
     @classmethod
     @asynccontextmanager
-    async def opened(cls, endpoint: Endpoint, *, token: str | None) -> AsyncIterator[Self]:
-        """Open the session for the block; the first request connects."""
-        async with session_with(endpoint, endpoint.tls(), token=token) as session:
-            yield cls(endpoint, session, has_token=token is not None)
+    async def opened(
+        cls,
+        address: SidecarAddress,
+        *,
+        token: str | None,
+        tls: ssl.SSLContext | bool | None = None,
+        limits: aiohttp.ClientTimeout = _TIMEOUT,
+    ) -> AsyncIterator[Self]:
+        """Open the session for the block; the first request connects. `tls` may be read before.
+
+        Raises typer.BadParameter for unusable TLS files.
+        """
+        connector: aiohttp.BaseConnector = (
+            aiohttp.TCPConnector(ssl=address.tls if tls is None else tls)
+            if address.path is None
+            else aiohttp.UnixConnector(address.path)
+        )
+        headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+        async with aiohttp.ClientSession(
+            connector=connector, headers=headers, timeout=limits
+        ) as session:
+            yield cls(address, session, has_token=token is not None)
+
+    async def reply(
+        self, method: str, path: str, *, body: object = None, server_name: str | None = None
+    ) -> Reply:
+        """Return the response to a request; `path` is escaped. Raises SidecarUnreachable.
+
+        The certificate must be valid for `server_name`, by default the host of the address.
+        """
+        origin = URL("http://localhost" if self.address.path else self.address.url).origin()
+        with mapped_errors(self.address):
+            async with self.session.request(
+                method,
+                URL(f"{origin}{path}", encoded=True),
+                json=body,
+                allow_redirects=False,
+                server_hostname=server_name,
+            ) as response:
+                text = await response.text()
+        return Reply(response.status, text, response.headers.get("Date"))
 
     async def request(self, method: str, path: str, *, body: object = None) -> dict[str, Any]:
         """Return the JSON object of a response; `path` is escaped. Raises SidelookError."""
-        url = self.endpoint.url(path)
-        with mapped_errors(self.endpoint):
-            async with self.session.request(
-                method, url, json=body, allow_redirects=False
-            ) as response:
-                answer = await response.json(content_type=None)
-                status = response.status
-        if status >= HTTPStatus.MULTIPLE_CHOICES:
-            raise problem(status, answer, has_token=self.has_token)
-        if not isinstance(answer, dict):
-            raise SidecarUnreachable(
-                self.endpoint.text, f"{NO_SIDECAR}; {_unreachable_remedy(self.endpoint)}"
-            )
-        return answer
+        reply = await self.reply(method, path, body=body)
+        is_error = reply.status >= HTTPStatus.MULTIPLE_CHOICES
+        with mapped_errors(self.address):
+            answer: Any = json.loads(reply.text) if reply.text.strip() else None
+            if not is_error and not isinstance(answer, dict):
+                raise ValueError("not an object")
+        if is_error:
+            raise problem(reply.status, answer, has_token=self.has_token)
+        return cast("dict[str, Any]", answer)
 
-    async def key_fields(self, dimension: str) -> "list[KeyField]":
+    async def key_fields(self, dimension: str) -> list[KeyField]:
         """Return the columns of a key; raises SidelookError, also if they are unknown yet."""
         described = await self.request("GET", dimension_path(dimension))
         if described["key"] is None:
@@ -119,6 +155,56 @@ class SidecarClient:
 def dimension_path(name: str) -> str:
     """Return the path of a dimension, escaped."""
     return f"/v1/dimensions/{quote(name, safe='')}"
+
+
+def problem(status: int, body: object, *, has_token: bool = False) -> SidelookError:
+    """Return the error of a failed response; `body` is any JSON value.
+
+    The detail of a refusal ends with a remedy, which depends on whether a token was sent.
+    """
+    fields = body if isinstance(body, dict) else {}
+    plain = ErrorCode.BAD_REQUEST if status < 500 else ErrorCode.INTERNAL
+    known = {code.value: code for code in ErrorCode}
+    code = known.get(str(fields.get("code")), _PLAIN_CODES.get(status, plain))
+    detail = str(fields.get("detail") or f"the sidecar answered with status {status}")
+    if code is ErrorCode.UNAUTHORIZED:
+        of_token = _GIVE_ANOTHER if has_token else _GIVE_ONE
+        detail = f"{detail}; {_USE_SOCKET if _ADMIN_SETTING in detail else of_token}"
+    return (InvalidRequest if status < 500 else BackendError)(code, detail)
+
+
+@contextmanager
+def mapped_errors(address: SidecarAddress) -> Iterator[None]:
+    """Map errors of aiohttp and of JSON to SidecarUnreachable."""
+    hint = address.files.hint(address.host)
+    try:
+        yield
+    except TimeoutError as error:
+        raise SidecarUnreachable(address.url, "no answer in time") from error
+    except (aiohttp.ClientConnectorCertificateError, aiohttp.ClientConnectorSSLError) as error:
+        raise SidecarUnreachable(address.url, _tls_reason(hint, error)) from error
+    except aiohttp.ClientConnectorError as error:
+        number = error.os_error.errno or 0  # negative if a name does not resolve
+        reason = os.strerror(number) if number > 0 else str(error.os_error)
+        raise SidecarUnreachable(address.url, f"{reason}; {_REMEDY}") from error
+    except (aiohttp.ClientError, ValueError, RecursionError) as error:
+        silence = hint.of_silence() if address.is_secure else plain_refusal(address.url)
+        reason = f"{NO_SIDECAR}; {silence or _REMEDY}"
+        raise SidecarUnreachable(address.url, reason) from error
+
+
+def _tls_reason(
+    hint: TlsHint,
+    error: aiohttp.ClientConnectorCertificateError | aiohttp.ClientConnectorSSLError,
+) -> str:
+    match error:
+        case aiohttp.ClientConnectorCertificateError(
+            certificate_error=ssl.SSLCertVerificationError() as refused
+        ):
+            return hint.of_certificate(refused.verify_code, refused.verify_message)
+        case aiohttp.ClientConnectorSSLError(os_error=ssl.SSLError() as failed):
+            return hint.of_alert(failed.reason or str(failed))
+    return str(error)
 
 
 def sidecar_command(command: Callable[..., Awaitable[None]]) -> Callable[..., None]:
@@ -151,73 +237,3 @@ def sidecar_command(command: Callable[..., Awaitable[None]]) -> Callable[..., No
     run.__dict__["__signature__"] = Signature(options)
     run.__annotations__ = {each.name: each.annotation for each in options}
     return run
-
-
-def session_with(
-    endpoint: Endpoint,
-    tls: ssl.SSLContext | bool,
-    *,
-    token: str | None,
-    timeout: aiohttp.ClientTimeout = TIMEOUT,
-) -> aiohttp.ClientSession:
-    """Return a session with an endpoint; the first request connects."""
-    path = endpoint.socket
-    connector = aiohttp.TCPConnector(ssl=tls) if path is None else aiohttp.UnixConnector(str(path))
-    headers = {} if token is None else {"Authorization": f"Bearer {token}"}
-    return aiohttp.ClientSession(connector=connector, headers=headers, timeout=timeout)
-
-
-@contextmanager
-def mapped_errors(endpoint: Endpoint) -> Iterator[None]:
-    """Map aiohttp's errors to SidecarUnreachable."""
-    try:
-        yield
-    except TimeoutError as error:
-        raise SidecarUnreachable(endpoint.text, "no answer in time") from error
-    except (aiohttp.ClientConnectorCertificateError, aiohttp.ClientConnectorSSLError) as error:
-        raise SidecarUnreachable(endpoint.text, _tls_reason(endpoint, error)) from error
-    except aiohttp.ClientConnectorError as error:
-        number = error.os_error.errno or 0  # negative if a name does not resolve
-        reason = os.strerror(number) if number > 0 else str(error.os_error)
-        raise SidecarUnreachable(endpoint.text, f"{reason}; {REMEDY}") from error
-    except (aiohttp.ClientError, ValueError, RecursionError) as error:
-        raise SidecarUnreachable(
-            endpoint.text, f"{NO_SIDECAR}; {_unreachable_remedy(endpoint)}"
-        ) from error
-
-
-def _unreachable_remedy(endpoint: Endpoint) -> str:
-    if endpoint.is_secure:
-        return endpoint.files.hint(endpoint.host).of_silence()
-    return plain_refusal(endpoint.text) or REMEDY
-
-
-def _tls_reason(
-    endpoint: Endpoint,
-    error: aiohttp.ClientConnectorCertificateError | aiohttp.ClientConnectorSSLError,
-) -> str:
-    hint = endpoint.files.hint(endpoint.host)
-    match error:
-        case aiohttp.ClientConnectorCertificateError(
-            certificate_error=ssl.SSLCertVerificationError() as refused
-        ):
-            return hint.of_certificate(refused.verify_code, refused.verify_message)
-        case aiohttp.ClientConnectorSSLError(os_error=ssl.SSLError() as failed):
-            return hint.of_alert(failed.reason or str(failed))
-    return str(error)
-
-
-NUMERIC_TYPES = ("int", "uint", "float", "double", "halffloat", "bool")  # prefixes of Arrow's names
-
-
-@dataclass(frozen=True, slots=True)
-class KeyField:
-    """A column of a dimension's key, with the name of its Arrow type."""
-
-    name: str
-    type: str
-
-    @property
-    def is_text(self) -> bool:
-        """Whether its JSON values are strings."""
-        return not self.type.startswith(NUMERIC_TYPES)

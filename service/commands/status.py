@@ -44,14 +44,14 @@ async def status(
     """
     answer = await client.request("GET", "/v1/status")
     if not answer.keys() >= _REQUIRED:
-        raise SidecarUnreachable(client.endpoint.text, NO_SIDECAR)
+        raise SidecarUnreachable(client.address.url, NO_SIDECAR)
     if as_json:
         typer.echo(json.dumps(answer))
         return
     try:
         _print(answer)
     except (LookupError, TypeError, AttributeError, ValueError, ArithmeticError) as error:
-        raise SidecarUnreachable(client.endpoint.text, NO_SIDECAR) from error
+        raise SidecarUnreachable(client.address.url, NO_SIDECAR) from error
 
 
 def _print(answer: _Object) -> None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from lookup_core.errors import ErrorCode, InvalidRequest, SidecarUnreachable
 from lookup_core.protocol.endpoint import EndpointUrl
-from lookup_core.protocol.tls_hints import TlsHint, words
+from lookup_core.protocol.tls_hints import TlsHint, unusable_files
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,14 +27,16 @@ class ClientTls:
         try:
             context = ssl.create_default_context(cafile=self.ca_file)
         except OSError as error:
-            raise _unreadable("ca_file", self.ca_file, error) from error
+            detail = unusable_files("ca_file", self.ca_file, error)
+            raise InvalidRequest(ErrorCode.BAD_REQUEST, detail) from error
         if self.cert_file is not None:
             try:
                 # Without a password the library would prompt for it at the terminal.
                 context.load_cert_chain(self.cert_file, self.key_file, password="")
             except OSError as error:
                 files = f"{self.cert_file}, {self.key_file}"
-                raise _unreadable("cert_file, key_file", files, error) from error
+                detail = unusable_files("cert_file, key_file", files, error)
+                raise InvalidRequest(ErrorCode.BAD_REQUEST, detail) from error
         return context
 
     def reason(self, error: OSError, host: str) -> str | None:
@@ -51,14 +53,6 @@ class ClientTls:
 
 
 SYSTEMS_TLS = ClientTls()
-
-
-def _unreadable(options: str, files: str | None, error: OSError) -> InvalidRequest:
-    # For a file with bad content the library has only a short reason.
-    is_of_content = isinstance(error, ssl.SSLError)
-    reason = (getattr(error, "reason", None) or "not PEM") if is_of_content else error.strerror
-    detail = f"{options} {files} cannot be used: {words(str(reason))}"
-    return InvalidRequest(ErrorCode.BAD_REQUEST, detail)
 
 
 _STREAM_PATH = "/v1/stream"
