@@ -3,7 +3,7 @@
 Also the hint with the nearest valid name for an unknown one.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from typing import TypeVar
 
@@ -221,23 +221,19 @@ def nearest_name(name: str, offered: Sequence[str]) -> str:
 def named_dimension(
     dimensions: Mapping[str, _Named], name: str, *, where: str = "configured"
 ) -> _Named:
-    """The dimension with this name; raises InvalidRequest (`unknown_dimension`) naming all."""
-    if name not in dimensions:
-        raise unknown_dimension(name, dimensions, where=where)
-    return dimensions[name]
+    """The dimension with this name; raises InvalidRequest (`unknown_dimension`) naming all.
+
+    The error has the nearest name, too.
+    """
+    if name in dimensions:
+        return dimensions[name]
+    wanted, names = name[:_MAX_CHARACTERS_QUOTED], sorted(dimensions)
+    close = similar_name(wanted, names)
+    hint = f"did you mean {close}? " if close else ""
+    detail = f"no dimension {wanted!a}; {hint}{where}: {', '.join(names) or 'none'}"
+    raise InvalidRequest(ErrorCode.UNKNOWN_DIMENSION, detail)
 
 
 def of_dimension(name: str, detail: str) -> str:
     """The detail of a fault, for people who do not see which dimension has it."""
     return f'dimension "{name}": {detail}'
-
-
-def unknown_dimension(
-    name: str, configured: Iterable[str], *, where: str = "configured"
-) -> InvalidRequest:
-    """The error for an unknown dimension; it has the nearest name, and all configured ones."""
-    wanted, names = name[:_MAX_CHARACTERS_QUOTED], sorted(configured)
-    close = similar_name(wanted, names)
-    hint = f"did you mean {close}? " if close else ""
-    detail = f"no dimension {wanted!a}; {hint}{where}: {', '.join(names) or 'none'}"
-    return InvalidRequest(ErrorCode.UNKNOWN_DIMENSION, detail)

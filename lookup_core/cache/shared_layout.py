@@ -25,7 +25,6 @@ DESCRIPTION_FILE = "description"
 MAP_FILE = "map"
 LEASE_BYTES = 4096
 LEASE_S = 0.6  # the most that a reader trusts a sidecar that has stopped
-LEASE_FIELDS = LEASE_BYTES // 8
 
 
 class LeaseField(IntEnum):

@@ -135,11 +135,6 @@ def _nulls_and_faults(
     return positions, faults
 
 
-def check_key_types(given: pa.Schema, schema: DimensionSchema) -> None:
-    """Raise InvalidRequest (`key_type`) unless fields and types fit the dimension's key."""
-    _casts(given, schema)
-
-
 def _casts(given: pa.Schema, schema: DimensionSchema) -> list[tuple[pa.Field, _Cast]]:
     if sorted(given.names) != sorted(schema.key.names):
         raise InvalidRequest(

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from lookup_core.answer import Outcome
-from lookup_core.errors import ErrorCode, unknown_dimension
+from lookup_core.errors import ErrorCode
 from lookup_core.protocol import frames
 from lookup_core.protocol.arrow_payload import ROWLESS, decode_batch, result_schema
 from lookup_core.protocol.frame_codec import decode_frame, encode_frame
@@ -107,10 +107,11 @@ def test_payloads_match_the_text() -> None:
 def test_refusal_has_the_words_of_the_service() -> None:
     """The refusal of an unknown dimension has the code and text of the service."""
     failure = first(frames.Failure)
-    refusal = unknown_dimension("nowhere", ["customers"])
+    with pytest.raises(InvalidRequest) as caught:
+        named_dimension({"customers": None}, "nowhere")
 
     assert isinstance(failure, frames.Failure)
-    assert (failure.code, failure.detail) == (refusal.code, refusal.detail)
+    assert (failure.code, failure.detail) == (caught.value.code, caught.value.detail)
 
 
 async def test_service_answers_as_written() -> None:

@@ -20,7 +20,7 @@ from lookup_core.dimension_schema import DimensionSchema, VersionColumns
 from lookup_core.errors import InvalidRequest, ProtocolViolation
 from lookup_core.keys.typed_keys import (
     UUID_FIELD,
-    check_key_types,
+    KeyCasts,
     named_key,
     typed_keys_from_arrow,
 )
@@ -121,7 +121,7 @@ def _use_as_key(batch: pa.RecordBatch) -> None:
 def _open_with(key: pa.Schema) -> None:
     for dimension in DIMENSIONS:
         try:
-            check_key_types(named_key(key, dimension), dimension)
+            KeyCasts(named_key(key, dimension), dimension)
         except InvalidRequest as refusal:
             str(refusal).encode()
     if max((field.type.byte_width for field in key if _is_wide(field)), default=0) <= _ZEROS.size:

@@ -23,8 +23,8 @@ from lookup_core.keys.typed_keys import (
     NO_BLANKS_FIELD,
     NO_NUL_FIELD,
     UUID_FIELD,
+    KeyCasts,
     TypedKeys,
-    check_key_types,
     integer_range,
     named_key,
     typed_keys_from_arrow,
@@ -346,7 +346,7 @@ def test_columns_of_same_kind_are_taken(kind: pa.DataType, to: pa.DataType, valu
 def refusal(given_schema: pa.Schema, schema: DimensionSchema) -> str:
     """The reason why keys of this schema are refused, before any batch and for an empty one."""
     with pytest.raises(InvalidRequest) as caught:
-        check_key_types(given_schema, schema)
+        KeyCasts(given_schema, schema)
     empty = [pa.array([], field.type) for field in given_schema]
     with pytest.raises(InvalidRequest, match=r"key|key_type"):
         typed_keys_from_arrow(pa.record_batch(empty, schema=given_schema), schema)
