@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from lookup_core.answer import Outcome
-from lookup_core.errors import ErrorCode
+from lookup_core.errors import ErrorCode, InvalidRequest, named_dimension
 from lookup_core.protocol import frames
 from lookup_core.protocol.arrow_payload import ROWLESS, decode_batch, result_schema
 from lookup_core.protocol.frame_codec import decode_frame, encode_frame
