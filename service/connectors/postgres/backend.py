@@ -1,10 +1,14 @@
-"""PostgreSQL backend: one query for each batch of keys."""
+"""PostgreSQL backend: one query for each batch of keys, and its plan."""
 
 import asyncio
+import json
 import math
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from enum import IntEnum
+from functools import partial
+from typing import Any, Self, TypeAlias
 
 import pyarrow as pa
 import structlog
@@ -14,12 +18,11 @@ from lookup_core.dimension_schema import DimensionSchema
 from lookup_core.errors import BackendError, ErrorCode
 from service.connectors.postgres.catalog import read_table
 from service.connectors.postgres.column_values import INVALID_TEXT
-from service.connectors.postgres.connections import PostgresConnections, PostgresPool, Records
-from service.connectors.postgres.errors import is_untranslatable
+from service.connectors.postgres.connections import PostgresConnections, PostgresPool
+from service.connectors.postgres.errors import is_untranslatable, unavailable
 from service.connectors.postgres.queries import (
     REPLY_BYTES,
     blocks_query,
-    blocks_query_with_snapshot,
     bounded_reply,
     bounded_shares,
     first_rows,
@@ -28,9 +31,9 @@ from service.connectors.postgres.queries import (
     key_order,
     keys_query,
     lookup_query,
-    query_with_snapshot,
     scanning_query,
     trial_query,
+    with_snapshot,
 )
 from service.connectors.postgres.rows import rows_of_blocks, rows_of_records
 from service.connectors.postgres.settings import PostgresSettings
@@ -45,6 +48,38 @@ _MAX_BLOCK_ROW_BYTES = 1_000
 _STEP_BYTES = 2**20  # rows whose decoding takes about a millisecond
 _FEW_BYTES = REPLY_BYTES // 4  # expected rows that leave each key a share several times its row
 
+Columns: TypeAlias = Sequence[str]  # of an index, as in its definition
+
+
+@dataclass(frozen=True, slots=True)
+class LookupPlan:
+    """The query of lookups in a table with an index, and whether it finds rows by one."""
+
+    query: str
+    uses_index: bool | None  # None: a foreign server finds them, or there is nothing to read
+    trial: str | None  # the query of a row that succeeded; None without SQL of the user
+
+
+async def plan_lookup(
+    connections: PostgresConnections,
+    table: PostgresTable,
+    *,
+    timeout_s: float,
+    former: LookupPlan | None = None,
+) -> LookupPlan:
+    """Plan lookups of a table that was just described, and try its SQL for one row.
+
+    The SQL of the `former` plan is not tried again. Raises BackendError within `timeout_s`:
+    `forbidden` if row-level security hides rows, `table_unavailable` if the SQL writes.
+    """
+    query, trial = lookup_query(table, is_ordered=table.has_several_rows), trial_query(table)
+    no_keys = key_arguments(pa.RecordBatch.from_pylist([], table.schema.key), table.schema.key)
+    is_tried = former is not None and former.trial == trial
+    plan, indexes = await connections.plan(
+        query, no_keys, timeout_s=timeout_s, trial=None if is_tried else trial
+    )
+    return LookupPlan(query, uses_index(plan, indexes), trial)
+
 
 @dataclass(frozen=True, slots=True)
 class _Queries:
@@ -57,10 +92,9 @@ class _Queries:
 @dataclass(frozen=True, slots=True)
 class _Lookup:
     table: PostgresTable
+    plan: LookupPlan
     queries: _Queries
-    of_small_rows: _Queries  # quicker, if rows are small
-    uses_index: bool | None
-    trial: str | None  # that succeeded
+    small_row_queries: _Queries  # quicker, if rows are small
 
 
 class PostgresBackend:
@@ -74,27 +108,24 @@ class PostgresBackend:
     def __init__(self, settings: PostgresSettings, pool: PostgresPool | None = None) -> None:
         self._settings = settings
         self._connections = PostgresConnections(settings, pool)
+        # Queries return their snapshot and server; a pooler may have mixed servers.
+        self._has_snapshot = settings.is_followed or settings.pgbouncer
         self._lookup: _Lookup | None = None  # set by `describe`
         self._row_bytes = math.inf  # average of the last rows
 
     @property
     def uses_index(self) -> bool | None:
         """Whether lookups use an index; None if unknown, and before the first `describe`."""
-        return None if self._lookup is None else self._lookup.uses_index
-
-    @property
-    def _has_snapshot(self) -> bool:
-        """Whether queries return their snapshot and server; a pooler may have mixed servers."""
-        return self._settings.is_followed or self._settings.pgbouncer
+        return None if self._lookup is None else self._lookup.plan.uses_index
 
     async def __aenter__(self) -> Self:
         """Create its own pool; the database may be down."""
-        await self._connections.open()
+        await self._connections.__aenter__()
         return self
 
     async def __aexit__(self, *_: object) -> None:
         """Close its own pool; terminate connections whose server does not answer."""
-        await self._connections.close()
+        await self._connections.__aexit__()
 
     async def describe(self, *, timeout_s: float) -> DimensionSchema:
         """Read the catalog and the query plan; the table may have changed since the last call.
@@ -102,7 +133,7 @@ class PostgresBackend:
         Raises as `describe_table`.
         """
         table = await self.describe_table(timeout_s=timeout_s)
-        return replace(table.schema, server=self._connections.server)
+        return replace(table.schema, server=self._connections.pool.server)
 
     async def describe_table(self, *, timeout_s: float) -> PostgresTable:
         """Read the catalog and the query plan; also for what a schema does not say.
@@ -111,16 +142,17 @@ class PostgresBackend:
         `backend_auth`, `timeout`) within `timeout_s`.
         """
         deadline_s = asyncio.get_running_loop().time() + timeout_s
-
-        async def run(query: str, arguments: Sequence[Any]) -> Records:
-            reply = await self._connections.run_until(query, arguments, deadline_s=deadline_s)
-            return reply.records
-
-        table = await read_table(run, self._settings)
-        if self._lookup is not None and self._lookup.table.version != table.version:
-            self._connections.expire()  # settings of the role take effect in new sessions
-        left_s = deadline_s - asyncio.get_running_loop().time()
-        self._lookup = await self._planned(table, timeout_s=left_s)
+        table = await read_table(self._connections.until(deadline_s), self._settings)
+        former = self._lookup
+        if former is not None and former.table.version != table.version:
+            self._connections.pool.expire()  # settings of the role take effect in new sessions
+        plan = await plan_lookup(
+            self._connections,
+            table,
+            timeout_s=deadline_s - asyncio.get_running_loop().time(),
+            former=None if former is None else former.plan,
+        )
+        self._lookup = self._planned(table, plan)
         return table
 
     async def probe(self, *, timeout_s: float) -> None:
@@ -129,7 +161,7 @@ class PostgresBackend:
             await self._connections.run("SELECT 1", [], timeout_s=timeout_s)
         except BackendError as error:
             if error.code is ErrorCode.TIMEOUT:
-                self._connections.expire()
+                self._connections.pool.expire()
             raise
 
     async def fetch(self, keys: pa.RecordBatch, *, timeout_s: float) -> FetchedRows:
@@ -143,95 +175,176 @@ class PostgresBackend:
         fits_blocks = self._row_bytes <= _MAX_BLOCK_ROW_BYTES
         order = key_order(keys) if fits_blocks and key_count >= _MIN_BLOCK_KEYS else None
         are_small = self._row_bytes * key_count <= _FEW_BYTES
-        queries = lookup.of_small_rows if are_small else lookup.queries
-        query = queries.records if order is None else queries.blocks
+        queries = lookup.small_row_queries if are_small else lookup.queries
         sent = keys if order is None else keys.take(pa.array(order))
         arguments = key_arguments(sent, lookup.table.schema.key)
         deadline_s = asyncio.get_running_loop().time() + timeout_s
+        query = queries.records if order is None else queries.blocks
         try:
-            reply = await self._connections.run(query, arguments, timeout_s=timeout_s)
+            reply = await self._connections.run_until(query, arguments, deadline_s=deadline_s)
         except BackendError as error:
             if key_count == 1 and is_untranslatable(error):
-                await self._check_row(arguments, deadline_s)
+                await self._check_row(lookup.table, arguments, deadline_s)
             raise
-        has_snapshot = self._has_snapshot
         if order is None:
             fetched = rows_of_records(
-                reply.records, lookup.table, key_count=key_count, has_snapshot=has_snapshot
+                reply.records, lookup.table, key_count=key_count, has_snapshot=self._has_snapshot
             )
         else:
+            blocks = tuple(reply.records[0])
             fetched = rows_of_blocks(
-                tuple(reply.records[0]),
-                lookup.table,
-                key_count=key_count,
-                has_snapshot=has_snapshot,
-            )
-            fetched = fetched.of_order(order)
+                blocks, lookup.table, key_count=key_count, has_snapshot=self._has_snapshot
+            ).of_order(order)
+        await self._note_size(fetched)
+        server = self._connections.confirmed(reply.server, fetched.server.identity)
+        return replace(fetched, server=server)
+
+    async def _note_size(self, fetched: FetchedRows) -> None:
         if fetched.rows.nbytes > _STEP_BYTES:
             await asyncio.sleep(0)  # the rows are copied again: let other tasks run before
         if fetched.deferred.size:
             self._row_bytes = math.inf  # shares would leave most of an answer empty
         elif fetched.rows.num_rows:
             self._row_bytes = fetched.rows.nbytes / fetched.rows.num_rows
-        server = self._connections.confirmed(reply.server, fetched.server.identity)
-        return replace(fetched, server=server)
 
-    async def _check_row(self, arguments: Sequence[Any], deadline_s: float) -> None:
+    async def _check_row(
+        self, table: PostgresTable, arguments: Sequence[Any], deadline_s: float
+    ) -> None:
         """Raise `value_rejected` if the server reads the key, so that it refused the row.
 
         Raises the error of the key otherwise.
         """
-        assert self._lookup is not None
-        query = keys_query(self._lookup.table)
-        await self._connections.run_until(query, arguments, deadline_s=deadline_s)
+        await self._connections.run_until(keys_query(table), arguments, deadline_s=deadline_s)
         raise BackendError(ErrorCode.VALUE_REJECTED, f"{self._settings.table}: {INVALID_TEXT}")
 
-    async def _planned(self, table: PostgresTable, *, timeout_s: float) -> _Lookup:
-        settings, key = self._settings, table.schema.key
-        query = lookup_query(table, is_ordered=settings.has_several_rows)
-        no_keys = key_arguments(pa.RecordBatch.from_pylist([], key), key)
-        trial = trial_query(table)
-        is_tried = self._lookup is not None and self._lookup.trial == trial
-        plan = await self._connections.plan(
-            query, no_keys, timeout_s=timeout_s, trial=None if is_tried else trial
-        )
-        is_indexed = plan.uses_index()
-        if is_indexed is None:
-            has_parts = table.kind is not RelationKind.PARTITIONED or table.has_foreign_parts
-            if settings.require_index and has_parts:
-                detail = "a foreign server does not show whether it uses an index"
-                detail = f"{settings.table}: {detail}; leave require_index out"
-                raise BackendError(ErrorCode.TABLE_UNAVAILABLE, detail, is_permanent=True)
-            query = self._scanning(table, sends_keys=True)
-        elif not is_indexed:
-            remedy = index_remedy(table)
-            if settings.require_index:
-                detail = f"{settings.table}: no index leads from the key to its rows; {remedy}"
-                raise BackendError(ErrorCode.TABLE_UNAVAILABLE, detail)
-            if self.uses_index is not False:  # once, until there is an index
-                log.warning(
-                    "dimension.lookup_without_index", table=settings.table, create_index=remedy
-                )
-            query = self._scanning(table, sends_keys=table.has_foreign_parts)
-        elif self.uses_index is False:
-            log.info("dimension.lookup_with_index", table=settings.table)
+    def _planned(self, table: PostgresTable, plan: LookupPlan) -> _Lookup:
+        settings, query = self._settings, plan.query
+        self._check_index(table, plan)
+        if not plan.uses_index:
+            sends_keys = plan.uses_index is None or table.has_foreign_parts
+            is_ordered = settings.has_several_rows
+            query = scanning_query(table, is_ordered=is_ordered, sends_keys=sends_keys)
+            if not (is_ordered or table.is_unique):
+                query = first_rows(table, query, 2)  # two show that a key is ambiguous
         if settings.is_first:
             query = first_rows(table, query, 1)
         queries = self._queries(table, bounded_reply(table, query))
-        small = queries
-        if table.is_unique:
-            small = self._queries(table, bounded_shares(table, query))
-        return _Lookup(table, queries, small, is_indexed, trial)
+        small = self._queries(table, bounded_shares(table, query)) if table.is_unique else queries
+        return _Lookup(table, plan, queries, small)
 
-    def _scanning(self, table: PostgresTable, *, sends_keys: bool) -> str:
-        is_ordered = self._settings.has_several_rows
-        query = scanning_query(table, is_ordered=is_ordered, sends_keys=sends_keys)
-        # Two show that a key is ambiguous.
-        return query if is_ordered or table.is_unique else first_rows(table, query, 2)
+    def _check_index(self, table: PostgresTable, plan: LookupPlan) -> None:
+        """Log a missing index once, until there is one; raise BackendError if it is required."""
+        settings, remedy = self._settings, index_remedy(table)
+        if plan.uses_index is None:
+            has_parts = table.kind is not RelationKind.PARTITIONED or table.has_foreign_parts
+            if settings.require_index and has_parts:
+                reason = "a foreign server does not show whether it uses an index"
+                raise unavailable(settings, f"{reason}; leave require_index out")
+        elif plan.uses_index:
+            if self.uses_index is False:
+                log.info("dimension.lookup_with_index", table=settings.table)
+        elif settings.require_index:
+            reason = f"no index leads from the key to its rows; {remedy}"
+            raise unavailable(settings, reason, is_permanent=False)
+        elif self.uses_index is not False:
+            log.warning("dimension.lookup_without_index", table=settings.table, create_index=remedy)
 
     def _queries(self, table: PostgresTable, query: str) -> _Queries:
-        if self._has_snapshot:
-            unknown = self._connections.unknown_parts
-            blocks = blocks_query_with_snapshot(table, query, unknown=unknown)
-            return _Queries(query_with_snapshot(table, query, unknown=unknown), blocks)
-        return _Queries(query, blocks_query(table, query))
+        blocks = blocks_query(table, query)
+        if not self._has_snapshot:
+            return _Queries(query, blocks)
+        add = partial(with_snapshot, table, unknown=self._connections.pool.identification.unknown)
+        return _Queries(add(query), add(blocks, is_block=True))
+
+
+class _Search(IntEnum):
+    """How a part of a plan finds the rows of a key; the largest one of several counts."""
+
+    ELSEWHERE = 0  # not by the key
+    UNKNOWN = 1
+    BY_INDEX = 2
+    BY_SCAN = 3
+
+
+_KEY = "k.key"  # in conditions of a plan
+
+
+def uses_index(plan: str, index_rows: Iterable[Any]) -> bool | None:
+    """Whether a plan as JSON finds rows by an index condition on the keys.
+
+    None if a foreign server finds them, or if there is nothing to read. Each part of a table
+    needs its index, and no table below a view is searched without one. A condition on some key
+    columns is enough, if they are the first ones of the index: only the owner of the table
+    knows which of them are selective. Other conditions read the whole index, or one part of it
+    for each value of the first column (a skip scan): such an index does not count.
+
+    `index_rows` are the indexes of the tables of the plan. An equality that the planner finds in
+    one index may use each other one that is general.
+    """
+    rows = [*index_rows]
+    general: defaultdict[int, list[Columns]] = defaultdict(list)
+    for table_id, _, columns, is_general in rows:
+        if is_general:
+            general[table_id].append(columns)
+    indexes: defaultdict[str, list[Columns]] = defaultdict(list)
+    for table_id, name, columns, _ in rows:
+        indexes[name] += [columns, *general[table_id]]
+    found = _search(json.loads(plan)[0]["Plan"], indexes)
+    return None if found is _Search.UNKNOWN else found is _Search.BY_INDEX
+
+
+def _search(node: Mapping[str, Any], indexes: Mapping[str, Sequence[Columns]]) -> _Search:
+    kind, condition = node["Node Type"], node.get("Index Cond", "")
+    if _KEY in condition:
+        searched = indexes.get(node.get("Index Name", ""), [()])
+        return _Search.BY_INDEX if _is_led(condition, searched) else _Search.BY_SCAN
+    # A foreign scan, or a partitioned table without partitions.
+    if kind == "Foreign Scan" or node.get("One-Time Filter") == "false":
+        return _Search.UNKNOWN
+    is_union = kind in {"Append", "Merge Append"}
+    children = [each for each in node.get("Plans", ()) if not (is_union and _is_constant(each))]
+    found = [_search(child, indexes) for child in children]
+    if is_union and any(found):
+        is_searched = {*found} <= {_Search.BY_INDEX, _Search.UNKNOWN}
+        return min(found) if is_searched else _Search.BY_SCAN
+    largest = max(found, default=_Search.ELSEWHERE)
+    filters = kind.endswith("Scan") and _KEY in node.get("Filter", "")
+    return _Search.BY_SCAN if filters and not largest else largest
+
+
+def _is_constant(node: Mapping[str, Any]) -> bool:
+    """Whether a part of a plan has rows of the SQL only, as `UNION ALL SELECT 0, 'unknown'`."""
+    is_kind = node["Node Type"] in {"Result", "Values Scan", "Subquery Scan"}
+    return is_kind and all(map(_is_constant, node.get("Plans", ())))
+
+
+def _is_led(condition: str, indexes: Sequence[Columns]) -> bool:
+    """Whether the condition compares the first columns of an index, up to one with a key.
+
+    True if it has other expressions than the definitions: a view may rename the columns of a table
+    (`t AS x (a, b)`), and the planner simplifies expressions.
+    """
+    # Each begins with its column: `name = k.key1`, `name)::text = k.key1`, `lower(name) = 'a'`.
+    comparisons = [part.lstrip("(") for part in condition.split(" AND ")]
+    equalities = [
+        part for part in comparisons if " = " in part or "=) " in part or " IS NULL" in part
+    ]
+
+    def found(column: str) -> list[str]:
+        # A definition has an expression in parentheses.
+        start = (column[1:-1] if column.startswith("(") else column).lstrip("(")
+        return [part for part in equalities if part.startswith((f"{start} ", f"{start})"))]
+
+    known = {part for columns in indexes for column in columns for part in found(column)}
+    if sum(_KEY in part for part in known) < condition.count(_KEY):
+        return True
+    return any(_starts_with_key(map(found, columns)) for columns in indexes)
+
+
+def _starts_with_key(comparisons: Iterable[Sequence[str]]) -> bool:
+    for each in comparisons:
+        if any(_KEY in part for part in each):
+            return True
+        if not each:
+            return False
+    return True

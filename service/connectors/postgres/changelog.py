@@ -260,8 +260,7 @@ class WatchingReader(SplitReader):
     async def __aenter__(self) -> Self:
         """Read the version of the table first, then open the other reader; raises BackendError."""
         async with AsyncExitStack() as stack:
-            await self._connections.open()
-            stack.push_async_callback(self._connections.close)
+            await stack.enter_async_context(self._connections)
             self._compare(await self._version())
             await stack.enter_async_context(self._reader)
             stack.push_async_callback(self._pending.cancel)

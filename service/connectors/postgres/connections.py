@@ -2,9 +2,10 @@
 
 import asyncio
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, Self, TypeAlias, cast
 
 import asyncpg
@@ -17,13 +18,13 @@ from lookup_core.freshness.server_identity import (
     ServerIdentity,
 )
 from service.connectors.postgres.errors import explained, mapped_errors, mapped_parameters
-from service.connectors.postgres.plans import INDEXES, QueryPlan
 from service.connectors.postgres.sessions import (
     CLOSE_TIMEOUT_S,
     HOST_NAMES,
     Connection,
     Fetch,
     Identification,
+    RunQuery,
 )
 from service.connectors.postgres.settings import PostgresSettings, fixed_settings
 
@@ -53,6 +54,19 @@ _PLANNING = (
     # Behind PgBouncer, sessions lack this setting: hidden rows would be missing.
     "SET LOCAL row_security = off",
 )
+# The indexes of the tables that this transaction has planned with, their columns, and whether any
+# equality can use them. The planner locks what it considers, so names need no schema. GIN, BRIN and
+# bloom indexes are searched by any of their columns: `{}`.
+_INDEXES = """
+SELECT i.indrelid AS table_id, c.relname AS name,
+       CASE WHEN m.amname IN ('gin', 'brin', 'bloom') THEN '{}'
+       ELSE ARRAY(SELECT pg_catalog.pg_get_indexdef(i.indexrelid, n, false)
+                  FROM pg_catalog.generate_series(1, i.indnkeyatts) n) END AS columns,
+       i.indisvalid AND i.indpred IS NULL AND m.amname IN ('btree', 'hash') AS is_general
+FROM pg_catalog.pg_locks l JOIN pg_catalog.pg_index i ON i.indexrelid = l.relation
+JOIN pg_catalog.pg_class c ON c.oid = i.indexrelid JOIN pg_catalog.pg_am m ON m.oid = c.relam
+WHERE l.pid = pg_catalog.pg_backend_pid() AND l.locktype = 'relation'
+"""
 _TRIAL_TIMEOUT = "SET LOCAL statement_timeout = '500ms'"
 
 Records: TypeAlias = list[asyncpg.Record]
@@ -69,11 +83,11 @@ class _LastIdentity:
 class PostgresSession(asyncpg.Connection):
     """A connection with the identity of its server, and its generation in the pool."""
 
-    __slots__ = ("generation", "last")
+    __slots__ = ("generation", "last_identity")
 
     def __init__(self, *arguments: Any, **options: Any) -> None:  # noqa: ANN401  passed on
         super().__init__(*arguments, **options)
-        self.last = _LastIdentity()
+        self.last_identity = _LastIdentity()
         self.generation: int | None = None  # None before the first use
 
     @property
@@ -104,19 +118,19 @@ class PostgresPool:
 
     def __init__(self, settings: PostgresSettings) -> None:
         self.settings = settings
-        self._pool: asyncpg.Pool[asyncpg.Record] | None = None
         self._generation = 0  # connections of earlier generations are not used again
-        self._opened_at_s = 0.0  # of the last attempt
-        self._options: dict[str, Any] = {}  # of the last attempt
-        self._check: asyncio.Task[None] | None = None  # of the address, since its first check
+        self._attempted_at_s = 0.0  # the last attempt to connect
+        self._options: dict[str, Any] = {}  # as in the last attempt
+        self._checks: set[asyncio.Task[None]] = set()  # of the address: at most one
         self._epochs = ServerEpochs()
         self.identification = Identification()
-        self.last = _LastIdentity()  # of any session
+        self.last_identity = _LastIdentity()  # of any session
 
-    async def __aenter__(self) -> Self:
-        """Create the pool, without a connection."""
+    @cached_property
+    def _pool(self) -> "asyncpg.Pool[asyncpg.Record]":
+        """The pool of the running loop, without a connection."""
         settings = self.settings
-        self._pool = await asyncpg.create_pool(
+        return asyncpg.create_pool(
             settings.dsn,
             min_size=0,
             max_size=settings.max_connections,
@@ -129,14 +143,17 @@ class PostgresPool:
             connection_class=PostgresSession,
             connect=self._connect,
         )
+
+    async def __aenter__(self) -> Self:
+        """Create the pool, without a connection."""
+        await self._pool
         return self
 
     async def __aexit__(self, *_: object) -> None:
         """Close all connections; terminate those whose server does not answer. Never raises."""
-        assert self._pool is not None
-        if self._check is not None:
-            self._check.cancel()
-            await asyncio.wait({self._check})
+        for check in self._checks:
+            check.cancel()
+        await asyncio.gather(*self._checks, return_exceptions=True)
         try:
             async with asyncio.timeout(CLOSE_TIMEOUT_S):
                 await self._pool.close()
@@ -153,10 +170,9 @@ class PostgresPool:
 
         Each minute, a task opens one beside the pool: it finds another server at the address.
         """
-        assert self._pool is not None, "opening comes first"
         while True:  # ends: each round ends a connection that was used
             session = cast("PostgresSession", await self._pool.acquire())  # the proxy forwards
-            if not session.is_new and _now_s() >= self._opened_at_s + RENEWAL_S:
+            if not session.is_new and _now_s() >= self._attempted_at_s + RENEWAL_S:
                 self._begin_check()
             if session.is_of(self._generation):
                 return session
@@ -164,8 +180,12 @@ class PostgresPool:
 
     async def release(self, session: PostgresSession) -> None:
         """Return a session whose query has ended."""
-        assert self._pool is not None
         await self._pool.release(cast("Any", session))  # the proxy that `acquire` returned
+
+    @property
+    def server(self) -> ServerEpoch:
+        """The server that answered last."""
+        return self.last_identity.server or UNKNOWN_SERVER
 
     @property
     def epoch(self) -> int:
@@ -190,7 +210,7 @@ class PostgresPool:
 
     async def _connect(self, *_first_dsn: Any, **options: Any) -> PostgresSession:  # noqa: ANN401  passed on
         # The pool would keep the first DSN, whose password may be rotated.
-        self._opened_at_s, self._options = _now_s(), options
+        self._attempted_at_s, self._options = _now_s(), options
         with mapped_parameters():
             dsn = await HOST_NAMES.resolved_dsn(self.settings)
             session = await asyncpg.connect(dsn, **options)
@@ -198,8 +218,10 @@ class PostgresPool:
 
     def _begin_check(self) -> None:
         # Not by the caller, whose cancellation would lose its session.
-        if self._check is None or self._check.done():
-            self._check = asyncio.create_task(self._check_address())
+        if not self._checks:
+            check = asyncio.create_task(self._check_address())
+            self._checks.add(check)
+            check.add_done_callback(self._checks.discard)
 
     async def _check_address(self) -> None:
         """Expire the sessions if a new one has another server; else they go on, also if it fails.
@@ -219,32 +241,26 @@ class PostgresPool:
 
 
 class PostgresConnections:
-    """Queries of one table, in sessions of a pool; without a shared pool, in its own."""
+    """Queries of one table, in sessions of a pool; without a shared pool, in its own.
+
+    `async with` opens and closes a pool of its own, without a connection; a shared one is open.
+    """
 
     def __init__(self, settings: PostgresSettings, pool: PostgresPool | None = None) -> None:
+        self.pool = pool or PostgresPool(settings)
         self._table = settings.table
         self._is_shared = pool is not None
-        self._pool = pool or PostgresPool(settings)
 
-    async def open(self) -> None:
-        """Open a pool of its own, without a connection; a shared one is open already."""
+    async def __aenter__(self) -> Self:
+        """Open a pool of its own."""
         if not self._is_shared:
-            await self._pool.__aenter__()
+            await self.pool.__aenter__()
+        return self
 
-    async def close(self) -> None:
+    async def __aexit__(self, *_: object) -> None:
         """Close a pool of its own. Never raises."""
         if not self._is_shared:
-            await self._pool.__aexit__()
-
-    @property
-    def server(self) -> ServerEpoch:
-        """The server that answered last."""
-        return self._pool.last.server or UNKNOWN_SERVER
-
-    @property
-    def unknown_parts(self) -> Collection[str]:
-        """The parts of its identity that the server refuses, as far as they were queried."""
-        return self._pool.identification.unknown
+            await self.pool.__aexit__()
 
     def confirmed(self, server: ServerEpoch, found: ServerIdentity) -> ServerEpoch:
         """The server of a reply, by what its statement found.
@@ -254,12 +270,8 @@ class PostgresConnections:
         """
         if not found.is_other_than(server.identity):
             return server
-        self._pool.last.at_s = -math.inf
+        self.pool.last_identity.at_s = -math.inf
         return replace(server, number=server.number - 1)
-
-    def expire(self) -> None:
-        """Use no open connection of the pool again; running queries finish."""
-        self._pool.expire()
 
     async def run(self, query: str, arguments: Sequence[Any], *, timeout_s: float) -> Reply:
         """Run one query; raises BackendError within `timeout_s`.
@@ -277,16 +289,24 @@ class PostgresConnections:
             session = await self._acquire(deadline_s)
             server = await self._identify(session, deadline_s)
             records = await self._fetch(session, query, arguments, deadline_s=deadline_s)
-            await self._pool.release(session)
+            await self.pool.release(session)
         return Reply(records, server)
+
+    def until(self, deadline_s: float) -> RunQuery:
+        """`run_until` this time, for the rows alone."""
+
+        async def run(query: str, arguments: Sequence[Any]) -> Records:
+            return (await self.run_until(query, arguments, deadline_s=deadline_s)).records
+
+        return run
 
     async def plan(
         self, query: str, arguments: Sequence[Any], *, timeout_s: float, trial: str | None = None
-    ) -> QueryPlan:
-        """The plan of a query without sequential scans; raises as `run`.
+    ) -> tuple[str, Records]:
+        """The plan of a query without sequential scans, and the indexes of its tables.
 
-        Raises `forbidden` if row-level security hides rows, also behind PgBouncer, and
-        `table_unavailable` if the query `trial` writes.
+        Raises as `run`; also `forbidden` if row-level security hides rows, even behind PgBouncer,
+        and `table_unavailable` if the query `trial` writes.
         """
         deadline_s = _now_s() + timeout_s
         explain = f"EXPLAIN (FORMAT JSON) {query}"
@@ -296,12 +316,11 @@ class PostgresConnections:
             for statement in _PLANNING:
                 await self._fetch(session, statement, (), deadline_s=deadline_s)
             records = await self._fetch(session, explain, arguments, deadline_s=deadline_s)
-            indexes = await self._fetch(session, INDEXES, (), deadline_s=deadline_s)
-            found = QueryPlan.read(records[0][0], indexes)
+            indexes = await self._fetch(session, _INDEXES, (), deadline_s=deadline_s)
             if trial is None or await self._passes(session, trial, deadline_s):
                 await self._fetch(session, "ROLLBACK", (), deadline_s=deadline_s)
-                await self._pool.release(session)
-        return found
+                await self.pool.release(session)
+        return records[0][0], indexes
 
     async def _passes(self, session: PostgresSession, trial: str, deadline_s: float) -> bool:
         """Whether the query succeeds in a read-only transaction; else the session is terminated.
@@ -323,11 +342,11 @@ class PostgresConnections:
     async def _acquire(self, deadline_s: float) -> PostgresSession:
         async with asyncio.timeout_at(deadline_s):
             try:
-                return await self._pool.acquire()
+                return await self.pool.acquire()
             except OSError as error:
                 code, text = explained(error)
                 reason, *remedy = text.split("; ")
-                where = f" ({address})" if (address := self._pool.settings.address) else ""
+                where = f" ({address})" if (address := self.pool.settings.address) else ""
                 detail = "; ".join([f"{self._table}: {reason}{where}", *remedy])
                 raise BackendError(code, detail) from error
 
@@ -337,9 +356,9 @@ class PostgresConnections:
         Not in asyncpg's hook for new connections: on a dead network, the hook closes a connection
         politely, without a time limit.
         """
-        pool, now_s = self._pool, _now_s()
+        pool, now_s = self.pool, _now_s()
         # Behind a pooler, each query may reach another session.
-        last = pool.last if pool.settings.pgbouncer else session.last
+        last = pool.last_identity if pool.settings.pgbouncer else session.last_identity
         before, epoch = last.server, pool.epoch
         if before is not None and now_s < last.at_s + IDENTITY_S:
             return before
@@ -354,10 +373,10 @@ class PostgresConnections:
         except asyncpg.PostgresError:  # neither the query nor its table is the cause
             await self._release_failed(session)
             raise
-        server = pool.on_identity(found, session.last.server, epoch=epoch)
+        server = pool.on_identity(found, session.last_identity.server, epoch=epoch)
         if server.number == pool.epoch:
             last.server, last.at_s = server, now_s
-            pool.last.server = server
+            pool.last_identity.server = server
         return server
 
     async def _fetch(
@@ -374,7 +393,7 @@ class PostgresConnections:
         if session.is_in_transaction():
             session.terminate()
         else:
-            await self._pool.release(session)
+            await self.pool.release(session)
 
     async def _attempt(
         self, session: PostgresSession, query: str, arguments: Sequence[Any], *, deadline_s: float
@@ -404,7 +423,7 @@ class PostgresConnections:
 
     def _lost(self, error: BaseException) -> BackendError:
         # The other connections are probably lost, too: each would cost a retry.
-        self._pool.expire()
+        self.pool.expire()
         detail = f"{self._table}: {explained(error)[1]}"
         return BackendError(ErrorCode.CONNECTION_LOST, detail)
 

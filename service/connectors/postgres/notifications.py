@@ -143,8 +143,7 @@ class PostgresNotificationsSession(DedicatedSession):
 
     async def __aexit__(self, *_: object) -> None:
         """Close the connection; terminate it if the server does not answer."""
-        assert self._connection is not None
-        self._connection.remove_termination_listener(self._end)
+        self.connection.remove_termination_listener(self._end)
         await self.close()
 
     async def beat(self) -> None:
@@ -152,17 +151,16 @@ class PostgresNotificationsSession(DedicatedSession):
 
         Raises BackendError within the heartbeat timeout; `backend_rejected` for changed triggers.
         """
-        assert self._connection is not None
         try:
             with mapped_errors(self._settings.table):
                 async with asyncio.timeout(self._settings.heartbeat_timeout_s):
-                    time_ms = await self._connection.fetchval(_CLOCK)
+                    time_ms = await self.connection.fetchval(_CLOCK)
                     arguments = self._triggers.arguments
-                    rows = await self._connection.fetch(TABLE_VERSION, *arguments)
+                    rows = await self.connection.fetch(TABLE_VERSION, *arguments)
                     fault = self._triggers.fault(rows)
                     if fault is None:
                         channel = self._heartbeat_channel
-                        await self._connection.execute(_HEARTBEAT, channel, time_ms)
+                        await self.connection.execute(_HEARTBEAT, channel, time_ms)
         except BackendError as error:
             self._terminate()
             reason = "the listening session received no heartbeat"

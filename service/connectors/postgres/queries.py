@@ -118,33 +118,22 @@ def blocks_query(table: PostgresTable, query: str, *, page: str | None = None) -
     )
 
 
-def query_with_snapshot(table: PostgresTable, query: str, *, unknown: Collection[str] = ()) -> str:
-    """The result of a lookup query, and one more row with the snapshot of the statement.
-
-    The snapshot is the last column, which is NULL in the other rows. It is not repeated in each
-    row, because it lists every transaction in progress.
-    """
-    nulls = ", ".join(["NULL"] * (1 + len(table.columns)))
-    snapshot = _snapshot(unknown)
-    return f"SELECT {nulls}, {snapshot} UNION ALL SELECT q.*, NULL FROM ({query}) AS q"  # noqa: S608  as above
-
-
-def blocks_query_with_snapshot(
-    table: PostgresTable, query: str, *, unknown: Collection[str] = ()
+def with_snapshot(
+    table: PostgresTable, query: str, *, unknown: Collection[str] = (), is_block: bool = False
 ) -> str:
-    """The result of a lookup query as blocks, with the snapshot of the statement behind them."""
-    snapshot = _snapshot(unknown)
-    return f"SELECT b.*, {snapshot} FROM ({blocks_query(table, query)}) AS b"  # noqa: S608  as above
+    """The result of a lookup query, with the snapshot of the statement and its server.
 
-
-def _snapshot(unknown: Collection[str]) -> str:
-    """`t` on a standby or unknown, else `f`, the start of the server, the statement's snapshot.
-
-    `unknown` are parts of the identity that the server refuses; see `parsed_snapshot`.
+    They are the last column: behind blocks, or else in one more row, because the snapshot lists
+    every transaction in progress. They are `t` on a standby or unknown, else `f`; the start of the
+    server; the snapshot. `unknown` are parts of the identity that the server refuses.
     """
     state = "'t'" if "is_standby" in unknown else PARTS["is_standby"].sql
     start = "''" if "started_at" in unknown else PARTS["started_at"].sql
-    return f"pg_catalog.concat({state}, ' ', {start}, ' ', pg_catalog.pg_current_snapshot())"
+    text = f"pg_catalog.concat({state}, ' ', {start}, ' ', pg_catalog.pg_current_snapshot())"
+    if is_block:
+        return f"SELECT b.*, {text} FROM ({query}) AS b"  # noqa: S608  as above
+    nulls = ", ".join(["NULL"] * (1 + len(table.columns)))
+    return f"SELECT {nulls}, {text} UNION ALL SELECT q.*, NULL FROM ({query}) AS q"  # noqa: S608  as above
 
 
 def index_remedy(table: PostgresTable) -> str:
@@ -415,25 +404,12 @@ Bound: TypeAlias = tuple[str, ...]  # the value of each range column, as text
 class RangeColumn:
     """A column that divides rows into ranges: of the key, or the physical position."""
 
-    expression: str  # in SQL, of a row `t`
+    name: str
+    expression: str  # in SQL, for a row `t`
     sql_type: str  # of the bounds, which are sent as texts
 
 
-CTID = RangeColumn("t.ctid", "tid")
-
-# Of $1 and its partitions: bytes with and without long values; bytes of a block; estimated rows.
-SIZE = """
-WITH RECURSIVE part AS (
-    SELECT $1::oid AS oid
-    UNION ALL SELECT i.inhrelid FROM part JOIN pg_catalog.pg_inherits i ON i.inhparent = part.oid
-)
-SELECT pg_catalog.sum(pg_catalog.pg_table_size(c.oid))::int8 AS table_bytes,
-       pg_catalog.sum(pg_catalog.pg_relation_size(c.oid))::int8 AS main_bytes,
-       pg_catalog.current_setting('block_size')::int AS block_bytes,
-       pg_catalog.sum(c.reltuples) FILTER (WHERE c.relkind <> 'p') AS row_count
-FROM part JOIN pg_catalog.pg_class c ON c.oid = part.oid
-"""
-
+CTID = RangeColumn("ctid", "t.ctid", "tid")
 
 _UUID = ColumnReading(
     pa.binary(), to_bytes=lambda value: f"pg_catalog.uuid_send({value})", is_short=True
@@ -503,12 +479,6 @@ def bounds_query(
     )
 
 
-def some_bound_query(table: PostgresTable, columns: Sequence[RangeColumn]) -> str:
-    """The bound of one row of the table, if there is any."""
-    texts = ", ".join(output_of(column.expression) for column in columns)
-    return f"SELECT {texts} FROM {table.from_item()} WHERE {_has_key(table)} LIMIT 1"  # noqa: S608  as above
-
-
 def key_columns(table: PostgresTable) -> tuple[RangeColumn, ...]:
     """The key's columns; in the primary key's order if it starts with all of them."""
     sendings = dict(table.keys)
@@ -516,7 +486,7 @@ def key_columns(table: PostgresTable) -> tuple[RangeColumn, ...]:
     if set(table.primary_key[: len(names)]) == set(names):
         names = [*table.primary_key[: len(names)]]
     return tuple(
-        RangeColumn(sendings[name].column(name), sendings[name].sql_type) for name in names
+        RangeColumn(name, sendings[name].column(name), sendings[name].sql_type) for name in names
     )
 
 

@@ -246,6 +246,12 @@ class DedicatedSession:
         self._table = table
         self._connection: Connection | None = None
 
+    @property
+    def connection(self) -> Connection:
+        """The open connection."""
+        assert self._connection is not None, "opening comes first"
+        return self._connection
+
     async def close(self) -> None:
         """Close the connection; terminate it after a second, or on cancellation. Never raises."""
         if self._connection is not None and not self._connection.is_closed():

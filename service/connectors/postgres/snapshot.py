@@ -21,32 +21,54 @@ from service.connectors.ports.source import SplitPiece, SplitReader
 from service.connectors.postgres.catalog import read_table
 from service.connectors.postgres.column_values import BinaryArray
 from service.connectors.postgres.connections import Records
-from service.connectors.postgres.plans import INDEXES, QueryPlan
 from service.connectors.postgres.queries import (
     CTID,
     DEFERRED,
-    SIZE,
     Bound,
     RangeColumn,
     bounds_query,
     is_quickly_sized,
     key_columns,
     postgres_snapshot_query,
-    some_bound_query,
     stream_query,
     with_keys,
 )
 from service.connectors.postgres.rows import columns_of_blocks
 from service.connectors.postgres.sessions import (
+    CatalogRow,
     Connection,
     DedicatedSession,
     Identification,
+    RunQuery,
     close_session,
     dedicated_connection,
 )
 from service.connectors.postgres.settings import PostgresSettings, fixed_settings
 from service.connectors.postgres.table import PostgresTable, RelationKind
 from service.connectors.rows.pending_read import WAIT_S, PendingRead
+
+# Of $1 and its partitions: bytes with and without long values; bytes of a block; estimated rows;
+# whether each has an index that finds ranges of the column $2.
+_SIZE = """
+WITH RECURSIVE part AS (
+    SELECT $1::oid AS oid
+    UNION ALL SELECT i.inhrelid FROM part JOIN pg_catalog.pg_inherits i ON i.inhparent = part.oid
+)
+SELECT pg_catalog.sum(pg_catalog.pg_table_size(c.oid))::int8 AS table_bytes,
+       pg_catalog.sum(pg_catalog.pg_relation_size(c.oid))::int8 AS main_bytes,
+       pg_catalog.current_setting('block_size')::int AS block_bytes,
+       pg_catalog.sum(c.reltuples) FILTER (WHERE c.relkind <> 'p') AS row_count,
+       pg_catalog.bool_and(EXISTS (
+           SELECT FROM pg_catalog.pg_index i
+           JOIN pg_catalog.pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = i.indkey[0]
+           -- of the same order as the operators of its type
+           JOIN pg_catalog.pg_opclass o ON o.oid = i.indclass[0]
+           JOIN pg_catalog.pg_opclass d ON d.opcfamily = o.opcfamily AND d.opcdefault
+           JOIN pg_catalog.pg_am m ON m.oid = o.opcmethod AND m.amname = 'btree'
+           WHERE i.indrelid = c.oid AND i.indisvalid AND i.indpred IS NULL AND a.attname = $2
+           AND i.indcollation[0] = a.attcollation)) FILTER (WHERE c.relkind <> 'p') AS has_index
+FROM part JOIN pg_catalog.pg_class c ON c.oid = part.oid
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +105,15 @@ class PostgresSnapshotSplit(Split):
     def page_count(self) -> int:
         """The number of pages of ranges."""
         return len(self.bounds) - 1
+
+
+async def read_size(run: RunQuery, table: PostgresTable) -> CatalogRow:
+    """The bytes and estimated rows of a table, and whether an index finds ranges of its key.
+
+    Raises the errors of `run`.
+    """
+    (size,) = await run(_SIZE, [table.table_id, key_columns(table)[0].name])
+    return size
 
 
 def surplus_ranges(blocks: Sequence[bytes | None]) -> int:
@@ -150,7 +181,6 @@ SELECT pg_catalog.set_config('statement_timeout', '{_STREAM_TIMEOUT_S * 1000:.0f
        -- a sort uses the disk; an aggregate by hash would keep all pages in memory
        pg_catalog.set_config('enable_hashagg', 'off', true)
 """
-_SET_SEQSCAN = "SELECT pg_catalog.set_config('enable_seqscan', $1, true)"
 
 
 class PostgresSnapshot:
@@ -211,15 +241,13 @@ class PostgresSnapshotSession(DedicatedSession):
 
         After an error or a cancellation, which does not wait, the session is unusable.
         """
-        assert self._connection is not None, "open comes first"
         async with self.bounded(timeout_s + _GRACE_S):
-            records: Records = await self._connection.fetch(query, *arguments)
+            records: Records = await self.connection.fetch(query, *arguments)
         return records
 
     async def identify(self) -> ServerIdentity:
         """The server of the transaction, also behind a pooler; raises BackendError in time."""
-        connection = self._connection
-        assert connection is not None, "open comes first"
+        connection = self.connection
 
         async def fetch(statement: str) -> Records:
             await connection.execute("SAVEPOINT identity")  # the server may refuse the statement
@@ -304,12 +332,14 @@ class PostgresSnapshotEnumerator:
     ) -> tuple[tuple[RangeColumn, ...], list[Bound], float]:
         if not table.has_row_places:
             return (), [], -1.0
-        (size,) = await self._session.fetch(SIZE, [table.table_id])
+        # Until the end of the transaction, ALTER TABLE and REFRESH wait.
+        await self._session.fetch(f"SELECT FROM {table.from_item()} LIMIT 0")
+        size = await read_size(self._session.fetch, table)
         columns, row_count = key_columns(table), float(size["row_count"] or 0.0)
         page_count = -(-size["table_bytes"] // self._page_bytes)
         if page_count <= 1:
             return columns, [], row_count
-        if not await self._is_indexed(table, columns):
+        if not size["has_index"]:
             if table.kind is RelationKind.PARTITIONED:
                 return (), [], row_count  # places repeat: each partition has its own
             block_count = size["main_bytes"] // size["block_bytes"]
@@ -320,16 +350,6 @@ class PostgresSnapshotEnumerator:
         found = await self._session.fetch(query, [page_count])
         # Distinct bounds: all rows of a key are in one page.
         return columns, [*dict.fromkeys(tuple(record) for record in found)], row_count
-
-    async def _is_indexed(self, table: PostgresTable, columns: Sequence[RangeColumn]) -> bool:
-        for bound in await self._session.fetch(some_bound_query(table, columns)):
-            query = postgres_snapshot_query(table, columns, first=tuple(bound), end=None)
-            await self._session.fetch(_SET_SEQSCAN, ["off"])
-            (plan,) = await self._session.fetch(f"EXPLAIN (FORMAT JSON) {query}", tuple(bound))
-            await self._session.fetch(_SET_SEQSCAN, ["on"])
-            found = QueryPlan.read(plan[0], await self._session.fetch(INDEXES))
-            return found.uses_index(is_range=True) is True
-        return False  # an empty table needs no index
 
 
 def _block_bounds(block_count: int, page_count: int) -> list[Bound]:

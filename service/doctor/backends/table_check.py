@@ -24,8 +24,9 @@ from service.connectors.postgres.notifications import (
     PostgresNotificationsSession,
     PostgresNotificationsSettings,
 )
-from service.connectors.postgres.queries import SIZE, index_remedy
+from service.connectors.postgres.queries import index_remedy
 from service.connectors.postgres.settings import PostgresSettings
+from service.connectors.postgres.snapshot import read_size
 from service.connectors.postgres.table import PostgresTable
 from service.connectors.rows.several_rows import list_columns
 from service.doctor.backends.missing_privileges import missing_grants
@@ -172,13 +173,13 @@ class _TableReading:
         if may_be_unique and not rights.get("has_unique_key"):
             rights["has_unique_key"] = None
         # Loads read the size, too: a refusal is an error of theirs.
-        sizes = await self.run(SIZE, [table.table_id]) if is_loaded else ()
+        size_bytes = (await read_size(self.run, table))["table_bytes"] if is_loaded else 0
         publications = None
         if self.settings.needs_publication:
             publications = await read_publications(self.run, self.settings, table.table_id)
         return table, TableFacts(
             backend.uses_index,
-            size_bytes=sum(each["table_bytes"] or 0 for each in sizes),
+            size_bytes=size_bytes or 0,
             publications=publications,
             **rights,
         )

@@ -7,10 +7,9 @@ import pytest
 from lookup_core.dimension.dimension_events import FetchedRows
 from service.connectors.postgres.queries import (
     blocks_query,
-    blocks_query_with_snapshot,
     lookup_query,
-    query_with_snapshot,
     scanning_query,
+    with_snapshot,
 )
 from service.connectors.postgres.settings import PostgresSettings
 from service.connectors.postgres.table import PostgresTable
@@ -72,14 +71,15 @@ async def test_snapshot_keeps_the_plan(table: Database, mode: str, *, has_index:
 
     def queries_of(found: PostgresTable) -> list[str]:
         query = (lookup_query if has_index else scanning_query)(found, is_ordered=False)
-        queries = [query, query_with_snapshot(found, query)]
-        return [*queries, blocks_query(found, query), blocks_query_with_snapshot(found, query)]
+        blocks = blocks_query(found, query)
+        of_blocks = with_snapshot(found, blocks, is_block=True)
+        return [query, with_snapshot(found, query), blocks, of_blocks]
 
     settings = PostgresSettings(table.dsn(), "small", ("id",))
     plans = await plans_of(settings, queries_of, mode=mode, keys=[tuple(range(500))])
 
     added = {"Append", "Result", "Subquery Scan"}
-    plain, with_snapshot, blocks, blocks_with_snapshot = (
+    plain, marked, blocks, marked_blocks = (
         [node for node in plan if node not in added] for plan in plans
     )
-    assert (with_snapshot, blocks_with_snapshot) == (plain, blocks)
+    assert (marked, marked_blocks) == (plain, blocks)

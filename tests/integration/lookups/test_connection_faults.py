@@ -183,12 +183,9 @@ async def test_session_ended_by_its_server_is_lost(
     """A session that the server ends by a time limit, as behind a pooler, is a lost connection."""
     database.execute(f"ALTER DATABASE {database.name} SET transaction_timeout = '200ms'")
     # A direct session would fix the limit; a description might take longer than it.
-    connections = PostgresConnections(replace(settings, pgbouncer=True))
-    await connections.open()
-
-    with pytest.raises(BackendError) as caught:
-        await connections.run(f"SELECT pg_sleep({PATIENCE_S})", [], timeout_s=PATIENCE_S)
-    await connections.close()
+    async with PostgresConnections(replace(settings, pgbouncer=True)) as connections:
+        with pytest.raises(BackendError) as caught:
+            await connections.run(f"SELECT pg_sleep({PATIENCE_S})", [], timeout_s=PATIENCE_S)
 
     assert caught.value.code is ErrorCode.CONNECTION_LOST
 
@@ -197,13 +194,10 @@ async def test_failed_plan_leaves_no_transaction(
     settings: PostgresSettings, database: Database
 ) -> None:
     """A query that cannot be planned ends its connection, which is inside a transaction."""
-    connections = PostgresConnections(settings)
-    await connections.open()
-
-    with pytest.raises(BackendError) as caught:
-        await connections.plan("SELECT nothing", [], timeout_s=PATIENCE_S)
-    await database.wait_for(IS_ALONE)
-    await connections.close()
+    async with PostgresConnections(settings) as connections:
+        with pytest.raises(BackendError) as caught:
+            await connections.plan("SELECT nothing", [], timeout_s=PATIENCE_S)
+        await database.wait_for(IS_ALONE)
 
     assert caught.value.code is ErrorCode.SCHEMA_CHANGED
 

@@ -251,15 +251,13 @@ async def test_later_row_policy_is_an_error(table: PostgresSettings, database: D
 
 async def test_sessions_stay_read_only(database: Database) -> None:
     """Sessions keep their parameters over several queries, and refuse to write."""
-    connections = PostgresConnections(PostgresSettings(database.dsn(), "dimension", ("id",)))
+    settings = PostgresSettings(database.dsn(), "dimension", ("id",))
     names = ("default_transaction_read_only", "statement_timeout", "application_name", "jit")
     query = f"SELECT {', '.join(f'current_setting($${name}$$)' for name in names)}"
-    await connections.open()
-
-    shown = [(await connections.run(query, [], timeout_s=PATIENCE_S)).records for _ in range(2)]
-    with pytest.raises(BackendError) as caught:
-        await connections.run("CREATE TABLE written (id int4)", [], timeout_s=PATIENCE_S)
-    await connections.close()
+    async with PostgresConnections(settings) as connections:
+        shown = [(await connections.run(query, [], timeout_s=PATIENCE_S)).records for _ in range(2)]
+        with pytest.raises(BackendError) as caught:
+            await connections.run("CREATE TABLE written (id int4)", [], timeout_s=PATIENCE_S)
 
     assert [tuple(rows[0]) for rows in shown] == [("on", "2s", "sidelook", "off")] * 2
     assert caught.value.code is ErrorCode.BACKEND_REJECTED

@@ -254,12 +254,11 @@ async def connections_to(
     dsn: str, *, connect_timeout_s: float = PATIENCE_S
 ) -> AsyncIterator[PostgresConnections]:
     """Open connections."""
-    connections = PostgresConnections(
-        PostgresSettings(dsn, "public.customers", ("id",), connect_timeout_s=connect_timeout_s)
+    settings = PostgresSettings(
+        dsn, "public.customers", ("id",), connect_timeout_s=connect_timeout_s
     )
-    await connections.open()
-    yield connections
-    await connections.close()
+    async with PostgresConnections(settings) as connections:
+        yield connections
 
 
 async def failure_of(call: Awaitable[object]) -> str:

@@ -14,11 +14,10 @@ import pytest
 from lookup_core.dimension_schema import VersionColumns
 from lookup_core.errors import ErrorCode, InvalidRequest
 from lookup_core.keys.typed_keys import UUID_FIELD
-from service.connectors.postgres.plans import QueryPlan
+from service.connectors.postgres.backend import uses_index
 from service.connectors.postgres.queries import (
     CTID,
     blocks_query,
-    blocks_query_with_snapshot,
     bounded_page,
     bounded_reply,
     bounded_shares,
@@ -30,11 +29,10 @@ from service.connectors.postgres.queries import (
     key_order,
     lookup_query,
     postgres_snapshot_query,
-    query_with_snapshot,
     scanning_query,
-    some_bound_query,
     stream_query,
     with_keys,
+    with_snapshot,
 )
 from service.connectors.postgres.table import RelationKind
 from service.connectors.postgres.triggers import table_triggers, trigger_sql
@@ -58,7 +56,7 @@ COLUMNS = (
     f""" THEN pg_catalog.repeat(' ', LEAST({NOTES}, 8388609)) ELSE t."notes"::text END AS column2"""
 )
 MATCHES = 't."origin" = k.key1 AND t."hour" = k.key2'
-WRAPPING = (blocks_query, bounded_reply, query_with_snapshot, blocks_query_with_snapshot)
+WRAPPING = (blocks_query, bounded_reply, with_snapshot, partial(with_snapshot, is_block=True))
 SCAN: dict[str, Any] = {"Node Type": "Seq Scan", "Relation Name": "t"}
 WHOLE_INDEX: dict[str, Any] = {"Node Type": "Index Scan", "Relation Name": "t"}
 INDEX: dict[str, Any] = WHOLE_INDEX | {"Index Cond": "(id = k.key1)"}
@@ -91,7 +89,6 @@ HOSTILE = replace(
         *(make(HOSTILE, lookup_query(HOSTILE, is_ordered=False)) for make in WRAPPING),
         index_remedy(HOSTILE),
         bounds_query(HOSTILE, key_columns(HOSTILE), percent=10.0),
-        some_bound_query(HOSTILE, key_columns(HOSTILE)),
         postgres_snapshot_query(HOSTILE, key_columns(HOSTILE), first=("1", "2"), end=("3", "4")),
         stream_query(HOSTILE, page_bytes=1),
         postgres_snapshot_query(HOSTILE, [CTID], first=None, end=("(7,0)",)),
@@ -241,7 +238,7 @@ def test_plan_needs_index_condition(node: dict[str, Any], *, expected: bool | No
     """A plan uses an index if each searched part has a condition on one; None if unknown."""
     plan = {"Node Type": "Nested Loop", "Plans": [{"Node Type": "Function Scan"}, node]}
 
-    assert QueryPlan.read(json.dumps([{"Plan": plan}]), []).uses_index() is expected
+    assert uses_index(json.dumps([{"Plan": plan}]), []) is expected
 
 
 @pytest.mark.parametrize(
@@ -271,9 +268,9 @@ def test_condition_starts_with_the_index(
     plan = json.dumps([{"Plan": INDEX | {"Index Name": "i", "Index Cond": condition}}])
 
     own = (1, "i", columns, False)
-    assert QueryPlan.read(plan, [own, (2, "j", ["id"], True)]).uses_index() is expected
-    assert QueryPlan.read(plan, [own, (1, "j", ["id", "a"], False)]).uses_index() is expected
-    assert QueryPlan.read(plan, [own, (1, "j", ["id", "a"], True)]).uses_index() is (
+    assert uses_index(plan, [own, (2, "j", ["id"], True)]) is expected
+    assert uses_index(plan, [own, (1, "j", ["id", "a"], False)]) is expected
+    assert uses_index(plan, [own, (1, "j", ["id", "a"], True)]) is (
         expected or "(id = k.key1)" in condition
     )
 
