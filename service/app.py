@@ -21,8 +21,6 @@ from lookup_core.settings import CacheMode
 from service.bound_sockets import BoundSockets
 from service.config.settings import Settings
 from service.config.source import ParquetSource
-from service.configured_tracer import opened_tracer
-from service.dimension_parts import database_shares, dimension_backend, refresh_sources
 from service.engine.dimension import Dimension
 from service.engine.tracer import Tracer
 from service.http.application import ServiceParts
@@ -43,6 +41,8 @@ from service.resources.shared_memory import SharedCaches
 from service.stream.handler import StreamHandler, StreamLimits
 from service.tls.server_certificate import CertificateRotation
 from service.version import own_version
+from service.wiring.configured_tracer import opened_tracer
+from service.wiring.dimension_parts import database_shares, dimension_backend, refresh_sources
 
 log = structlog.get_logger()
 

@@ -43,15 +43,18 @@ ALLOWED = {
     "service.stream": ("service.engine",),
     "service.http": ("service.engine", FILE_IDENTITY),
     "service.resources": (),
-    "service.connector_settings": ("service.config", "service.connectors", "service.version"),
+    "service.wiring.connector_settings": (
+        "service.config",
+        "service.connectors",
+        "service.version",
+    ),
     # The doctor queries backends through the sidecar's own connectors.
     "service.doctor": (
         *("service.config", "service.connectors", "service.resources", FILE_IDENTITY),
-        *("service.connector_settings", "service.version"),
+        *("service.wiring.connector_settings", "service.version"),
     ),
     "service.app": ("service",),
-    "service.dimension_parts": ("service",),
-    "service.configured_tracer": ("service",),
+    "service.wiring": ("service",),
     "service.listeners": ("service",),
     "service.commands": (
         *("service.config", "service.resources.thread_limit", "service.app", "service.doctor"),
@@ -59,7 +62,7 @@ ALLOWED = {
         "service.connectors.parquet.file",  # check-config reads the schema
         # gen-triggers describes the table, and prints the SQL
         *("service.connectors.postgres.backend", "service.connectors.postgres.triggers"),
-        "service.connector_settings",
+        "service.wiring.connector_settings",
         "service.observability.logs",  # serve logs before the sidecar runs
         "service.version",
     ),

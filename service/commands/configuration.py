@@ -121,8 +121,8 @@ async def _is_partitioned(
     Raises InvalidRequest for a table that cannot be followed by triggers.
     """
     from service.commands.doctor_run import quiet_libraries  # noqa: PLC0415
-    from service.connector_settings import postgres_settings  # noqa: PLC0415
     from service.connectors.postgres.backend import PostgresBackend  # noqa: PLC0415
+    from service.wiring.connector_settings import postgres_settings  # noqa: PLC0415
 
     settings = replace(
         postgres_settings(config, source),

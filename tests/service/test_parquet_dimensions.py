@@ -11,8 +11,8 @@ import pytest
 from structlog.testing import capture_logs
 
 from lookup_core.statistics import InvalidationOrigin, LoadResult
-from service.dimension_parts import dimension_backend, refresh_sources
 from service.engine.dimension import Dimension
+from service.wiring.dimension_parts import dimension_backend, refresh_sources
 from tests.service.config.configuration import dimension as configured
 from tests.service.engine.refreshing import load_of, staleness_s, until, until_whole
 from tests.service.engine.running import in_words, typed

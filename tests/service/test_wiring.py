@@ -17,14 +17,6 @@ from service.config.dimension import DimensionConfig
 from service.config.refresh import Changelog, Notifications
 from service.config.settings import Settings
 from service.config.source import PostgresSource
-from service.configured_tracer import opened_tracer, query_attributes
-from service.connector_settings import (
-    event_origins,
-    kafka_settings,
-    notifications_settings,
-    postgres_settings,
-    trigger_script,
-)
 from service.connectors.kafka.changelog import KafkaChangelog
 from service.connectors.parquet.backend import ParquetBackend, ParquetScan
 from service.connectors.parquet.row_groups import ParquetRowGroups
@@ -34,11 +26,19 @@ from service.connectors.postgres.notifications import PostgresNotifications
 from service.connectors.postgres.settings import PostgresSettings
 from service.connectors.postgres.snapshot import PostgresSnapshot
 from service.connectors.rows.several_rows import RowMatch, RowVersions
-from service.dimension_parts import database_shares, dimension_backend, refresh_sources
 from service.engine.refresher import RefreshSources
 from service.engine.tracer import NullTracer
 from service.observability.prometheus_observer import PrometheusObserver
 from service.observability.tracing import OpenTelemetryTracer
+from service.wiring.configured_tracer import opened_tracer, query_attributes
+from service.wiring.connector_settings import (
+    event_origins,
+    kafka_settings,
+    notifications_settings,
+    postgres_settings,
+    trigger_script,
+)
+from service.wiring.dimension_parts import database_shares, dimension_backend, refresh_sources
 from tests.lookup_core.changelog.change_messages import listed, message, schema_of
 from tests.service.config.configuration import (
     AIRPORTS,

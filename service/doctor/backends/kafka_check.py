@@ -10,11 +10,11 @@ from aiokafka.protocol.admin import DescribeConfigsRequest
 from lookup_core.errors import BackendError, ErrorCode
 from service.config.quantity import duration_text
 from service.config.refresh import Changelog
-from service.connector_settings import kafka_settings
 from service.connectors.kafka.consumer import KafkaConsumer
 from service.connectors.kafka.errors import mapped_errors
 from service.connectors.kafka.settings import KafkaSettings
 from service.doctor.finding import Finding, Subject, error_finding
+from service.wiring.connector_settings import kafka_settings
 
 _OUTAGE_S = 600.0  # of the brokers, which a feed survives without a reload
 _TOPIC_RESOURCE = 2  # of the protocol

@@ -14,7 +14,6 @@ from lookup_core.settings import CacheMode
 from service.config.dimension import DimensionConfig
 from service.config.settings import Settings
 from service.config.source import PostgresSource
-from service.connector_settings import postgres_settings
 from service.connectors.postgres.connections import PostgresPool, PostgresSession
 from service.connectors.postgres.errors import (
     PoolerParameterError,
@@ -24,6 +23,7 @@ from service.connectors.postgres.errors import (
 from service.connectors.postgres.sessions import PARTS, Identification
 from service.connectors.postgres.settings import PostgresSettings
 from service.doctor.clock_skew import ClockReading
+from service.wiring.connector_settings import postgres_settings
 
 _LOADING_CONNECTIONS = 5  # the session with the snapshot of a full load, and four readers
 _LISTENING_CONNECTIONS = 1

@@ -14,7 +14,6 @@ from service.config.cache import Cache
 from service.config.dimension import DimensionConfig
 from service.config.quantity import size_text
 from service.config.source import ParquetSource, PostgresSource
-from service.connector_settings import notifications_settings, postgres_settings, trigger_script
 from service.connectors.parquet.file import parquet_schema
 from service.connectors.postgres.backend import PostgresBackend
 from service.connectors.postgres.changelog import Publications, read_publications
@@ -32,6 +31,11 @@ from service.connectors.rows.several_rows import list_columns
 from service.doctor.backends.missing_privileges import missing_grants
 from service.doctor.backends.postgres_server import Database, PostgresServer
 from service.doctor.finding import Finding, Subject, error_finding
+from service.wiring.connector_settings import (
+    notifications_settings,
+    postgres_settings,
+    trigger_script,
+)
 
 _MEBIBYTE = 2**20
 _HEARTBEAT_TIMEOUT_S = 2.0

@@ -22,13 +22,6 @@ from service.config.refresh import Changelog, Notifications
 from service.config.settings import Settings
 from service.config.source import DatabaseAddress, ParquetSource, PostgresSource
 from service.config.source import Source as ConfiguredSource
-from service.connector_settings import (
-    event_origins,
-    kafka_settings,
-    notifications_settings,
-    postgres_settings,
-    trigger_script,
-)
 from service.connectors.kafka.changelog import KafkaChangelog
 from service.connectors.parquet.backend import ParquetBackend, ParquetScan
 from service.connectors.parquet.file import RowLimit
@@ -44,6 +37,13 @@ from service.connectors.postgres.snapshot import PostgresSnapshot
 from service.connectors.rows.several_rows import RowMatch, RowVersions
 from service.engine.refresher import RefreshSources
 from service.engine.shared_connections import ConnectionShare, SharedConnections
+from service.wiring.connector_settings import (
+    event_origins,
+    kafka_settings,
+    notifications_settings,
+    postgres_settings,
+    trigger_script,
+)
 
 log = structlog.get_logger()
 

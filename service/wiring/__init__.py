@@ -1,0 +1,1 @@
+"""Wiring: settings and parts of connectors, and the tracer, made from the configuration."""
