@@ -16,7 +16,7 @@ from lookup_core.answer import Answer
 from lookup_core.protocol.client_channel import ChannelRequest
 from lookup_core.protocol.sent_lookups import RunId, SentKeys
 from spark_client.transport.channel_session import ChannelSession
-from spark_client.transport.connections import Address, connections
+from spark_client.transport.connections import SidecarAddress, connections
 
 TIMEOUT_S = 60.0
 IN_FLIGHT_KEYS = 20_000  # per channel; the default of a lookup join
@@ -38,7 +38,7 @@ class LookupClient:
     def open(self) -> ChannelSession:
         """Open the channel on the connection of this process."""
         request = ChannelRequest(self.dimension, self.columns, f"bench {self.seed}", KEY)
-        return connections.to(Address(self.endpoint)).open(request)
+        return connections.to(SidecarAddress(self.endpoint)).open(request)
 
     def batches(self, count: int) -> list[pa.RecordBatch]:
         """Return `count` batches of distinct keys."""

@@ -15,7 +15,7 @@ import pyarrow as pa
 from demo.dimension import DIMENSIONS, Dimension
 from lookup_core.protocol.client_channel import ChannelRequest
 from lookup_core.protocol.sent_lookups import RunId, SentKeys
-from spark_client.transport.connections import Address, connections
+from spark_client.transport.connections import SidecarAddress, connections
 
 CHANNELS = 2  # per dimension
 ROUND = 40  # flights per lookup of a channel
@@ -34,7 +34,9 @@ def steady_lookups(endpoint: str, flights: pa.Table) -> Iterator[Callable[[float
     parts = [(dimension, part) for dimension in DIMENSIONS for part in range(CHANNELS)]
     with ThreadPoolExecutor(len(parts)) as threads:
         tasks = [
-            threads.submit(_run_channel, Address(endpoint), flights, each, part=part, stop=stop)
+            threads.submit(
+                _run_channel, SidecarAddress(endpoint), flights, each, part=part, stop=stop
+            )
             for each, part in parts
         ]
 
@@ -50,7 +52,12 @@ def steady_lookups(endpoint: str, flights: pa.Table) -> Iterator[Callable[[float
 
 
 def _run_channel(
-    address: Address, flights: pa.Table, dimension: Dimension, *, part: int, stop: threading.Event
+    address: SidecarAddress,
+    flights: pa.Table,
+    dimension: Dimension,
+    *,
+    part: int,
+    stop: threading.Event,
 ) -> None:
     schema = _keys(flights, dimension, []).schema
     origin = f"steady lookups, part {part + 1}"

@@ -99,19 +99,16 @@ def _check_versions(versions: VersionColumns | None, *, is_as_of: bool, dimensio
         )
 
 
-ONE_ROW = Needs()
-
-
 @dataclass(frozen=True, slots=True)
 class PassSettings:
     """Settings of one pass over a partition, for all lookups of its records."""
 
     mode: OutputMode = OutputMode.ORDERED
     capacity: int = 20_000  # records in flight
-    max_bytes: int = 64 * 1024 * 1024  # of records and answers in flight, and of one output batch
-    pooled_rows: int = 10_000  # of small batches that are joined, and that are read ahead
+    max_bytes: int = 64 * 1024 * 1024  # records and answers in flight; one output batch
+    pooled_rows: int = 10_000  # small batches that are joined, and that are read ahead
     pooled_bytes: int = 8 * 1024 * 1024  # as above
-    timeout_s: float = 5.0  # of all lookups of a record
+    timeout_s: float = 5.0  # for all lookups of a record
     event_time: int | None = None  # position in the input of the event times; None: no watermarks
     watermark_delay_ms: int = 0
     watermark_interval_ms: int | None = None  # None: watermarks at the ends of batches only
@@ -155,8 +152,8 @@ class LookupSettings:
 class JoinKeys:
     """Pairs of a record's column and the name under which its value is sent."""
 
-    columns: tuple[str, ...]  # of the records; the texts of expressions
-    names: tuple[str, ...]  # of the key; the records' own names where the user gave no others
+    columns: tuple[str, ...]  # the records'; the texts of expressions
+    names: tuple[str, ...]  # the key's; the records' own where the user gave no others
     are_exact: bool = False  # the user gave the names, so none may be wrong
 
     @property

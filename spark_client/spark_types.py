@@ -53,7 +53,7 @@ _WIDER = {
 }
 _TEXTS_OF_LENGTH = {"char", "varchar"}
 BINARY_COLLATION = "UTF8_BINARY"  # Spark's default: equal texts have equal bytes
-_MOST_DIGITS = 38  # of a decimal in Spark
+_MAX_DECIMAL_DIGITS = 38
 
 
 def spark_type(column: pa.Field) -> spark.DataType:
@@ -82,7 +82,7 @@ def _flat_type(column: pa.Field) -> spark.DataType:
         return spark.TimestampNTZType() if kind.tz is None else spark.TimestampType()
     if types.is_fixed_size_binary(kind):
         return spark.BinaryType()
-    if types.is_decimal(kind) and kind.precision <= _MOST_DIGITS:
+    if types.is_decimal(kind) and kind.precision <= _MAX_DECIMAL_DIGITS:
         return spark.DecimalType(kind.precision, kind.scale)
     raise InvalidRequest(
         ErrorCode.TYPE,

@@ -10,7 +10,7 @@ from pyarrow import types
 from lookup_core.errors import bad_frame
 
 Moments = npt.NDArray[np.int64]
-VersionPositions = npt.NDArray[np.int64]  # of versions over all lists, or of a row's list
+VersionPositions = npt.NDArray[np.int64]  # over all lists, or in a row's
 
 NEVER_US = -(2**63)  # a record without a time: precedes all versions
 EARLIEST_US = NEVER_US + 1  # valid_from is NULL

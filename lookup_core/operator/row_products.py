@@ -17,16 +17,18 @@ Counts = npt.NDArray[np.int64]
 Elements = npt.NDArray[np.int64]  # positions in lists
 
 NO_ELEMENT = -1
-MOST_ROWS = 2**31 - 1  # of one record, so that the rows of all records in flight stay below 2**63
+# So that the rows of all records in flight stay below 2**63.
+MAX_RECORD_ROWS = 2**31 - 1
 
 
 class TooManyRows(InvalidRequest):
-    """A record has more than `MOST_ROWS` output rows; `counts` are the rows of each lookup."""
+    """A record has more than `MAX_RECORD_ROWS` output rows; `counts` are those of each lookup."""
 
     def __init__(self, record: int, counts: Sequence[int]) -> None:
         rows = " x ".join(f"{each:,}" for each in counts)
         detail = (
-            f"a record has {math.prod(counts):,} output rows ({rows}), more than {MOST_ROWS:,}:"
+            f"a record has {math.prod(counts):,} output rows ({rows}), more than"
+            f" {MAX_RECORD_ROWS:,}:"
             " expand=True gives all combinations of the rows that the lookups of a pass find; omit"
             " it for some of them, whose rows are then arrays"
         )
@@ -42,7 +44,7 @@ class OutputRows:
     start: int
     stop: int
     records: npt.NDArray[np.int64]  # [rows] the record of each, minus `start`; ascending
-    elements: Sequence[Elements]  # of each lookup: [rows] the row found, or NO_ELEMENT
+    elements: Sequence[Elements]  # by lookup: [rows] the row found, or NO_ELEMENT
 
     def part(self, rows: slice) -> "OutputRows":
         """Some of them."""
@@ -68,7 +70,7 @@ class RowProducts:
         with np.errstate(over="ignore"):
             for each in widths:
                 sizes *= each
-        excessive = np.flatnonzero(sizes > MOST_ROWS)
+        excessive = np.flatnonzero(sizes > MAX_RECORD_ROWS)
         if len(excessive):
             record = int(excessive[0])
             raise TooManyRows(record, [int(each[record]) for each in widths])

@@ -27,6 +27,13 @@ _TEXT = re.compile(r"Column<'(.*)'>", re.DOTALL)
 _STAR = re.compile(r"(.*\.)?\*|unresolvedstar\(.*\)", re.DOTALL)  # the latter on PySpark 3.5
 _GENERATOR = re.compile(r"(explode|posexplode|inline|stack|json_tuple)(_outer)?\(", re.IGNORECASE)
 
+# By name, because not every version has every type.
+_KINDS_ONLY_IN_JVM = tuple(
+    getattr(types, name)
+    for name in ("YearMonthIntervalType", "CalendarIntervalType", "CharType", "VarcharType")
+    if hasattr(types, name)
+)
+
 
 @dataclass(frozen=True, slots=True)
 class ParsedOn:
@@ -98,7 +105,7 @@ class InputColumn:
     """A column that goes into a pass, also a hidden one."""
 
     position: int
-    name: str  # of an expression: the name that Spark gives it
+    name: str  # for an expression, Spark's own
     kind: DataType
     column: Column
 
@@ -125,7 +132,9 @@ class InputColumns:
         if len(path) == 1:
             position = self._fields.index(path[0])
             return InputColumn(position, name, path[0].dataType, column)
-        return self._hide(name, InputColumn(self._next, name, path[-1].dataType, column))
+        return self._hidden.setdefault(
+            name, InputColumn(self._next, name, path[-1].dataType, column)
+        )
 
     def computed(self, expressions: Sequence[Column]) -> list[InputColumn]:
         """The values of expressions over the records, each evaluated once for a record.
@@ -149,7 +158,9 @@ class InputColumns:
             detail = f"on= has an expression of several columns: {texts}; name one of them"
             raise InvalidRequest(ErrorCode.BAD_REQUEST, detail)
         return [
-            self._hide(f"{number}", InputColumn(self._next, field.name, field.dataType, column))
+            self._hidden.setdefault(
+                f"{number}", InputColumn(self._next, field.name, field.dataType, column)
+            )
             for number, (field, column) in enumerate(zip(fields, expressions, strict=True))
         ]
 
@@ -172,9 +183,6 @@ class InputColumns:
     @property
     def _next(self) -> int:
         return len(self._fields) + len(self._hidden)
-
-    def _hide(self, key: str, column: InputColumn) -> InputColumn:
-        return self._hidden.setdefault(key, column)
 
 
 class ColumnNames:
@@ -271,14 +279,6 @@ def free_prefix(wanted: str, names: Sequence[str]) -> str:
     while any(name.lower().startswith(wanted) for name in names):
         wanted = f"_{wanted}"
     return wanted
-
-
-# By name, because not every version has every type.
-_KINDS_ONLY_IN_JVM = tuple(
-    getattr(types, name)
-    for name in ("YearMonthIntervalType", "CalendarIntervalType", "CharType", "VarcharType")
-    if hasattr(types, name)
-)
 
 
 def only_in_jvm(records: DataFrame) -> list[StructField]:

@@ -22,7 +22,7 @@ from spark_client.driver.input_columns import (
 from spark_client.driver.lookup_functions import HAS_ARROW_FUNCTIONS
 from spark_client.driver.schemas import described_key
 from spark_client.spark_types import key_field
-from spark_client.transport.connections import Address
+from spark_client.transport.connections import SidecarAddress
 from spark_client.worker.key_shards import SaltTask, shards_function
 
 
@@ -30,7 +30,7 @@ from spark_client.worker.key_shards import SaltTask, shards_function
 class KeyRepartition:
     """A function of a DataFrame, for `DataFrame.transform`."""
 
-    address: Address
+    address: SidecarAddress
     dimension: str
     on: ParsedOn | None  # None: the names of the dimension's key
     partitions: int | None  # None: `spark.sql.shuffle.partitions`
@@ -55,8 +55,7 @@ class KeyRepartition:
         count = self.partitions
         if count is None:
             usual = records.sparkSession.conf.get("spark.sql.shuffle.partitions")
-            assert usual is not None  # it has a default
-            count = min(int(usual), KEY_GROUPS)
+            count = min(int(str(usual)), KEY_GROUPS)  # it has a default
         if not HAS_ARROW_FUNCTIONS:
             divided = divided_by_salt(inputs, [key.position for key in keys], count)
         else:

@@ -5,6 +5,7 @@ package, possibly in another environment, so nothing of it is imported.
 """
 
 import atexit
+import fcntl
 import http.client
 import json
 import logging
@@ -14,13 +15,14 @@ import shutil
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 import weakref
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, suppress
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import pyspark
 
@@ -31,11 +33,10 @@ from lookup_core.errors import (
     SidecarUnreachable,
     of_dimension,
 )
-from spark_client.driver.local_folder import LOG, SOCKET, locked_log, private_folder
 
 log = logging.getLogger(__name__)
 
-OLDEST_PYTHON = (3, 11)  # of the service
+OLDEST_SERVICE_PYTHON = (3, 11)
 _EXIT_CONFIG = 78  # sysexits.h: the configuration is invalid
 _POLL_S = 0.05  # while it starts
 _WATCH_S = 1.0  # between two looks at the process and the Spark session
@@ -55,6 +56,11 @@ _OVERRIDES = {
     "SIDELOOK_AUTH__ADMIN_TOKEN_FILE": "null",
 }
 
+# A folder of this name may be removed when no process uses it.
+_FOLDER_PREFIX = "sidelook-local-"
+_SOCKET = "sidelook.sock"
+_LOG = "sidecar.log"
+_MAX_SOCKET_PATH_BYTES = 103  # on macOS; Linux allows 107
 _held: weakref.WeakSet[Any] = weakref.WeakSet()  # pipes to local sidecars, and their locked logs
 
 
@@ -81,7 +87,7 @@ class LocalProcess:
         with ExitStack() as stack:
             stack.callback(shutil.rmtree, self._folder, ignore_errors=True)
             self._output = stack.enter_context(locked_log(self._folder))
-            self._read_bytes = 0  # of the log, for events
+            self._read_log_bytes = 0  # for events
             self._process = subprocess.Popen(  # noqa: S603 -- a fixed list of arguments
                 # -P: a package `service` in the working directory is another one.
                 [
@@ -105,12 +111,12 @@ class LocalProcess:
             for name, text in os.environ.items()
             if not name.upper().startswith(("SIDELOOK_LISTEN", "SIDELOOK_AUTH"))
         }
-        return {**kept, **_OVERRIDES, "SIDELOOK_LISTEN__UNIX": str(self._folder / SOCKET)}
+        return {**kept, **_OVERRIDES, "SIDELOOK_LISTEN__UNIX": str(self._folder / _SOCKET)}
 
     @property
     def url(self) -> str:
         """The URL of its Unix socket."""
-        return f"unix://{self._folder / SOCKET}"
+        return f"unix://{self._folder / _SOCKET}"
 
     @property
     def pid(self) -> int:
@@ -149,7 +155,7 @@ class LocalProcess:
             connection.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
             connection.sock.settimeout(_REPLY_S)
             try:
-                connection.sock.connect(str(self._folder / SOCKET))
+                connection.sock.connect(str(self._folder / _SOCKET))
                 connection.request("GET", "/readyz")
                 reply = connection.getresponse()
                 body = reply.read()
@@ -216,18 +222,18 @@ class LocalProcess:
 
     def _new_events(self, name: str) -> Iterator[dict[str, Any]]:
         """The events of this name that were logged since the last call."""
-        with (self._folder / LOG).open("rb") as log_file:
-            log_file.seek(self._read_bytes)
+        with (self._folder / _LOG).open("rb") as log_file:
+            log_file.seek(self._read_log_bytes)
             added = log_file.read()
         whole_lines = added[: added.rfind(b"\n") + 1]
-        self._read_bytes += len(whole_lines)
+        self._read_log_bytes += len(whole_lines)
         for line in whole_lines.splitlines():
             if line.startswith(b"{") and (event := json.loads(line))["event"] == name:
                 yield event
 
     def _log(self) -> str:
         try:
-            return (self._folder / LOG).read_text(errors="replace")
+            return (self._folder / _LOG).read_text(errors="replace")
         except FileNotFoundError:  # closed meanwhile
             return ""
 
@@ -256,7 +262,7 @@ def is_on_one_machine(master: str) -> bool:
 def _error_code(text: str) -> ErrorCode:
     try:
         return ErrorCode(text)
-    except ValueError:  # of a newer service
+    except ValueError:  # a newer service has it
         return ErrorCode.BACKEND_UNAVAILABLE
 
 
@@ -264,10 +270,38 @@ def interpreter(python: str | None, version: Sequence[int | str] = sys.version_i
     """The Python of the service; ValueError if it is this one, of `version`, and too old."""
     if python is not None:
         return python
-    if tuple(version[:2]) < OLDEST_PYTHON:
+    if tuple(version[:2]) < OLDEST_SERVICE_PYTHON:
         raise ValueError(
             f"the sidecar needs Python 3.11 or newer, and this is {version[0]}.{version[1]};"
             " install sidelook-service into an environment of a newer one, and name its Python:"
             " python='/path/of/its/bin/python'"
         )
     return sys.executable
+
+
+def private_folder() -> Path:
+    """A new folder that only this user can open, with a path that is short enough for a socket."""
+    folder = Path(tempfile.gettempdir())
+    longest = folder / f"{_FOLDER_PREFIX}12345678" / _SOCKET
+    base = folder if len(os.fsencode(longest)) <= _MAX_SOCKET_PATH_BYTES else Path("/tmp")  # noqa: S108 -- mkdtemp is safe there
+    _remove_abandoned(base)
+    return Path(tempfile.mkdtemp(prefix=_FOLDER_PREFIX, dir=base))
+
+
+def locked_log(folder: Path) -> IO[bytes]:
+    """A new log; it is locked until this process, and the one that writes it, have closed it."""
+    new = folder / f"{_LOG}.new"
+    output = new.open("wb")
+    fcntl.flock(output, fcntl.LOCK_EX)
+    new.rename(folder / _LOG)  # never seen without its lock
+    return output
+
+
+def _remove_abandoned(base: Path) -> None:
+    """Remove this user's folders that no process uses, as after SIGKILL of a driver."""
+    for path in base.glob(f"{_FOLDER_PREFIX}*/{_LOG}"):
+        # Another user's folder, or one in use, or just removed.
+        with suppress(OSError), path.open("r+b") as log_file:
+            fcntl.flock(log_file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if path.parent.lstat().st_uid == os.getuid():
+                shutil.rmtree(path.parent, ignore_errors=True)

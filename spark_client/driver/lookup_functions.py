@@ -23,7 +23,7 @@ from spark_client.driver.schemas import (
     dimension_columns,
 )
 from spark_client.lookup_settings import LookupSettings, PassSettings
-from spark_client.transport.connections import ANY_KEY, Address
+from spark_client.transport.connections import ANY_KEY, SidecarAddress
 from spark_client.worker.lookup_task import LookupFunctionTask, LookupPassTask
 from spark_client.worker.pandas_lookup import PandasLookup
 
@@ -38,7 +38,7 @@ _REGISTERED = ("func", "returnType", "evalType", "deterministic")
 class LookupFunctions:
     """Makes lookup functions that share their options."""
 
-    address: Address
+    address: SidecarAddress
     lookup: LookupSettings
     settings: PassSettings
     is_deterministic: bool

@@ -56,7 +56,7 @@ from spark_client.lookup_settings import (
     Via,
 )
 from spark_client.spark_types import arrow_type, key_field
-from spark_client.transport.connections import Address
+from spark_client.transport.connections import SidecarAddress
 from spark_client.worker.lookup_task import LookupJoinTask, LookupPass, LookupTarget
 from spark_client.worker.output_columns import AddedPart
 
@@ -93,7 +93,7 @@ class AddedColumns:
 class LookupJoin:
     """One lookup, and a function of a DataFrame, for `DataFrame.transform`."""
 
-    address: Address
+    address: SidecarAddress
     dimension: str
     on: ParsedOn
     added: AddedColumns
@@ -171,7 +171,7 @@ class JoinArguments:
     expand: bool
 
     def parsed(
-        self, address: Address, settings: LookupSettings, options: PassOptions
+        self, address: SidecarAddress, settings: LookupSettings, options: PassOptions
     ) -> LookupJoin:
         """The lookup; ValueError for a wrong option, and for options that contradict."""
         how = choice("how", self.how, JoinType)

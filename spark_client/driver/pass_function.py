@@ -17,7 +17,7 @@ from spark_client.lookup_settings import OutputMode, Via
 from spark_client.worker.lookup_task import LookupPass, LookupPassTask
 from spark_client.worker.output_columns import AddedPart, drops_records
 
-LEAST_COLUMNS = 10  # of the records; see docs/decisions/037
+MIN_FUNCTION_COLUMNS = 10  # see docs/decisions/037
 
 
 def is_function(
@@ -31,7 +31,7 @@ def is_function(
     if via in {Via.BATCH, Via.UDF}:
         return via is Via.UDF
     is_possible = has_functions and mode in {None, OutputMode.ORDERED}
-    return is_possible and columns >= LEAST_COLUMNS
+    return is_possible and columns >= MIN_FUNCTION_COLUMNS
 
 
 def by_function(
@@ -70,7 +70,7 @@ class _Returned:
     """A value that the function returns for a record: a column, or the rows of a lookup."""
 
     kind: DataType
-    names: tuple[str, ...]  # of the output's columns
+    names: tuple[str, ...]  # the output's columns
     expands: bool = False  # an array of rows, of which each becomes a record
 
 

@@ -8,9 +8,9 @@ from pyspark.sql.types import StructField, StructType, _parse_datatype_string
 
 from lookup_core.errors import SidecarUnreachable
 from lookup_core.protocol.client_channel import ChannelRequest
-from spark_client.lookup_settings import ONE_ROW, Needs
+from spark_client.lookup_settings import Needs
 from spark_client.spark_types import column_field, spark_type
-from spark_client.transport.connections import ANY_KEY, Address, described_channel
+from spark_client.transport.connections import ANY_KEY, SidecarAddress, described_channel
 from spark_client.worker.as_of import single_columns
 
 SCHEMA_FORMS = "DDL as 'name string, tier int', or a StructType"
@@ -18,12 +18,12 @@ STATUS = StructType().add("outcome", "string").add("age_ms", "long").add("error"
 
 
 def described_columns(
-    address: Address,
+    address: SidecarAddress,
     dimension: str,
     *,
     columns: Sequence[str] | None,
     key: pa.Schema,
-    needs: Needs = ONE_ROW,
+    needs: Needs,
 ) -> pa.Schema:
     """Read a dimension's columns from a sidecar; `columns`: names, None for all.
 
@@ -53,7 +53,7 @@ def described_columns(
         raise
 
 
-def described_key(address: Address, dimension: str) -> tuple[str, ...]:
+def described_key(address: SidecarAddress, dimension: str) -> tuple[str, ...]:
     """Read the names of the key's columns, in order; raises as `described_columns` does."""
     try:
         request = ChannelRequest(dimension, (), "driver", ANY_KEY)

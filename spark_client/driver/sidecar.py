@@ -42,7 +42,7 @@ from spark_client.driver.options import (
     text,
 )
 from spark_client.driver.sql_functions import Dimensions, SqlFunctions, parsed_dimensions
-from spark_client.transport.connections import Address
+from spark_client.transport.connections import SidecarAddress
 from spark_client.transport.endpoint import SYSTEMS_TLS, ClientTls, endpoint_of
 
 
@@ -417,9 +417,9 @@ class Sidecar:
         check_libraries()
         return functions
 
-    def _address(self) -> Address:
+    def _address(self) -> SidecarAddress:
         tls = ClientTls(self.ca_file, self.cert_file, self.key_file)
-        return Address(self.url, self.token_file, self.connect_timeout, tls)
+        return SidecarAddress(self.url, self.token_file, self.connect_timeout, tls)
 
 
 @dataclass(frozen=True)  # with slots, `super()` fails
@@ -445,6 +445,6 @@ class LocalSidecar(Sidecar):
         """Pickle as the address alone: the process belongs to the driver."""
         return Sidecar, (self.url, self.token_file, self.connect_timeout)
 
-    def _address(self) -> Address:
+    def _address(self) -> SidecarAddress:
         self.process.check()
         return super()._address()

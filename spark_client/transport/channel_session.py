@@ -24,7 +24,7 @@ from lookup_core.protocol.backlog import ChannelAnswer
 from lookup_core.protocol.client_channel import ClientChannel
 from lookup_core.protocol.frames import ChannelFrame, Frame
 from lookup_core.protocol.sent_lookups import RunId, SentKeys
-from spark_client.transport.shared_cache import SharedCache
+from spark_client.transport.shared_cache import MappedCache
 
 _MAX_UNREPORTED_VISITS = 16_384
 _MAX_FRAME_VISITS = 262_144  # a mebibyte; of a larger batch, the other visits do not count
@@ -47,14 +47,14 @@ class Wire:
     send: Callable[[Sequence[Frame]], None]
     release: Callable[[int], None]  # forget the channel of this number
     clock: Callable[[], float] = time.monotonic
-    shared_cache: Callable[[str], SharedCache | None] = _no_cache  # by its folder
+    shared_cache: Callable[[str], MappedCache | None] = _no_cache  # by its folder
 
 
 @dataclass(frozen=True, slots=True)
 class _CachedLookup:
     """The lookups of a channel in the shared cache."""
 
-    cache: SharedCache
+    cache: MappedCache
     lookup: CachedLookup
 
     def answers(self, keys: pa.RecordBatch) -> CachedAnswers | None:
@@ -124,7 +124,7 @@ class ChannelSession:
         self._answers: list[ChannelAnswer] = []  # decoded when their connection was lost
 
     @property
-    def shared_cache(self) -> SharedCache | None:
+    def shared_cache(self) -> MappedCache | None:
         """With the lock held: the cache that it reads."""
         return None if self._cached is None else self._cached.cache
 

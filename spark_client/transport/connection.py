@@ -31,7 +31,7 @@ from lookup_core.protocol.frame_codec import decode_frame, encode_frame
 from lookup_core.protocol.frames import MAX_CHANNELS, PROTOCOL_VERSION, ChannelFrame, Frame
 from spark_client.transport.channel_session import ChannelSession, Wire, nothing
 from spark_client.transport.endpoint import endpoint_of
-from spark_client.transport.shared_cache import SharedCache, boot_time
+from spark_client.transport.shared_cache import MappedCache, boot_time
 
 _log = logging.getLogger(__name__)
 
@@ -88,7 +88,7 @@ class Connection:
         self._timing = timing
         self._lock = threading.Lock()  # protects everything below
         self._sessions: dict[int, ChannelSession] = {}  # {channel number: session}
-        self._caches: dict[str, SharedCache] = {}  # {folder: cache}
+        self._caches: dict[str, MappedCache] = {}  # {folder: cache}
         self._report_at_s = 0.0
         self._numbers = count(1)
         self._thread: threading.Thread | None = None
@@ -310,7 +310,7 @@ class Connection:
             for frame in sending:
                 self._transport.send(encode_frame(frame))
 
-    def _shared_cache(self, folder: str) -> SharedCache | None:
+    def _shared_cache(self, folder: str) -> MappedCache | None:
         """The cache in this folder, which may be relative to that of the socket.
 
         None if it cannot be mapped, as in a container that does not have the folder.
@@ -318,7 +318,7 @@ class Connection:
         if folder not in self._caches:
             try:
                 base = Path(endpoint_of(self._url).path or "/").parent
-                self._caches[folder] = SharedCache(base / folder, clock=self._timing.cache_clock)
+                self._caches[folder] = MappedCache(base / folder, clock=self._timing.cache_clock)
             except (OSError, ValueError) as error:
                 _log.info("no shared cache of %s: %s", self._url, error)
                 return None

@@ -25,7 +25,7 @@ _HANDSHAKE_TIMEOUT_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
-class Address:
+class SidecarAddress:
     """URL, token file, connect timeout and TLS files of a sidecar; travels with a task."""
 
     url: str
@@ -60,9 +60,9 @@ class Connections:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._open: dict[tuple[int, Address], list[Connection]] = {}
+        self._open: dict[tuple[int, SidecarAddress], list[Connection]] = {}
 
-    def to(self, address: Address) -> Connection:
+    def to(self, address: SidecarAddress) -> Connection:
         """A connection of this process with room for a channel; it connects when one is opened."""
         with self._lock:
             own = self._open.setdefault((os.getpid(), address), [])
@@ -86,7 +86,7 @@ os.register_at_fork(after_in_child=connections.forget)
 
 
 def described_channel(
-    address: Address, request: ChannelRequest, *, is_patient: bool = True
+    address: SidecarAddress, request: ChannelRequest, *, is_patient: bool = True
 ) -> ClientChannel:
     """A closed channel, which has the schema; raises as `Connection.open` does."""
     session = connections.to(address).open(request, is_patient=is_patient)
@@ -94,6 +94,6 @@ def described_channel(
     return session.channel
 
 
-def _connected(address: Address) -> Transport:
+def _connected(address: SidecarAddress) -> Transport:
     endpoint, timeout_s = endpoint_of(address.url), address.attempt_timeout_s
     return handshake(endpoint, token=address.token(), timeout_s=timeout_s, tls=address.tls)

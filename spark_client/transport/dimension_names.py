@@ -13,19 +13,19 @@ from io import BytesIO
 from lookup_core.backoff import NEVER, Backoff
 from lookup_core.errors import ErrorCode, InvalidRequest, SidecarUnreachable
 from spark_client.transport.connection import Timing, given_up
-from spark_client.transport.connections import Address
-from spark_client.transport.endpoint import Endpoint, endpoint_of, limit_wait
+from spark_client.transport.connections import SidecarAddress
+from spark_client.transport.endpoint import SidecarEndpoint, endpoint_of, limit_wait
 from spark_client.transport.handshake import refusal_of, with_remedy
 from spark_client.transport.web_socket import RECEIVE_BYTES
 
 _log = logging.getLogger(__name__)
 
 _PATH = "/v1/dimensions"
-_MAX_BYTES = 16 * 1024 * 1024  # of the answer
+_MAX_ANSWER_BYTES = 16 * 1024 * 1024
 WAITING = Timing()
 
 
-def dimension_names(address: Address, timing: Timing = WAITING) -> tuple[str, ...]:
+def dimension_names(address: SidecarAddress, timing: Timing = WAITING) -> tuple[str, ...]:
     """Read the names of all dimensions, sorted; retries for about the address's connect timeout.
 
     Logs a warning if that takes long. Raises SidecarUnreachable, or InvalidRequest if the token is
@@ -48,7 +48,7 @@ def dimension_names(address: Address, timing: Timing = WAITING) -> tuple[str, ..
             timing.pause(delay_s)
 
 
-def _names(address: Address) -> tuple[str, ...]:
+def _names(address: SidecarAddress) -> tuple[str, ...]:
     endpoint, token = endpoint_of(address.url), address.token()
     try:
         response = _response(_received(endpoint, address, token))
@@ -62,7 +62,7 @@ def _names(address: Address) -> tuple[str, ...]:
     return _listed(body, address.url)
 
 
-def _received(endpoint: Endpoint, address: Address, token: str | None) -> bytes:
+def _received(endpoint: SidecarEndpoint, address: SidecarAddress, token: str | None) -> bytes:
     """All bytes of the answer; the attempt's timeout bounds all of it, also a slow answer."""
     deadline_s = time.monotonic() + address.attempt_timeout_s
     headers = {"Connection": "close", "User-Agent": "sidelook-client"}
@@ -74,7 +74,7 @@ def _received(endpoint: Endpoint, address: Address, token: str | None) -> bytes:
             headers["Authorization"] = f"Bearer {token}"
         limit_wait(connected, deadline_s)
         request.request("GET", _PATH, headers=headers)
-        while received.tell() <= _MAX_BYTES:
+        while received.tell() <= _MAX_ANSWER_BYTES:
             limit_wait(connected, deadline_s)
             chunk = connected.recv(RECEIVE_BYTES)
             if not chunk:
@@ -101,7 +101,7 @@ def _response(data: bytes) -> HTTPResponse:
     return response
 
 
-def _reason(error: OSError, address: Address, endpoint: Endpoint) -> str:
+def _reason(error: OSError, address: SidecarAddress, endpoint: SidecarEndpoint) -> str:
     # With TLS 1.3 a refusal of the client's certificate comes only now.
     of_tls = address.tls.reason(error, endpoint.host) if endpoint.is_secure else None
     return of_tls or with_remedy(f"GET {_PATH} failed: {error}", address.url)

@@ -13,6 +13,8 @@ from lookup_core.errors import ErrorCode, InvalidRequest, SidecarUnreachable
 from lookup_core.protocol.endpoint import EndpointUrl
 from lookup_core.protocol.tls_hints import TlsHint, unusable_files
 
+_STREAM_PATH = "/v1/stream"
+
 
 @dataclass(frozen=True, slots=True)
 class ClientTls:
@@ -55,11 +57,8 @@ class ClientTls:
 SYSTEMS_TLS = ClientTls()
 
 
-_STREAM_PATH = "/v1/stream"
-
-
 @dataclass(frozen=True, slots=True)
-class Endpoint(EndpointUrl):
+class SidecarEndpoint(EndpointUrl):
     """An endpoint that the client connects to."""
 
     @property
@@ -119,9 +118,9 @@ class Endpoint(EndpointUrl):
         return str(error)
 
 
-def endpoint_of(url: str) -> Endpoint:
+def endpoint_of(url: str) -> SidecarEndpoint:
     """The endpoint of a URL; raises ValueError for a malformed URL or a relative path."""
-    endpoint = Endpoint.parse(url)
+    endpoint = SidecarEndpoint.parse(url)
     if endpoint.path is not None and not endpoint.path.startswith("/"):
         raise ValueError(f"{url!r} needs an absolute path: unix:///path")
     return endpoint

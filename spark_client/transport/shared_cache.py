@@ -42,7 +42,7 @@ boot_time: Callable[[], float] = partial(
 )
 
 
-class SharedCache:
+class MappedCache:
     """The files of one cache, mapped read-only; for any thread."""
 
     def __init__(self, folder: Path, *, clock: Callable[[], float] = boot_time) -> None:
@@ -63,7 +63,7 @@ class SharedCache:
         self.description = CacheDescription.decoded((folder / DESCRIPTION_FILE).read_bytes())
         self._lifetimes = Lifetimes(self.description.settings)
         self._fence = LockFence(threading.Lock())
-        self._lock = threading.Lock()  # of everything below
+        self._lock = threading.Lock()  # protects everything below
         self._map = 0  # its number; 0: none
         self._is_failing = False
         self._reader: EntryReader | None = None

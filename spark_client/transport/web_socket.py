@@ -48,7 +48,7 @@ class WebSocket:
         self._protocol = protocol
         self._url = url
         self._clock = clock
-        self._lock = threading.Lock()  # of socket, protocol and outgoing bytes
+        self._lock = threading.Lock()  # protects socket, protocol and outgoing bytes
         self._outgoing: deque[memoryview] = deque()
         self._received: list[bytes] = []
         self._fragments: list[bytes] = []

@@ -13,8 +13,8 @@ from pyarrow import types
 
 from lookup_core.errors import ErrorCode, InvalidRequest
 
-MOST_BYTES = 2**31 - 1  # of the answers to one batch; texts of an Arrow array have no more
-_LARGE_BYTES = 64 * 1024 * 1024  # of a column, from which on it matters that memory is free at once
+MAX_ANSWERS_BYTES = 2**31 - 1  # to one batch; texts of an Arrow array have no more
+_LARGE_COLUMN_BYTES = 64 * 1024 * 1024  # from here on, its memory is given back at once
 
 
 def counted(batches: Iterator[pa.RecordBatch], sizes: deque[int]) -> Iterator[pa.RecordBatch]:
@@ -25,14 +25,14 @@ def counted(batches: Iterator[pa.RecordBatch], sizes: deque[int]) -> Iterator[pa
 
 
 def in_sizes(
-    outputs: Iterator[pa.RecordBatch], sizes: deque[int], *, most_bytes: int = MOST_BYTES
+    outputs: Iterator[pa.RecordBatch], sizes: deque[int], *, most_bytes: int = MAX_ANSWERS_BYTES
 ) -> Iterator[pa.Array]:
     """The first column of all outputs, in arrays of these sizes.
 
     If Spark has its input as Arrow columns, it pairs each array with a batch of its input. Raises
     InvalidRequest for an array of more than `most_bytes`.
     """
-    gathered: list[pa.Array] = []  # of the batch of `sizes[0]` rows
+    gathered: list[pa.Array] = []  # for the batch of `sizes[0]` rows
     rows = gathered_bytes = 0
     for output in outputs:
         left = output.column(0)
@@ -83,7 +83,11 @@ def _joined_texts(parts: list[pa.Array]) -> pa.Array:
     lengths = [np.diff(_offsets(part)) for part in parts]
     offsets = np.concatenate([[0], *lengths]).cumsum().astype(np.int32)
     data = pa.allocate_buffer(int(offsets[-1]))
-    target, stop, is_large = np.frombuffer(data, np.uint8), len(data), len(data) > _LARGE_BYTES
+    target, stop, is_large = (
+        np.frombuffer(data, np.uint8),
+        len(data),
+        len(data) > _LARGE_COLUMN_BYTES,
+    )
     while parts:  # from the last one
         part = parts.pop()
         begin, end = _offsets(part)[[0, -1]].tolist()

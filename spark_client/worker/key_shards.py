@@ -9,12 +9,14 @@ import pyarrow as pa
 
 from lookup_core.keys.canonical_keys import key_groups, shards_of_groups
 
+_MURMUR_SEED = np.uint32(42)
+
 
 @dataclass(frozen=True, slots=True)
 class SaltTask:
     """The function that `mapInArrow` calls: adds the salt of each record's shard."""
 
-    positions: tuple[int, ...]  # of the key's columns
+    key_columns: tuple[int, ...]  # positions
     count: int
     width: int  # columns of the records, before hidden ones
 
@@ -22,7 +24,7 @@ class SaltTask:
         """The records, each with the salt of its shard behind its columns."""
         salts = shard_salts(self.count)
         for batch in batches:
-            shards = _shards_of([batch.column(index) for index in self.positions], self.count)
+            shards = _shards_of([batch.column(index) for index in self.key_columns], self.count)
             columns = [*batch.columns[: self.width], pa.array(salts[shards])]
             yield pa.record_batch(columns, [*batch.schema.names[: self.width], "salt"])
 
@@ -38,13 +40,10 @@ def shard_salts(count: int) -> npt.NDArray[np.int32]:
     return salts
 
 
-_SEED = np.uint32(42)
-
-
 def spark_hashes(values: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:
     """The hashes of int columns in Spark: Murmur3, 32 bits, of four bytes."""
     mixed = _rotated(values.astype(np.uint32) * np.uint32(0xCC9E2D51), 15) * np.uint32(0x1B873593)
-    mixed = _rotated(mixed ^ _SEED, 13) * np.uint32(5) + np.uint32(0xE6546B64)
+    mixed = _rotated(mixed ^ _MURMUR_SEED, 13) * np.uint32(5) + np.uint32(0xE6546B64)
     mixed ^= np.uint32(4)  # the number of bytes
     mixed = (mixed ^ mixed >> np.uint32(16)) * np.uint32(0x85EBCA6B)
     mixed = (mixed ^ mixed >> np.uint32(13)) * np.uint32(0xC2B2AE35)

@@ -9,9 +9,11 @@ from itertools import chain
 import numpy as np
 import pyarrow as pa
 from pyarrow import types
+from pyspark import TaskContext
 
 from lookup_core.errors import ErrorCode, InvalidRequest, of_dimension
 from lookup_core.protocol.client_channel import ChannelRequest, ClientChannel
+from lookup_core.protocol.frames import TraceParent
 from lookup_core.type_texts import type_text
 from spark_client.lookup_settings import (
     JoinKeys,
@@ -21,7 +23,12 @@ from spark_client.lookup_settings import (
     PassSettings,
 )
 from spark_client.spark_types import check_types
-from spark_client.transport.connections import ANY_KEY, Address, connections, described_channel
+from spark_client.transport.connections import (
+    ANY_KEY,
+    SidecarAddress,
+    connections,
+    described_channel,
+)
 from spark_client.worker.as_of import (
     AsOfPlan,
     list_columns,
@@ -40,14 +47,13 @@ from spark_client.worker.output_columns import (
     column_casts,
     joined_output,
 )
-from spark_client.worker.task_context import origin, task_trace
 
 
 @dataclass(frozen=True, slots=True)
 class LookupTarget:
     """One lookup of a pass: the dimension, the key's columns, and what the output gets."""
 
-    address: Address
+    address: SidecarAddress
     dimension: str
     keys: JoinKeys
     key_columns: tuple[KeyColumn, ...]
@@ -61,7 +67,7 @@ class LookupTarget:
         return ChannelRequest(
             self.dimension,
             tuple(self.part.columns.names),
-            origin(),
+            task_origin(),
             key,
             is_as_of,
             task_trace(settings.trace),
@@ -212,7 +218,7 @@ class LookupJoinTask:
 class LookupFunctionTask:
     """The function of an iterator of Arrow arrays that `arrow_udf` calls."""
 
-    address: Address
+    address: SidecarAddress
     dimension: str
     columns: pa.Schema
     lookup: LookupSettings
@@ -293,3 +299,25 @@ def _arguments(parts: pa.Array | tuple[pa.Array, ...]) -> pa.RecordBatch:
     columns = list(parts) if isinstance(parts, tuple) else [parts]
     # Functions take their arguments by position, so the columns have no names here.
     return pa.record_batch(columns, [f"argument {index}" for index in range(len(columns))])
+
+
+def task_origin() -> str:
+    """The task, for people; distinct for retried and speculative attempts."""
+    context = TaskContext.get()
+    if context is None:
+        return "driver"
+    return (
+        f"stage {context.stageId()} partition {context.partitionId()}"
+        f" attempt {context.attemptNumber()} task {context.taskAttemptId()}"
+    )
+
+
+def task_trace(given: TraceParent | None) -> TraceParent | None:
+    """The given trace, or that of the job's local properties, where the task runs."""
+    context = TaskContext.get()
+    if given is not None or context is None:
+        return given
+    traceparent = context.getLocalProperty("traceparent")
+    if traceparent is None:
+        return None
+    return TraceParent(traceparent, context.getLocalProperty("tracestate") or "")

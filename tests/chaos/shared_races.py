@@ -25,7 +25,7 @@ from lookup_core.keys.canonical_keys import CanonicalKeys, canonical_keys
 from lookup_core.settings import CacheSettings
 from lookup_core.statistics import EvictionReason
 from service.resources.shared_memory import SharedMemory, boot_time
-from spark_client.transport.shared_cache import SharedCache
+from spark_client.transport.shared_cache import MappedCache
 from tests.lookup_core.cache.broken_reader import broken_reader
 
 KEYS = 12_000
@@ -134,7 +134,7 @@ def write(race: Race) -> None:
 
 def read(race: Race, number: int, faults: Mapping[str, str]) -> None:
     """Read until the race is over, and count what is wrong; `faults` are those of the reader."""
-    cache = SharedCache(race.cache) if not faults else FaultyCache(race.cache, faults)
+    cache = MappedCache(race.cache) if not faults else FaultyCache(race.cache, faults)
     keys, least, fence = race.keys(), race.numbers(), LockFence(threading.Lock())
     counts, random = race.counts(number), np.random.default_rng(number)
     while not least[Counter.IS_OVER]:
@@ -163,7 +163,7 @@ def read(race: Race, number: int, faults: Mapping[str, str]) -> None:
             cache.release()
 
 
-class FaultyCache(SharedCache):
+class FaultyCache(MappedCache):
     """A shared cache whose readers lack checks."""
 
     def __init__(self, folder: Path, faults: Mapping[str, str]) -> None:

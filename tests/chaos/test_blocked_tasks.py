@@ -15,7 +15,7 @@ import pytest
 
 from lookup_core.operator.batch_intake import FIRST_ROWS
 from spark_client.lookup_settings import OutputMode, PassSettings
-from spark_client.transport.connections import Address, Connections
+from spark_client.transport.connections import Connections, SidecarAddress
 from tests.chaos.checker import Tally, tally
 from tests.chaos.partition_run import PartitionRun, Progress
 from tests.chaos.records import Records, dimension
@@ -73,7 +73,7 @@ def has_answered_all(figures: SidecarFigures) -> bool:
 def test_blocked_tasks_outlive_their_sidecar(sidecar: SidecarProcess) -> None:
     """Answers received before the kill are kept, and the others are requested again."""
     figures, turnstile = SidecarFigures(sidecar), Turnstile()
-    connection = Connections().to(Address(url_of(sidecar)))
+    connection = Connections().to(SidecarAddress(url_of(sidecar)))
     runs = [
         PartitionRun(
             Records.seeded(index, RECORDS),

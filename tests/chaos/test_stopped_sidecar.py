@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 from lookup_core.keys.canonical_keys import canonical_keys
-from spark_client.transport.shared_cache import SharedCache
+from spark_client.transport.shared_cache import MappedCache
 from tests.integration.notifications.trigger_messages import CHANNEL, make_triggers
 from tests.integration.sidecars import postgres_sidecar
 from tools.processes.postgres_server import Database, running_postgres
@@ -52,13 +52,13 @@ def outcome(sidecar: SidecarProcess) -> Sequence[object]:
     return [answer["outcomes"], [row["name"] for row in answer["rows"]]]
 
 
-def shared_cache(sidecar: SidecarProcess) -> SharedCache:
+def shared_cache(sidecar: SidecarProcess) -> MappedCache:
     """The cache of the customers, as a worker maps it."""
     folder = sidecar.get(PATH).json()["cache"]["shared"]["folder"]
-    return SharedCache(sidecar.socket.parent / folder)
+    return MappedCache(sidecar.socket.parent / folder)
 
 
-def names_in(cache: SharedCache) -> list[str] | None:
+def names_in(cache: MappedCache) -> list[str] | None:
     """The names that a worker finds in the cache; None without a lease."""
     reader = cache.reader()
     if reader is None:

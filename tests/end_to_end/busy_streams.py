@@ -9,7 +9,7 @@ import pyarrow as pa
 from lookup_core.protocol.client_channel import ChannelRequest
 from lookup_core.protocol.sent_lookups import RunId, SentKeys
 from spark_client.transport.channel_session import ChannelSession
-from spark_client.transport.connections import Address, connections
+from spark_client.transport.connections import SidecarAddress, connections
 
 KEY = pa.schema({"id": pa.int64()})
 KEYS = 200  # of a lookup
@@ -21,7 +21,7 @@ PAUSE_S = 0.02
 def main() -> None:
     """Look up in all dimensions in turn until the process is ended."""
     endpoint, *dimensions = sys.argv[1:]
-    open_one = connections.to(Address(endpoint)).open
+    open_one = connections.to(SidecarAddress(endpoint)).open
     sessions = [open_one(ChannelRequest(name, None, "load", KEY)) for name in dimensions]
     run = 0
     while True:

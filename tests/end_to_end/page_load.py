@@ -12,7 +12,7 @@ import pyarrow as pa
 from lookup_core.protocol.client_channel import ChannelRequest
 from lookup_core.protocol.sent_lookups import RunId, SentKeys
 from spark_client.transport.channel_session import ChannelSession
-from spark_client.transport.connections import Address, connections
+from spark_client.transport.connections import SidecarAddress, connections
 
 KNOWN = 50  # keys of each round that are cached from the second round on
 NEW = 10
@@ -27,11 +27,13 @@ STRANGE_ORIGIN = "<img src=x onerror=alert(1)> & \"friends\" 'of' {nonce}"
 def main() -> None:
     """Look up until the process is ended."""
     url, others = sys.argv[1], int(sys.argv[2])
-    customers = [_opened(Address(url), "customers", name) for name in ("task 0", STRANGE_ORIGIN)]
+    customers = [
+        _opened(SidecarAddress(url), "customers", name) for name in ("task 0", STRANGE_ORIGIN)
+    ]
     places = [
         # Another timeout makes another connection, as each has a bounded number of channels.
         _opened(
-            Address(url, connect_timeout_s=30.0 + part // MAX_CHANNELS),
+            SidecarAddress(url, connect_timeout_s=30.0 + part // MAX_CHANNELS),
             *("places", f"partition {part}"),
         )
         for part in range(others)
@@ -53,7 +55,7 @@ def main() -> None:
         time.sleep(PAUSE_S)
 
 
-def _opened(address: Address, dimension: str, origin: str) -> ChannelSession:
+def _opened(address: SidecarAddress, dimension: str, origin: str) -> ChannelSession:
     key = pa.schema({"id": pa.int64()})
     return connections.to(address).open(ChannelRequest(dimension, None, origin, key))
 

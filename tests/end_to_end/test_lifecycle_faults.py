@@ -16,7 +16,7 @@ import pytest
 from lookup_core.protocol.client_channel import ChannelRequest
 from lookup_core.protocol.sent_lookups import RunId, SentKeys
 from spark_client.transport.channel_session import ChannelSession
-from spark_client.transport.connections import Address, Connections
+from spark_client.transport.connections import Connections, SidecarAddress
 from tests.end_to_end.sidecars import (
     configured,
     customers_sidecar,
@@ -67,7 +67,7 @@ def test_short_grace_loses_nothing(folder: Path, database: Database) -> None:
     """G5: before SIGKILL the drain answers what it can, and the next sidecar answers the rest."""
     sidecar = locked_sidecar(folder, database)
     with sidecar.running(ends_by=signal.SIGKILL) as process, database.locked("stuck"):
-        connection = Connections().to(Address(url_of(sidecar), None, PATIENCE_S))
+        connection = Connections().to(SidecarAddress(url_of(sidecar), None, PATIENCE_S))
         quick, slow, stuck = (
             connection.open(ChannelRequest(name, ("name",), "a test", KEY))
             for name in ("quick", "slow", "stuck")

@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 
 from lookup_core.errors import BackendError, ConfigurationError, SidecarUnreachable
 from spark_client import Sidecar
-from spark_client.driver.local_folder import LOG
+from spark_client.driver.local_sidecar import _LOG
 from tests.end_to_end.sidecars import CUSTOMERS, ended, parquet
 from tests.end_to_end.spark_program import SparkProgram
 from tools.processes.sidecar_process import ROOT, SERVE, free_port
@@ -147,7 +147,7 @@ def test_next_start_removes_abandoned_folder(tmp_path: Path) -> None:
             used = Path(dims.url.removeprefix("unix://")).parent
             was_there = abandoned.exists()
             driver.send_signal(signal.SIGKILL)
-            until(lambda: is_unlocked(abandoned / LOG))
+            until(lambda: is_unlocked(abandoned / _LOG))
             with Sidecar.local(config):
                 found = [abandoned.exists(), used.exists()]
 

@@ -7,7 +7,7 @@ import pytest
 
 from spark_client.testing.fake_server import MemoryServer
 from spark_client.transport.connection import Connection
-from spark_client.transport.connections import Address
+from spark_client.transport.connections import SidecarAddress
 from tests.spark_client.builders import ALL_DIMENSIONS, connection_to
 from tests.spark_client.memory_transport import ReachableSidecar
 from tests.spark_session import spark_session
@@ -28,7 +28,7 @@ def connection(sidecar: ReachableSidecar) -> Connection:
 
 
 @pytest.fixture
-def address(sidecar: ReachableSidecar, tmp_path: Path) -> Iterator[Address]:
+def address(sidecar: ReachableSidecar, tmp_path: Path) -> Iterator[SidecarAddress]:
     """Its address."""
     with MemoryServer(sidecar).at(tmp_path / "s.sock") as url:
-        yield Address(url, None, 5.0)
+        yield SidecarAddress(url, None, 5.0)

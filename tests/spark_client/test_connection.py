@@ -30,7 +30,7 @@ from lookup_core.protocol.sent_lookups import RunId
 from spark_client.testing.fake_server import MemoryServer
 from spark_client.testing.fake_sidecar import Behaviour, FakePeer
 from spark_client.transport.connection import AGENT, WELCOME_TIMEOUT_S, Connection, Timing
-from spark_client.transport.connections import Address, Connections, connections
+from spark_client.transport.connections import Connections, SidecarAddress, connections
 from tests.spark_client.builders import (
     DIMENSIONS,
     KEY,
@@ -511,12 +511,12 @@ def test_token_is_read_from_its_file(sidecar: ReachableSidecar, tmp_path: Path) 
     token.write_text("\ufeffsecret\r\n")
 
     with server.at(tmp_path / "s.sock") as url:
-        Connections().to(Address(url, str(token), 5.0)).open(REQUEST).close()
+        Connections().to(SidecarAddress(url, str(token), 5.0)).open(REQUEST).close()
         with pytest.raises(InvalidRequest, match="none cannot be read: No such file"):
-            Connections().to(Address(url, str(tmp_path / "none"))).open(REQUEST)
+            Connections().to(SidecarAddress(url, str(tmp_path / "none"))).open(REQUEST)
         token.write_text("sécret")
         with pytest.raises(InvalidRequest, match="is not ASCII text; write one line of printable"):
-            Connections().to(Address(url, str(token))).open(REQUEST)
+            Connections().to(SidecarAddress(url, str(token))).open(REQUEST)
 
     assert server.requests[0].headers["Authorization"] == "Bearer secret"
 
@@ -526,11 +526,11 @@ def test_forked_child_has_no_connection(tmp_path: Path) -> None:
     server = MemoryServer(ReachableSidecar(DIMENSIONS))
 
     with server.at(tmp_path / "s.sock") as url:
-        connection = connections.to(Address(url))
+        connection = connections.to(SidecarAddress(url))
         channel = connection.open(REQUEST)
         child = os.fork()
         if child == 0:
-            os._exit(0 if connections.to(Address(url)) is not connection else 1)
+            os._exit(0 if connections.to(SidecarAddress(url)) is not connection else 1)
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
         assert is_served(channel)
         channel.close()
@@ -562,7 +562,7 @@ def test_channels_spread_over_connections(tmp_path: Path) -> None:
     """The 65th channel of a process has a connection of its own; places that are free are used."""
     sidecar = ReachableSidecar(DIMENSIONS)
     with MemoryServer(sidecar).at(tmp_path / "s.sock") as url:
-        own, address = Connections(), Address(url)
+        own, address = Connections(), SidecarAddress(url)
         channels = [own.to(address).open(REQUEST) for _ in range(MAX_CHANNELS + 1)]
         assert all(is_served(channel) for channel in channels)
         channels[0].close()

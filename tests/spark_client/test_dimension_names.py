@@ -11,7 +11,7 @@ import pytest
 from lookup_core.errors import ErrorCode, InvalidRequest, SidecarUnreachable, SidelookError
 from spark_client.testing.fake_server import MemoryServer
 from spark_client.transport.connection import Timing
-from spark_client.transport.connections import Address
+from spark_client.transport.connections import SidecarAddress
 from spark_client.transport.dimension_names import dimension_names
 from tests.spark_client.builders import ALL_DIMENSIONS
 from tests.spark_client.memory_transport import ReachableSidecar
@@ -28,7 +28,7 @@ def refusal(url: str, token_file: Path | None = None) -> SidelookError:
     """The error, after at most two attempts."""
     times_s = count(step=100)
     timing = Timing(clock=lambda: next(times_s), pause=lambda _: None)
-    address = Address(url, None if token_file is None else str(token_file))
+    address = SidecarAddress(url, None if token_file is None else str(token_file))
     with pytest.raises(SidelookError) as caught:
         dimension_names(address, timing)
     return caught.value
@@ -40,7 +40,7 @@ def test_names_come_over_http(server: MemoryServer, tmp_path: Path) -> None:
     token.write_text("secret\n")
 
     with server.at(tmp_path / "s.sock") as url:
-        names = dimension_names(Address(url, str(token)))
+        names = dimension_names(SidecarAddress(url, str(token)))
 
     (request,) = server.requests
     assert names == ("composite", "customers", "history")
@@ -53,7 +53,7 @@ def test_names_are_awaited(server: MemoryServer, tmp_path: Path) -> None:
     found: list[tuple[str, ...]] = []
     path = tmp_path / "s.sock"
     reader = threading.Thread(
-        target=lambda: found.append(dimension_names(Address(f"unix://{path}")))
+        target=lambda: found.append(dimension_names(SidecarAddress(f"unix://{path}")))
     )
 
     reader.start()
@@ -93,7 +93,7 @@ def test_wait_is_logged_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -
     url = f"unix://{tmp_path}/s.sock"
 
     with pytest.raises(SidecarUnreachable) as caught:
-        dimension_names(Address(url, connect_timeout_s=30), timing)
+        dimension_names(SidecarAddress(url, connect_timeout_s=30), timing)
 
     reason = "no such socket; is the sidecar running, and its volume mounted here?"
     assert caplog.messages == [f"waiting up to 30 s for {url}: {reason}"]

@@ -17,7 +17,7 @@ from spark_client.driver.input_columns import InputColumns
 from spark_client.driver.key_repartition import divided_by_salt, in_sequence
 from spark_client.testing.fake_server import MemoryServer
 from spark_client.testing.served_dimension import ServedDimension
-from spark_client.worker.task_context import task_trace
+from spark_client.worker.lookup_task import task_trace
 from tests.spark_client.builders import ALL_DIMENSIONS
 from tests.spark_client.memory_transport import ReachableSidecar
 

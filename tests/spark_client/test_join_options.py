@@ -18,7 +18,7 @@ from spark_client import Sidecar
 from spark_client.driver.input_columns import ColumnNames, ParsedOn
 from spark_client.driver.lookup_join import AddedColumns, LookupJoin
 from spark_client.driver.options import PassOptions, RetryMissing, duration_ms
-from spark_client.driver.pass_function import LEAST_COLUMNS, is_function
+from spark_client.driver.pass_function import MIN_FUNCTION_COLUMNS, is_function
 from spark_client.lookup_settings import (
     FailurePolicy,
     JoinKeys,
@@ -28,7 +28,7 @@ from spark_client.lookup_settings import (
     PassSettings,
     Via,
 )
-from spark_client.transport.connections import Address
+from spark_client.transport.connections import SidecarAddress
 from spark_client.transport.endpoint import ClientTls
 
 ROOT = Path(__file__).parent.parent.parent
@@ -42,7 +42,7 @@ def test_defaults_are_the_documented_ones() -> None:
     join = Sidecar(URL).lookup_join("customers", on="customer_id")
 
     assert join == LookupJoin(
-        address=Address(URL, None, 60.0),
+        address=SidecarAddress(URL, None, 60.0),
         dimension="customers",
         on=ParsedOn(JoinKeys(("customer_id",), ("customer_id",))),
         added=AddedColumns(columns=None, schema=None, prefix="", status_column=None),
@@ -83,7 +83,7 @@ def test_options_are_carried_over() -> None:
     )
 
     assert join == LookupJoin(
-        address=Address("https://h:1", "/t", 1.5, ClientTls("ca", "crt", "key")),
+        address=SidecarAddress("https://h:1", "/t", 1.5, ClientTls("ca", "crt", "key")),
         dimension="d",
         on=ParsedOn(JoinKeys(("a",), ("b",), are_exact=True)),
         added=AddedColumns(("x",), "x string", "p_", "_s", JoinType.INNER),
@@ -147,9 +147,9 @@ def test_contradictions_of_a_pass_are_refused(
 @pytest.mark.parametrize(
     ("via", "mode", "columns", "expected"),
     [
-        (None, None, LEAST_COLUMNS, True),
-        (Via.AUTO, OutputMode.ORDERED, LEAST_COLUMNS, True),
-        (Via.AUTO, OutputMode.ORDERED, LEAST_COLUMNS - 1, False),
+        (None, None, MIN_FUNCTION_COLUMNS, True),
+        (Via.AUTO, OutputMode.ORDERED, MIN_FUNCTION_COLUMNS, True),
+        (Via.AUTO, OutputMode.ORDERED, MIN_FUNCTION_COLUMNS - 1, False),
         (None, OutputMode.UNORDERED, 1000, False),
         (None, OutputMode.KEY_ORDERED, 1000, False),
         (Via.BATCH, None, 1000, False),

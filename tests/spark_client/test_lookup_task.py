@@ -7,26 +7,27 @@ from lookup_core.errors import InvalidRequest
 from lookup_core.protocol import frames
 from lookup_core.protocol.frames import TraceParent
 from spark_client.lookup_settings import JoinKeys, KeyColumn, LookupSettings, PassSettings
-from spark_client.transport.connections import Address
+from spark_client.transport.connections import SidecarAddress
 from spark_client.worker.lookup_task import (
     LookupFunctionTask,
     LookupJoinTask,
     LookupPass,
     LookupPassTask,
     LookupTarget,
+    task_origin,
+    task_trace,
 )
 from spark_client.worker.output_columns import AddedPart
-from spark_client.worker.task_context import origin, task_trace
 from tests.spark_client.builders import batch
 from tests.spark_client.memory_transport import ReachableSidecar
 
 COLUMNS = pa.schema({"name": pa.utf8()})
-NOWHERE = Address("unix:///nowhere", None, 0.01)
+NOWHERE = SidecarAddress("unix:///nowhere", None, 0.01)
 TIMED = pa.record_batch({"id": [1, 1], "ts": pa.array([4, 5], pa.timestamp("us"))})
 
 
 def join_task(
-    address: Address,
+    address: SidecarAddress,
     dimension: str = "customers",
     *,
     as_of: int | None = None,
@@ -39,12 +40,12 @@ def join_task(
     return LookupJoinTask(LookupPass([target], PassSettings(pooled_rows=1)))
 
 
-def function_task(address: Address, dimension: str) -> LookupFunctionTask:
+def function_task(address: SidecarAddress, dimension: str) -> LookupFunctionTask:
     """A function of its key."""
     return LookupFunctionTask(address, dimension, COLUMNS, LookupSettings(), PassSettings())
 
 
-def test_partition_is_enriched(address: Address, sidecar: ReachableSidecar) -> None:
+def test_partition_is_enriched(address: SidecarAddress, sidecar: ReachableSidecar) -> None:
     """Batches in, batches of one schema out, over one channel that is closed at the end."""
     batches = [batch(), batch(1, 9), batch(), batch(3)]
 
@@ -71,7 +72,7 @@ def test_empty_partition_needs_no_sidecar() -> None:
     ("dimension", "row"), [("customers", None), ("composite", {"name": "unknown"})]
 )
 def test_null_without_a_type_is_a_missing_key(
-    address: Address, dimension: str, row: dict[str, str] | None
+    address: SidecarAddress, dimension: str, row: dict[str, str] | None
 ) -> None:
     """A key column that only has NULLs of no type gives the default row, or NULL."""
     function = function_task(address, dimension)
@@ -83,7 +84,7 @@ def test_null_without_a_type_is_a_missing_key(
     assert {each.type for each in found} == {pa.struct(list(COLUMNS))}
 
 
-def test_bytes_that_are_not_utf8_find_no_row(address: Address) -> None:
+def test_bytes_that_are_not_utf8_find_no_row(address: SidecarAddress) -> None:
     """A text of Spark that is not UTF-8 is a key without a row, and harms no other key."""
     texts = pa.array([b"\xff", b"x", None, b"a\xc3", b"\xff"]).view(pa.utf8())
     function = function_task(address, "composite")
@@ -109,7 +110,7 @@ def test_array_is_refused_as_a_key() -> None:
             list(function(iter([keys])))
 
 
-def test_early_end_closes_the_channel(address: Address, sidecar: ReachableSidecar) -> None:
+def test_early_end_closes_the_channel(address: SidecarAddress, sidecar: ReachableSidecar) -> None:
     """If the consumer stops, joins and functions close their channels."""
     function = function_task(address, "customers")
     for outputs in (
@@ -135,7 +136,7 @@ def test_early_end_closes_the_channel(address: Address, sidecar: ReachableSideca
     ],
 )
 def test_functions_give_structs(
-    address: Address,
+    address: SidecarAddress,
     dimension: str,
     keys: list[pa.Array | tuple[pa.Array, ...]],
     structs: list[dict[str, str | None] | None],
@@ -162,7 +163,7 @@ def test_later_lookups_request_the_default_row(
     assert target.request(pa.schema({"id": pa.int64()})).wants_default is wants_default
 
 
-def pass_of(address: Address) -> LookupPass:
+def pass_of(address: SidecarAddress) -> LookupPass:
     """A lookup by the third column, and one as of the second, of records with event times."""
     keys, columns = JoinKeys(("id",), ("id",)), (KeyColumn(3),)
     settings = (LookupSettings(), LookupSettings(as_of=1))
@@ -173,7 +174,7 @@ def pass_of(address: Address) -> LookupPass:
     return LookupPass(targets, PassSettings(event_time=1))
 
 
-def test_passes_give_structs(address: Address) -> None:
+def test_passes_give_structs(address: SidecarAddress) -> None:
     """A pass needs its key and time columns only, and gives a struct for each record."""
     lookups = pass_of(address)
 
@@ -191,7 +192,7 @@ def test_passes_give_structs(address: Address) -> None:
 @pytest.mark.parametrize(
     "lengths", [[3, 4, 2], [0, 5, 0, 0, 1, 0], [1] * 9, [0], [], [30, 1], [0, 0]]
 )
-def test_functions_keep_the_sizes_of_batches(address: Address, lengths: list[int]) -> None:
+def test_functions_keep_the_sizes_of_batches(address: SidecarAddress, lengths: list[int]) -> None:
     """Spark may pair each output with a batch of its input, so it has as many rows."""
     rows = iter(range(100))
     keys = [pa.array([next(rows) for _ in range(length)], pa.int64()) for length in lengths]
@@ -207,7 +208,7 @@ def test_functions_keep_the_sizes_of_batches(address: Address, lengths: list[int
     ]
 
 
-def test_versions_are_picked_and_cast(address: Address) -> None:
+def test_versions_are_picked_and_cast(address: SidecarAddress) -> None:
     """Each record has the version of its time, in the types of the output."""
     wide = pa.schema({"name": pa.large_utf8()})
 
@@ -218,7 +219,7 @@ def test_versions_are_picked_and_cast(address: Address) -> None:
 
 
 def test_task_refuses_what_the_driver_did_not_see(
-    address: Address, sidecar: ReachableSidecar
+    address: SidecarAddress, sidecar: ReachableSidecar
 ) -> None:
     """With `schema=` only the task sees the dimension; it closes the channel that it refuses."""
     with pytest.raises(InvalidRequest, match=r"\(since\).*lookup_join\(as_of=…\)"):
@@ -230,7 +231,7 @@ def test_task_refuses_what_the_driver_did_not_see(
     assert frames.Close(1) in sidecar.memory.received
 
 
-def test_declared_types_are_checked(address: Address, sidecar: ReachableSidecar) -> None:
+def test_declared_types_are_checked(address: SidecarAddress, sidecar: ReachableSidecar) -> None:
     """A type in `schema=` that loses values is refused at the opening, also with `as_of`."""
     wrong = pa.schema({"name": pa.int32()})
 
@@ -246,4 +247,4 @@ def test_driver_has_no_task() -> None:
     """Outside a task the origin is the driver, and the trace is the given one or none."""
     given = TraceParent(f"00-{'a' * 32}-{'b' * 16}-01")
 
-    assert (origin(), task_trace(given), task_trace(None)) == ("driver", given, None)
+    assert (task_origin(), task_trace(given), task_trace(None)) == ("driver", given, None)

@@ -14,7 +14,7 @@ import pytest
 from lookup_core.errors import ErrorCode, InvalidRequest
 from lookup_core.keys.canonical_keys import KEY_GROUPS
 from spark_client.lookup_settings import LookupSettings, PassSettings
-from spark_client.transport.connections import Address
+from spark_client.transport.connections import SidecarAddress
 from spark_client.worker.key_shards import shard_salts, spark_hashes
 from spark_client.worker.lookup_task import LookupFunctionTask
 from spark_client.worker.pandas_lookup import KeySeries, PandasLookup, column_series, key_array
@@ -92,7 +92,7 @@ def test_series_keep_their_first_type() -> None:
         columns.arrays((pd.Series(["b"]), pd.Series(["a"])))
 
 
-def test_frames_have_a_row_for_each_key(address: Address) -> None:
+def test_frames_have_a_row_for_each_key(address: SidecarAddress) -> None:
     """In order, with NULLs and a false mark without a row, also for leading NULLs."""
     columns = pa.schema([CUSTOMERS.schema.field("name")])
     task = LookupFunctionTask(address, "customers", columns, LookupSettings(), PassSettings())

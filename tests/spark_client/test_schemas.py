@@ -18,7 +18,7 @@ from spark_client.driver.schemas import (
 )
 from spark_client.lookup_settings import Needs
 from spark_client.spark_types import arrow_type, check_types, column_field, key_field, spark_type
-from spark_client.transport.connections import ANY_KEY, Address
+from spark_client.transport.connections import ANY_KEY, SidecarAddress
 from tests.spark_client.builders import KEY, received
 from tests.spark_client.memory_transport import ReachableSidecar
 
@@ -214,10 +214,10 @@ def test_other_types_may_not_be_declared(
 SINCE = pa.timestamp("us")
 
 
-def test_driver_reads_columns_and_key(sidecar: ReachableSidecar, address: Address) -> None:
+def test_driver_reads_columns_and_key(sidecar: ReachableSidecar, address: SidecarAddress) -> None:
     """All columns or the named ones, and the key's names; the channels are closed."""
-    everything = described_columns(address, "customers", columns=None, key=KEY)
-    tier = described_columns(address, "customers", columns=["tier"], key=ANY_KEY)
+    everything = described_columns(address, "customers", columns=None, key=KEY, needs=Needs())
+    tier = described_columns(address, "customers", columns=["tier"], key=ANY_KEY, needs=Needs())
 
     assert everything == pa.schema({"name": pa.utf8(), "tier": pa.int32()})
     assert tier == pa.schema({"tier": pa.int32()})
@@ -226,7 +226,7 @@ def test_driver_reads_columns_and_key(sidecar: ReachableSidecar, address: Addres
     assert received(sidecar, frames.Close)[:2] == [frames.Close(1), frames.Close(2)]
 
 
-def test_versions_are_described_as_single_values(address: Address) -> None:
+def test_versions_are_described_as_single_values(address: SidecarAddress) -> None:
     """With `as_of` the types are those of one version; only named columns are described."""
     everything, name = (
         described_columns(address, "history", columns=columns, key=KEY, needs=Needs(is_as_of=True))
@@ -236,15 +236,15 @@ def test_versions_are_described_as_single_values(address: Address) -> None:
     assert everything == pa.schema({"name": pa.utf8(), "since": SINCE})
     assert name == pa.schema({"name": pa.utf8()})
     with pytest.raises(InvalidRequest, match="as_of"):
-        described_columns(address, "history", columns=None, key=KEY)
+        described_columns(address, "history", columns=None, key=KEY, needs=Needs())
 
 
 def test_driver_without_sidecar_gets_a_remedy(tmp_path: Path) -> None:
     """The error has the path, and the option that needs no sidecar."""
-    address = Address(f"unix://{tmp_path}/none.sock", None, 0.01)
+    address = SidecarAddress(f"unix://{tmp_path}/none.sock", None, 0.01)
 
     with pytest.raises(SidecarUnreachable, match=r"none\.sock: no such socket") as columns:
-        described_columns(address, "customers", columns=None, key=KEY)
+        described_columns(address, "customers", columns=None, key=KEY, needs=Needs())
     with pytest.raises(SidecarUnreachable) as key:
         described_key(address, "customers")
 

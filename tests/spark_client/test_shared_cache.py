@@ -26,7 +26,7 @@ from lookup_core.settings import CacheSettings
 from service.resources.shared_memory import SharedMemory
 from spark_client.testing.fake_sidecar import Behaviour
 from spark_client.transport.connection import Connection
-from spark_client.transport.shared_cache import SharedCache, boot_time
+from spark_client.transport.shared_cache import MappedCache, boot_time
 from tests.hand_clock import HandClock
 from tests.lookup_core.cache.row_caches import KINDS
 from tests.spark_client.builders import (
@@ -62,9 +62,9 @@ class Sidecar:
         every, rows = np.ones(len(numbers), np.bool_), KIND.rows(numbers)
         self.cache.fill(KIND.keys(numbers), every, rows=rows, read_at=100.0, now=100.0)
 
-    def worker(self) -> SharedCache:
+    def worker(self) -> MappedCache:
         """A reader of the files."""
-        return SharedCache(self.folder, clock=self.clock)
+        return MappedCache(self.folder, clock=self.clock)
 
 
 @pytest.fixture
@@ -75,7 +75,7 @@ def sidecar() -> Iterator[Sidecar]:
         yield Sidecar(Path(name) / "cache")
 
 
-def found(cache: SharedCache, *numbers: int) -> list[int] | None:
+def found(cache: MappedCache, *numbers: int) -> list[int] | None:
     """The rows that a lookup finds; None if it must go by the stream."""
     reader = cache.reader()
     if reader is None:
@@ -128,9 +128,9 @@ def test_other_time_namespaces_are_refused(sidecar: Sidecar) -> None:
     code = """
 import sys
 from pathlib import Path
-from spark_client.transport.shared_cache import SharedCache
+from spark_client.transport.shared_cache import MappedCache
 try:
-    SharedCache(Path(sys.argv[1]))
+    MappedCache(Path(sys.argv[1]))
 except ValueError as error:
     print(error)
 """
@@ -143,7 +143,7 @@ except ValueError as error:
 def test_unreadable_folders_are_refused(sidecar: Sidecar) -> None:
     """A folder that another user may not enter, or that does not exist, is an OSError."""
     with pytest.raises(FileNotFoundError):
-        SharedCache(sidecar.folder / "none")
+        MappedCache(sidecar.folder / "none")
     former = os.geteuid()
     sidecar.folder.chmod(0o700 if former == 0 else 0)
     try:
@@ -258,7 +258,7 @@ def other_rows(path: Path) -> None:
         writer.write_batch(other)
 
 
-def assert_bypassed_once(worker: SharedCache, caplog: pytest.LogCaptureFixture) -> None:
+def assert_bypassed_once(worker: MappedCache, caplog: pytest.LogCaptureFixture) -> None:
     """Lookups go by the stream, also after a release, and one line reports it."""
     assert [found(worker, 1), found(worker, 1)] == [None, None]
     worker.release()

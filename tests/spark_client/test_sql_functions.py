@@ -22,7 +22,7 @@ from spark_client.driver.sql_functions import Dimensions
 from spark_client.lookup_settings import LookupSettings, PassSettings
 from spark_client.testing.fake_server import MemoryServer
 from spark_client.testing.served_dimension import ServedDimension
-from spark_client.transport.connections import Address
+from spark_client.transport.connections import SidecarAddress
 from spark_client.worker.lookup_task import LookupFunctionTask
 from tests.spark_client.builders import ALL_DIMENSIONS, CUSTOMERS
 from tests.spark_client.memory_transport import ReachableSidecar
@@ -250,7 +250,11 @@ def test_older_spark_keeps_null_rows(sidecar: Sidecar, session: SparkSession) ->
     """Before PySpark 4.1, too, a nondeterministic function is NULL without a row."""
     columns = StructType().add("name", "string").add("tier", "integer")
     task = LookupFunctionTask(
-        Address(sidecar.url), "customers", arrow_columns(columns), LookupSettings(), PassSettings()
+        SidecarAddress(sidecar.url),
+        "customers",
+        arrow_columns(columns),
+        LookupSettings(),
+        PassSettings(),
     )
     function = pandas_function(task, columns, "lookup").asNondeterministic()  # type: ignore[attr-defined]
 

@@ -18,7 +18,7 @@ from lookup_core.protocol.client_channel import ChannelRequest
 from lookup_core.protocol.sent_lookups import RunId, SentKeys
 from spark_client.transport.channel_session import ChannelSession
 from spark_client.transport.connection import Connection
-from spark_client.transport.connections import Address, connections
+from spark_client.transport.connections import SidecarAddress, connections
 from tools.freshness.naive_reader import READER_TWINS, FaultyConnection
 from tools.freshness.table import ABSENT, NEVER, Versions
 from tools.processes.sidecar_process import SidecarProcess, UnixConnection
@@ -152,7 +152,7 @@ class StreamConnection:
 def connection_to(sidecar: SidecarProcess, twin: str | None) -> Connection:
     """A connection for channels of the streaming protocol; `twin` is one of `naive_reader`."""
     url = f"unix://{sidecar.socket}"
-    return FaultyConnection(url) if twin in READER_TWINS else connections.to(Address(url))
+    return FaultyConnection(url) if twin in READER_TWINS else connections.to(SidecarAddress(url))
 
 
 def _no_answers(count: int) -> LookupAnswers:

@@ -6,19 +6,19 @@ from pathlib import Path
 from spark_client.transport.connection import Connection, Timing
 from spark_client.transport.endpoint import endpoint_of
 from spark_client.transport.handshake import handshake
-from spark_client.transport.shared_cache import SharedCache
+from spark_client.transport.shared_cache import MappedCache
 
 LEASELESS = "leaseless"  # reads a cache whose lease has ended
 READER_TWINS = (LEASELESS,)
 _TIMEOUT_S = 10.0
 
 
-class LeaselessCache(SharedCache):
+class LeaselessCache(MappedCache):
     """Ignores the lease."""
 
     @property
     def has_lease(self) -> bool:
-        """See `SharedCache`."""
+        """See `MappedCache`."""
         return True
 
 
@@ -29,7 +29,7 @@ class FaultyConnection(Connection):
         connect = partial(handshake, endpoint_of(url), token=None, timeout_s=_TIMEOUT_S)
         super().__init__(connect, url=url, timing=Timing())
 
-    def _shared_cache(self, folder: str) -> SharedCache | None:
+    def _shared_cache(self, folder: str) -> MappedCache | None:
         if folder not in self._caches:
             self._caches[folder] = LeaselessCache(Path(folder))
         return self._caches[folder]

@@ -13,7 +13,7 @@ from lookup_core.lookup_options import NO_OPTIONS, LookupOptions
 from lookup_core.protocol.client_channel import ChannelRequest
 from lookup_core.protocol.sent_lookups import RunId, SentKeys
 from spark_client.transport.channel_session import ChannelSession
-from spark_client.transport.connections import Address, Connections
+from spark_client.transport.connections import Connections, SidecarAddress
 from tests.integration.sidecars import postgres_sidecar
 from tests.service.engine.running import in_words
 from tools.processes.postgres_server import Database
@@ -53,7 +53,7 @@ class Channel:
         columns: tuple[str, ...] = ("name",),
     ) -> None:
         request = ChannelRequest(dimension, columns, "a test", KEY, options=options)
-        address = Address(f"unix://{sidecar.socket}")
+        address = SidecarAddress(f"unix://{sidecar.socket}")
         self._session: ChannelSession = Connections().to(address).open(request)
 
     def ask(self, key: int) -> None:

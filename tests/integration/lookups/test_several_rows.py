@@ -9,7 +9,7 @@ import pytest
 
 from lookup_core.errors import LookupFailed
 from spark_client.lookup_settings import JoinKeys, KeyColumn, LookupSettings, PassSettings
-from spark_client.transport.connections import Address
+from spark_client.transport.connections import SidecarAddress
 from spark_client.worker.lookup_task import LookupJoinTask, LookupPass, LookupTarget
 from spark_client.worker.output_columns import AddedPart
 from tests.end_to_end.sidecars import url_of
@@ -81,7 +81,7 @@ def test_failed_task_names_the_column(folder: Path, database: Database) -> None:
         sidecar := postgres_sidecar(folder, database.dsn(), {"invoices": {"key": ["number"]}})
     ).running():
         target = LookupTarget(
-            *(Address(url_of(sidecar)), "invoices", JoinKeys(("number",), ("number",))),
+            *(SidecarAddress(url_of(sidecar)), "invoices", JoinKeys(("number",), ("number",))),
             *((KeyColumn(0),), LookupSettings(), AddedPart(columns)),
         )
         with pytest.raises(LookupFailed) as caught:
@@ -114,7 +114,7 @@ def test_version_of_the_time_is_found(folder: Path, database: Database) -> None:
     with (sidecar := postgres_sidecar(folder, database.dsn(), dimensions)).running():
         found = {}
         for name in TYPES:
-            address, part = Address(url_of(sidecar)), AddedPart(columns)
+            address, part = SidecarAddress(url_of(sidecar)), AddedPart(columns)
             target = LookupTarget(address, name, keys, (KeyColumn(0),), settings, part)
             task = LookupJoinTask(LookupPass([target], PassSettings()))
             outputs = [next(iter(task(iter([records])))) for _ in range(2)]

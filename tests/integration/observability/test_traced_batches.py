@@ -12,7 +12,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 from lookup_core.protocol.client_channel import ChannelRequest
 from lookup_core.protocol.frames import TraceParent
 from lookup_core.protocol.sent_lookups import RunId, SentKeys
-from spark_client.transport.connections import Address, Connections
+from spark_client.transport.connections import Connections, SidecarAddress
 from tests.integration.sidecars import postgres_sidecar
 from tests.otlp_collector import OtlpCollector, attributes, otlp_collector
 from tools.processes.postgres_server import Database
@@ -58,7 +58,7 @@ def look_up_by_stream(sidecar: SidecarProcess, key: int) -> bool:
     """Whether a LOOKUP of the key's trace finds the row."""
     trace = TraceParent(traceparent(key))
     request = ChannelRequest("customers", ("name",), "a test", KEY, trace=trace)
-    session = Connections().to(Address(f"unix://{sidecar.socket}")).open(request)
+    session = Connections().to(SidecarAddress(f"unix://{sidecar.socket}")).open(request)
     keys = pa.record_batch([pa.array([key], pa.int64())], schema=KEY)
     session.look_up(SentKeys(RunId(1), keys, time.monotonic() + PATIENCE_S))
     (answer,) = session.answers(PATIENCE_S)

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from lookup_core.protocol.client_channel import ChannelRequest
 from lookup_core.protocol.sent_lookups import RunId, SentKeys
-from spark_client.transport.connections import Address, connections
+from spark_client.transport.connections import SidecarAddress, connections
 
 KEYS = 100
 
@@ -21,7 +21,7 @@ def main() -> None:
     key = pa.schema({"id": pa.int64()})
     request = ChannelRequest("customers", None, "a client that freezes", key)
     print("ready", flush=True)  # noqa: T201 -- to the test
-    session = connections.to(Address(sys.stdin.readline().strip())).open(request)
+    session = connections.to(SidecarAddress(sys.stdin.readline().strip())).open(request)
     keys = pa.record_batch([pa.array(range(KEYS), pa.int64())], schema=key)
     session.look_up(SentKeys(RunId(1), keys, time.monotonic() + 60.0))
     signal.pause()

@@ -23,7 +23,7 @@ from service.resources.memory_reading import ProcessMemory
 from service.resources.memory_shares import shared_file_bytes
 from service.resources.shared_memory import Number, SharedCaches, SharedMemory
 from service.resources.shared_place import SharedPlace, shared_place
-from spark_client.transport.shared_cache import SharedCache
+from spark_client.transport.shared_cache import MappedCache
 from tests.lookup_core.cache.row_caches import KINDS, CacheKind
 from tests.service.engine.running import until
 
@@ -83,7 +83,7 @@ def test_folders_and_files_are_for_the_group(folder: Path) -> None:
     assert {each.stat().st_gid for each in files} == {folder.stat().st_gid}
     memory.extend_lease()
     with pytest.raises(ValueError, match="read-only"):
-        SharedCache(memory.folder)._counts[0] = 1
+        MappedCache(memory.folder)._counts[0] = 1
 
 
 @as_root
@@ -183,7 +183,7 @@ def test_full_tmpfs_ends_sharing(tmp_path: Path) -> None:
         memory = SharedMemory("customers", folder / "cache", description(MIB))
         cache = RowCache(NUMBERS.schema, CacheSettings(max_bytes=MIB), memory)
         memory.extend_lease()
-        reader = SharedCache(memory.folder)
+        reader = MappedCache(memory.folder)
         before = reader.reader()
         with capture_logs() as logs:
             for first in range(0, 8_000, 1_000):

@@ -26,7 +26,7 @@ from lookup_core.settings import CacheMode, CacheSettings
 from lookup_core.table.full_table import FullTable
 from lookup_core.table.reload import Reload
 from service.resources.shared_memory import SharedCaches, SharedMemory, boot_time
-from spark_client.transport.shared_cache import SharedCache
+from spark_client.transport.shared_cache import MappedCache
 from tests.hand_clock import HandClock
 from tests.lookup_core.cache.row_caches import KINDS
 from tests.service.engine.running import until
@@ -76,7 +76,7 @@ def fill(cache: RowCache, *numbers: int, now: float = 100.0) -> None:
     cache.check_invariants()
 
 
-def read(cache: SharedCache, *numbers: int, now: float = 100.0) -> list[int] | None:
+def read(cache: MappedCache, *numbers: int, now: float = 100.0) -> list[int] | None:
     """The values that a reader finds; None without a reader."""
     reader = cache.reader()
     if reader is None:
@@ -157,7 +157,7 @@ def test_files_end_with_their_use(memory: SharedMemory) -> None:
 def test_readers_find_what_is_cached(memory: SharedMemory, clock: HandClock) -> None:
     """A reader finds rows until they are invalidated, also behind a growth of the cache."""
     cache = RowCache(KIND.schema, SETTINGS, memory)
-    shared = SharedCache(memory.folder, clock=clock)
+    shared = MappedCache(memory.folder, clock=clock)
     fill(cache, 1, 2, 3)
     assert read(shared, 1, 2, 4) == [1, 2]
 
@@ -172,7 +172,7 @@ def test_readers_find_what_is_cached(memory: SharedMemory, clock: HandClock) -> 
 def test_lease_ends_unless_it_is_extended(memory: SharedMemory, clock: HandClock) -> None:
     """Readers use a cache for 0.6 s after the last extension, and again behind the next one."""
     cache = RowCache(KIND.schema, SETTINGS, memory)
-    shared = SharedCache(memory.folder, clock=clock)
+    shared = MappedCache(memory.folder, clock=clock)
     fill(cache, 1)
 
     clock.now_s = 100.59
@@ -188,7 +188,7 @@ def test_lease_ends_unless_it_is_extended(memory: SharedMemory, clock: HandClock
 def test_distrust_ends_the_lease(memory: SharedMemory, clock: HandClock) -> None:
     """While changes may be unreported, no lease begins."""
     RowCache(KIND.schema, SETTINGS, memory)
-    shared = SharedCache(memory.folder, clock=clock)
+    shared = MappedCache(memory.folder, clock=clock)
 
     memory.allow_reads(until=-math.inf)
     memory.extend_lease()
@@ -201,7 +201,7 @@ def test_distrust_ends_the_lease(memory: SharedMemory, clock: HandClock) -> None
 def test_closed_cache_is_not_read(memory: SharedMemory, clock: HandClock) -> None:
     """The end of a cache removes its folder; readers that have mapped it find no lease."""
     cache = RowCache(KIND.schema, SETTINGS, memory)
-    shared = SharedCache(memory.folder, clock=clock)
+    shared = MappedCache(memory.folder, clock=clock)
     fill(cache, 1)
     assert read(shared, 1) == [1]
 
@@ -232,7 +232,7 @@ def test_closed_cache_keeps_no_file_open(tmp_path: Path) -> None:
 def test_full_file_system_ends_sharing_only(memory: SharedMemory, clock: HandClock) -> None:
     """Without room for a file, the cache goes on in private memory, and readers leave it."""
     cache = RowCache(KIND.schema, SETTINGS, memory)
-    shared = SharedCache(memory.folder, clock=clock)
+    shared = MappedCache(memory.folder, clock=clock)
     fill(cache, 1)
 
     with largest_file(SMALL_BYTES), structlog.testing.capture_logs() as logs:
@@ -250,7 +250,7 @@ def test_full_file_system_ends_sharing_only(memory: SharedMemory, clock: HandClo
 def test_map_without_room_is_not_published(memory: SharedMemory, clock: HandClock) -> None:
     """A map of which only a part can be written is no map: sharing ends."""
     cache = RowCache(KIND.schema, SETTINGS, memory)
-    shared = SharedCache(memory.folder, clock=clock)
+    shared = MappedCache(memory.folder, clock=clock)
     fill(cache, 1)
     before = (memory.folder / "map").read_bytes()
 
@@ -296,7 +296,7 @@ async def test_caches_share_one_folder(tmp_path: Path) -> None:
     assert first is not None
     assert second is not None
     assert first.folder.parent == second.folder.parent
-    shared = [SharedCache(each.folder) for each in (first, second)]
+    shared = [MappedCache(each.folder) for each in (first, second)]
 
     async with running(caches):
         leases = [each.has_lease for each in shared]
@@ -368,7 +368,7 @@ async def test_lost_files_are_shared_again(
     cache = RowCache(KIND.schema, SETTINGS, memory)
     caches.restore(memory, cache)
     fill(cache, *range(1_000), now=boot_time())
-    former = SharedCache(memory.folder)
+    former = MappedCache(memory.folder)
     memory.extend_lease()
 
     with structlog.testing.capture_logs() as logs:
@@ -376,7 +376,7 @@ async def test_lost_files_are_shared_again(
         async with running(caches):
             await until(lambda: memory.is_shared_now and memory.folder != former._folder)
             assert not former.has_lease
-            again = SharedCache(memory.folder)
+            again = MappedCache(memory.folder)
             await until(lambda: again.has_lease)
             fill(cache, 1_000, now=boot_time())
             cache.invalidate(KIND.keys([7]))
@@ -401,7 +401,7 @@ async def test_cache_is_shared_once_it_can_be(tmp_path: Path) -> None:
         (tmp_path / "cache").unlink()
         await until(lambda: memory.is_shared_now)
         memory.extend_lease()
-        found = read(SharedCache(memory.folder), 1, now=boot_time())
+        found = read(MappedCache(memory.folder), 1, now=boot_time())
 
     assert found == [1]
 
@@ -427,7 +427,7 @@ def test_rows_may_change_while_they_move(tmp_path: Path, clock: HandClock) -> No
     cache.end_move()
     memory.extend_lease()
 
-    found = read(SharedCache(tmp_path / "2", clock=clock), *range(800))
+    found = read(MappedCache(tmp_path / "2", clock=clock), *range(800))
     assert found == [*range(1, 700, 2), *range(700, 800)]
     assert not (tmp_path / "1").exists()
 
@@ -456,7 +456,7 @@ def test_full_table_moves_as_a_whole(tmp_path: Path, clock: HandClock) -> None:
     memory.end_move()
     table.end_move()
     memory.extend_lease()
-    shared = SharedCache(tmp_path / "2", clock=clock)
+    shared = MappedCache(tmp_path / "2", clock=clock)
     found = [read(shared, *range(1_001))]
     assert table.finish_reload(second, unseen=np.zeros(0, np.uint64))
     found.append(read(shared, *range(1_001)))
@@ -473,7 +473,7 @@ async def test_drain_ends_all_leases(tmp_path: Path) -> None:
     caches = SharedCaches(tmp_path / "cache")
     cache = caches.new("customers", DESCRIPTION)
     assert cache is not None
-    shared = SharedCache(cache.folder)
+    shared = MappedCache(cache.folder)
     cache.extend_lease()
 
     caches.drain()
