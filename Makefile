@@ -140,7 +140,7 @@ $(UV): Makefile
 	touch $(UV)
 
 compat: $(INSTALLED) ## Test the client with each supported PySpark and Python, and print the matrix; NAMES=…
-	$(BIN)/python -m tools.compat $(NAMES)
+	$(BIN)/python -m tests.compat $(NAMES)
 
 lock: $(UV) ## Update the lock files from both pyproject.toml
 	$(LOCK) --extra spark --extra tracing --group dev --output-file requirements/dev.txt

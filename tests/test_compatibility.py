@@ -3,10 +3,10 @@
 import re
 import tomllib
 
+from tests.compat.page import NOT_RUN, PAGE, MatrixRow, page_text
+from tests.compat.pairs import PAIRS, Pair, minor
+from tests.compat.run import PairResult, names_for
 from tests.test_layers import ROOT
-from tools.compat.page import NOT_RUN, PAGE, MatrixRow, page_text
-from tools.compat.pairs import PAIRS, Pair, minor
-from tools.compat.run import PairResult, names_for
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 NOT_RUN_PAIRS = [

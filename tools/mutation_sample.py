@@ -1,10 +1,10 @@
 """Mutation testing with a fixed sample: runs the tests against each mutant in a copy of the tree.
 
-    python -m tools.mutation_sample draw                         list all mutants, draw the sample
     python -m tools.mutation_sample find                         print mutants without a known place
     python -m tools.mutation_sample run --results out/now.json --before out/then.json
 
-A run can be interrupted and continued. It takes hours in one process with low priority, and starts
+The sample was drawn by lines, with the nearest operators of cosmic-ray. A run can be interrupted
+and continued. It takes hours in one process with low priority, and starts
 with a coverage run of all tests. `mutation_moves.toml` locates moved mutants that are not found:
 
     [renamed]
@@ -40,7 +40,6 @@ from tools.mutants import Moves, Mutant, Tree
 
 HERE = Path(__file__).parent
 OUT = HERE.parent / "out" / "mutants.json"
-SEED = 20260101
 REST_S = 120.0  # for related tests that do not execute the line
 
 
@@ -58,9 +57,6 @@ class Result:
 def main() -> int:
     """Run the command; 1 if `find` found mutants without a place, else 0."""
     arguments = _arguments()
-    if arguments.command == "draw":
-        _draw(arguments)
-        return 0
     sample = [Mutant(**entry) for entry in json.loads(arguments.sample.read_text("utf-8"))]
     if arguments.command == "find":
         return _find(Tree(arguments.root), sample, Moves(arguments.moves))
@@ -70,14 +66,6 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
         _run(arguments, sample, Path(folder).resolve())
     return 0
-
-
-def _draw(arguments: argparse.Namespace) -> None:
-    from tools.mutant_draw import draw  # noqa: PLC0415 - only this command needs cosmic-ray
-
-    sample = [asdict(mutant) for mutant in draw(arguments.root, arguments.size, arguments.seed)]
-    text = json.dumps(sample, indent=1, ensure_ascii=False)
-    arguments.sample.write_text(text + "\n", "utf-8")
 
 
 def _find(tree: Tree, sample: list[Mutant], moves: Moves) -> int:
@@ -249,12 +237,10 @@ def _arguments() -> argparse.Namespace:
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("command", choices=["draw", "find", "run"])
+    parser.add_argument("command", choices=["find", "run"])
     parser.add_argument("--root", type=Path, default=HERE.parent, help="the tree to test")
     parser.add_argument("--sample", type=Path, default=HERE / "mutation_sample.json")
     parser.add_argument("--moves", type=Path, default=HERE / "mutation_moves.toml")
-    parser.add_argument("--size", type=int, default=200, help="size of a new sample")
-    parser.add_argument("--seed", type=int, default=SEED)
     parser.add_argument("--results", type=Path, default=OUT, help="also as .md")
     parser.add_argument("--before", type=Path, help="results to compare with")
     parser.add_argument("--cache", type=Path, default=HERE.parent / ".cache" / "mutants")

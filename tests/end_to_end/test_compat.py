@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from tools.compat.environments import (
+from tests.compat.environments import (
     Environment,
     InstallationFailed,
     InterpreterMissing,
     built_wheel,
 )
-from tools.compat.pairs import AT_HAND, PAIRS, Pair
-from tools.compat.run import compat_sidecar, names_for, run_checks
+from tests.compat.pairs import AT_HAND, PAIRS, Pair
+from tests.compat.run import compat_sidecar, names_for, run_checks
 from tools.processes.sidecar_process import SidecarProcess
 
 CASES = [

@@ -13,8 +13,8 @@ from zipfile import ZipFile
 import pytest
 
 from service.version import own_version
-from tools.compat.environments import Environment, InterpreterMissing
-from tools.compat.pairs import Pair
+from tests.compat.environments import Environment, InterpreterMissing
+from tests.compat.pairs import Pair
 from tools.processes.postgres_server import Database
 from tools.processes.sidecar_process import SidecarProcess
 

@@ -1,5 +1,6 @@
 """The frame decoders accept a frame or refuse it, for the corpus, mutations and the fuzzer."""
 
+import random
 import shutil
 import subprocess
 import sys
@@ -7,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tools.fuzz.frames import CORPUS, name_of, seeds, take
-from tools.fuzz.mutator import mutated
+from tests.fuzz.frames import CORPUS, name_of, seeds, take
 
 ROOT = Path(__file__).parents[2]
 ENTRIES = sorted(CORPUS.iterdir())
@@ -30,9 +30,25 @@ def test_seeds_are_frames_of_the_corpus() -> None:
     assert sum(entry.stat().st_size for entry in ENTRIES) < 300_000
 
 
+def mutated(data: bytes, seed: int) -> bytes:
+    """The data with up to three bytes or numbers replaced, removed or repeated."""
+    chance = random.Random(seed)  # noqa: S311  repeatable
+    for _ in range(chance.randint(1, 3)):
+        at = chance.randrange(len(data) + 1)
+        size = chance.choice((1, 1, 4, 8))
+        number = chance.choice((0, 1, 7, 2**31 - 1, 2**53, chance.randrange(256)))
+        replacement = number.to_bytes(8, "little", signed=False)[:size]
+        data = (
+            data[:at]
+            + chance.choice((replacement, replacement, b"", data[at : at + 9]))
+            + data[at + size :]
+        )
+    return data
+
+
 @pytest.mark.parametrize("start", range(0, 4_000, 500))
 def test_mutants_fail_cleanly(start: int) -> None:
-    """Mutations of the seeds are violations or frames, and nothing else."""
+    """Seeds with changed bytes are violations or frames, and nothing else."""
     taken = [take(mutated(SEEDS[seed % len(SEEDS)], seed)) for seed in range(start, start + 500)]
 
     assert {True, False} == set(taken)
@@ -47,7 +63,7 @@ def test_fuzzer_finds_nothing(tmp_path: Path) -> None:
     folders = [f"-artifact_prefix={tmp_path}/", str(tmp_path / "learned")]
     # A process of its own, because a fault of Arrow ends its process. It starts from a shell:
     # libFuzzer limits the peak memory, and a new process inherits the peak of its parent.
-    fuzzer = [sys.executable, "-m", "tools.fuzz.fuzzer", *options, *folders]
+    fuzzer = [sys.executable, "-m", "tests.fuzz.fuzzer", *options, *folders]
     command = ["sh", "-c", '"$@"; exit $?', "sh", *fuzzer]
 
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)

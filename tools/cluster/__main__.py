@@ -18,13 +18,12 @@ from tools.cluster.images import NEWEST_SPARK, OLDEST_SPARK, write_images
 from tools.cluster.life import Life
 from tools.cluster.machine import command_inside, debian_folders, furnish, lack, run_folder
 from tools.cluster.programs import KUBERNETES, BuildFailed, cluster_programs
-from tools.compat.environments import InstallationFailed
 from tools.debian import ToolUnavailable, debian_tool
 from tools.image.podman import ROOT, EngineFailed
 from tools.k8s.manifests import BASE
 from tools.processes.steps import StepFailed, demand, step
 
-_FAILURES = (BuildFailed, EngineFailed, InstallationFailed, ToolUnavailable)
+_FAILURES = (BuildFailed, EngineFailed, ToolUnavailable)
 
 
 def main(arguments: argparse.Namespace) -> int:

@@ -1,10 +1,11 @@
 """Images of the cluster's containers, built by Podman, as archives."""
 
 import shutil
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from tools.compat.environments import built_wheel
+from tools.cluster.machine import run
 from tools.image.podman import ROOT, Podman
 
 PAUSE = "localhost/pause:1"
@@ -21,7 +22,7 @@ def job_name(spark: str) -> str:
 
 
 def write_images(folder: Path, pause: Path, sparks: Sequence[str]) -> None:
-    """Write archives of all images; raises EngineFailed, InstallationFailed, ToolUnavailable.
+    """Write archives of all images; raises EngineFailed, OSError and ToolUnavailable.
 
     `pause` is the program of that image; `sparks` are the versions of the jobs.
     """
@@ -32,7 +33,7 @@ def write_images(folder: Path, pause: Path, sparks: Sequence[str]) -> None:
     podman.build(PAUSE, folder)
     java = ("python3", "python3-pip", "ca-certificates", "openjdk-17-jre-headless")
     podman.import_debian(_DEBIAN, *java)
-    wheel = built_wheel()
+    wheel = _built_wheel(folder / "wheel")
     for spark in sparks:
         base = f"localhost/spark:{spark}"
         podman.build(base, _JOBS, f"--build-arg=SPARK={spark}")
@@ -40,3 +41,18 @@ def write_images(folder: Path, pause: Path, sparks: Sequence[str]) -> None:
         podman.build(job_name(spark), _DEPLOY, *options, wheels=(wheel,))
     for number, name in enumerate((PAUSE, SIDECAR, *map(job_name, sparks))):
         podman.output("save", f"--output={folder / str(number)}.tar", name)
+
+
+def _built_wheel(folder: Path) -> Path:
+    run(
+        sys.executable,
+        "-m",
+        "build",
+        "--wheel",
+        "--no-isolation",
+        "--outdir",
+        str(folder),
+        str(ROOT),
+    )
+    (wheel,) = folder.iterdir()
+    return wheel

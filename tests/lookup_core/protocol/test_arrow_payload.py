@@ -24,8 +24,8 @@ from lookup_core.protocol.arrow_payload import (
     encode_schema,
     result_schema,
 )
-from tools.fuzz import forged_arrow
-from tools.fuzz.forged_arrow import ForgedBatch, ForgedField, forged, forged_schema
+from tests.fuzz import forged_arrow
+from tests.fuzz.forged_arrow import ForgedBatch, ForgedField, forged, forged_schema
 
 FLAT = pa.record_batch(
     {

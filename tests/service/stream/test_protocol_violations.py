@@ -16,6 +16,8 @@ from lookup_core.protocol.arrow_payload import encode_batch, encode_schema
 from lookup_core.protocol.frame_codec import HEADER, encode_frame
 from lookup_core.protocol.frames import Frame, FrameKind
 from service.stream.connection import ConnectionEnded, connection_end
+from tests.fuzz import forged_arrow
+from tests.fuzz.forged_arrow import ForgedBatch
 from tests.service.stream.streaming import (
     AGENT,
     Peer,
@@ -25,8 +27,6 @@ from tests.service.stream.streaming import (
     open_frame,
     until,
 )
-from tools.fuzz import forged_arrow
-from tools.fuzz.forged_arrow import ForgedBatch
 
 in_shared_service = pytest.mark.asyncio(loop_scope="module")
 

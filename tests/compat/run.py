@@ -13,9 +13,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tools.compat import checks
-from tools.compat.environments import Environment
-from tools.compat.pairs import Pair
+from tests.compat import checks
+from tests.compat.environments import Environment
+from tests.compat.pairs import Pair
 from tools.processes.sidecar_process import SERVE, SidecarProcess, clean_environ
 
 PROGRAM_TIMEOUT_S = 600.0

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tools.compat.pairs import Pair
+from tests.compat.pairs import Pair
 
 ROOT = Path(__file__).parents[2]
 UV = Path(sys.executable).with_name("uv")

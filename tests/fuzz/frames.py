@@ -1,7 +1,7 @@
 """Fuzz target and seeds of the frame decoders: any bytes are a frame or a ProtocolViolation.
 
 An input is one byte, which selects a schema, and a message of a peer. Payloads are read like in the
-service and the client, to the last value. `python -m tools.fuzz.frames` writes missing seeds to the
+service and the client, to the last value. `python -m tests.fuzz.frames` writes missing seeds to the
 corpus.
 """
 
@@ -36,7 +36,7 @@ from lookup_core.protocol.arrow_payload import (
 )
 from lookup_core.protocol.frame_codec import decode_frame, encode_frame
 
-CORPUS = Path(__file__).parents[2] / "tests" / "fuzz" / "corpus"
+CORPUS = Path(__file__).parent / "corpus"
 _COLUMNS = pa.schema({"name": pa.utf8()})
 _ZEROS = pa.py_buffer(bytes(64))
 DIMENSIONS = (

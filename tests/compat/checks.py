@@ -1,6 +1,6 @@
 """Checks of the installed client: each operation once in one Spark session, with exact results.
 
-A program for an environment of `tools.compat`, and the rows that its sidecar serves. Runs on Python
+A program for an environment of `tests.compat`, and the rows that its sidecar serves. Runs on Python
 3.10 and imports nothing of the checkout. Prints the versions and the outcomes as a line of JSON.
 """
 
@@ -372,7 +372,7 @@ def _check_typed_keys(run: CheckRun) -> None:
 def check_connect(run: CheckRun) -> None:
     """The other checks pass in a Spark Connect session, in a process of its own."""
     # PySpark's own tests read the port in this way; Python code cannot name Scala objects.
-    service = getattr(run.session._jvm, f"{CONNECT_SERVICE}$")  # noqa: SLF001 -- as they do
+    service = getattr(run.session._jvm, f"{CONNECT_SERVICE}$")
     remote = f"sc://127.0.0.1:{getattr(service, 'MODULE$').localPort()}"
     names = [name for name in CHECKS if name not in {"import", "connect"}]
     command = [sys.executable, "-I", __file__, run.url, str(run.data), str(run.folder), *names]

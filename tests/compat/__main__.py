@@ -1,4 +1,4 @@
-"""`python -m tools.compat [--write] [NAME…]`: run the checks for all pairs, or for those named.
+"""`python -m tests.compat [--write] [NAME…]`: run the checks for all pairs, or for those named.
 
 Prints the matrix; `--write` also writes docs/reference/compatibility.md. Exits with 1 if a check
 failed.
@@ -8,20 +8,20 @@ import argparse
 import sys
 from collections.abc import Iterator, Sequence
 
-from tools.compat.environments import (
+from tests.compat.environments import (
     Environment,
     InstallationFailed,
     InterpreterMissing,
     built_wheel,
 )
-from tools.compat.page import PAGE, MatrixRow, matrix, page_text
-from tools.compat.pairs import PAIRS, Pair
-from tools.compat.run import compat_sidecar, run_checks
+from tests.compat.page import PAGE, MatrixRow, matrix, page_text
+from tests.compat.pairs import PAIRS, Pair
+from tests.compat.run import compat_sidecar, run_checks
 
 
 def main() -> int:
     """The exit status."""
-    parser = argparse.ArgumentParser(prog="python -m tools.compat")
+    parser = argparse.ArgumentParser(prog="python -m tests.compat")
     parser.add_argument("names", nargs="*", choices=[pair.name for pair in PAIRS], default=())
     parser.add_argument("--write", action="store_true", help=f"write {PAGE.name} from a run of all")
     options = parser.parse_args()
