@@ -16,6 +16,7 @@ PORTS = "service.connectors.ports"
 ROWS = "service.connectors.rows"
 SHARED_MEMORY = "service.resources.shared_memory"
 FILE_IDENTITY = "service.file_identity"
+POSTGRES_DSN = "service.postgres_dsn"
 SENT_TO_TASKS = ("spark_client.lookup_settings", "spark_client.spark_types")
 # {importer: its imports besides itself and lookup_core}; the longest name counts
 ALLOWED = {
@@ -30,13 +31,14 @@ ALLOWED = {
     PORTS: (),
     ROWS: (PORTS,),
     **{
-        f"service.connectors.{kind}": (PORTS, ROWS, FILE_IDENTITY)
+        f"service.connectors.{kind}": (PORTS, ROWS, FILE_IDENTITY, POSTGRES_DSN)
         for kind in ("kafka", "parquet", "postgres")
     },
     "service.observability": ("service.engine.observer", "service.engine.tracer"),
     FILE_IDENTITY: (),
     "service.tls": (FILE_IDENTITY,),
-    "service.config": (FILE_IDENTITY,),
+    "service.config": (FILE_IDENTITY, POSTGRES_DSN),
+    POSTGRES_DSN: (),
     "service.config.listen": ("service.config", "service.tls"),  # certificates are checked
     "service.bound_sockets": ("service.config",),
     "service.engine": (PORTS, SHARED_MEMORY),
@@ -46,6 +48,7 @@ ALLOWED = {
     "service.wiring.connector_settings": (
         "service.config",
         "service.connectors",
+        POSTGRES_DSN,
         "service.version",
     ),
     # The doctor queries backends through the sidecar's own connectors.

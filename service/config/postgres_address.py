@@ -243,21 +243,6 @@ def _ignored_fault(parameters: Collection[str]) -> str | None:
     return None
 
 
-def connect_timeout_s(dsn: str) -> float | None:
-    """The `connect_timeout` of a valid address; None without one."""
-    values = parse_qs(urlsplit(dsn).query).get(_CONNECT_TIMEOUT)
-    return None if values is None else float(values[-1])
-
-
-def without_connect_timeout(dsn: str) -> str:
-    """A valid address without `connect_timeout`, which asyncpg would send to the server."""
-    address, _, query = dsn.partition("?")
-    kept = [
-        each for each in query.split("&") if unquote(each.partition("=")[0]) != _CONNECT_TIMEOUT
-    ]
-    return "?".join(filter(None, [address, "&".join(kept)]))
-
-
 def _is_port(text: str) -> bool:
     return text.isascii() and text.isdecimal() and 0 < int(text[:9]) < 65_536
 

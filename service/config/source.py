@@ -14,12 +14,11 @@ from service.config.postgres_address import (
     Dsn,
     SqlText,
     check_dsn,
-    connect_timeout_s,
-    without_connect_timeout,
 )
 from service.config.secrets import SecretFile
 from service.config.section import Section
 from service.file_identity import read_secret
+from service.postgres_dsn import connect_timeout_s, without_connect_timeout
 
 # What makes another value of a condition without a change of the row, or reads other rows, and is
 # no function: those are in the catalog, which the connector reads.

@@ -24,62 +24,14 @@ from service.connectors.ports.source import Source, SplitEnumerator, SplitPiece,
 from service.connectors.postgres.column_types import quoted
 from service.connectors.postgres.connections import PostgresConnections, PostgresPool
 from service.connectors.postgres.errors import own_statement_fault, unavailable
-from service.connectors.postgres.sessions import CatalogRow, RunQuery, run_own
+from service.connectors.postgres.sessions import CatalogRow, RunQuery, run_own, sql_text
 from service.connectors.postgres.settings import PostgresSettings
 from service.connectors.postgres.table import TABLE_VERSION
 from service.connectors.postgres.triggers import version_arguments
 from service.connectors.rows.pending_read import PendingRead
 
-# The table, with each publication that counts, and its entry there; without one, a row of NULLs.
-# Versions before 15 have neither filters nor column lists.
-_PUBLICATIONS = """
-SELECT pg_catalog.format('%I.%I', t.nspname, c.relname) AS table, c.relkind::text AS kind,
-       (SELECT i.inhparent::regclass::text FROM pg_catalog.pg_inherits i
-        WHERE c.relispartition AND i.inhrelid = c.oid) AS whole,
-       b.pubname::text AS name, b.pubviaroot AS is_via_root,
-       ARRAY(SELECT o.name FROM (VALUES ('insert', b.pubinsert), ('update', b.pubupdate),
-                                        ('delete', b.pubdelete)) AS o (name, is_reported)
-             WHERE NOT o.is_reported) AS unreported,
-       e.row IS NOT NULL AS is_member, e.row ->> 'rowfilter' AS filter,
-       ARRAY(SELECT k.name FROM pg_catalog.unnest($2::text[]) AS k (name)
-             WHERE pg_catalog.jsonb_typeof(e.row -> 'attnames') = 'array'
-                   AND NOT (e.row -> 'attnames') @> pg_catalog.to_jsonb(k.name)) AS lost_keys,
-       c.relpersistence = 'u' AS is_unlogged,
-       c.relreplident = 'f' OR EXISTS (
-           SELECT FROM pg_catalog.pg_index i WHERE i.indrelid = c.oid AND CASE c.relreplident
-           WHEN 'd' THEN i.indisprimary AND i.indimmediate WHEN 'i' THEN i.indisreplident END
-       ) AS has_identity
-FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace t ON t.oid = c.relnamespace
-LEFT JOIN pg_catalog.pg_publication b ON b.pubname = coalesce($3::text, b.pubname)
-LEFT JOIN LATERAL (
-    SELECT pg_catalog.to_jsonb(p) AS row FROM pg_catalog.pg_publication_tables p
-    WHERE p.pubname = b.pubname AND p.schemaname = t.nspname AND p.tablename = c.relname
-) AS e ON true
-WHERE c.oid = $1::oid ORDER BY b.pubname
-"""
-# What the publications of a table depend on, whatever its entry is; quick, unlike that view.
-PUBLICATIONS_VERSION = """
-WITH RECURSIVE relative AS (
-    SELECT $1::oid AS id
-    UNION
-    SELECT i.inhparent FROM relative r JOIN pg_catalog.pg_inherits i ON i.inhrelid = r.id
-), membership AS (
-    SELECT b.oid, b.puballtables AS has_all, b.xmin,  -- also if it was another one for a moment
-           ARRAY(SELECT r::text FROM pg_catalog.pg_publication_rel r
-                 WHERE r.prpubid = b.oid AND r.prrelid IN (SELECT m.id FROM relative m)
-                 ORDER BY 1) AS entries,
-           ARRAY(SELECT d.objid FROM pg_catalog.pg_depend d
-                 WHERE d.refclassid = 'pg_catalog.pg_publication'::regclass AND d.refobjid = b.oid
-                 AND d.classid = pg_catalog.to_regclass('pg_catalog.pg_publication_namespace')
-                 ORDER BY 1) AS schemas
-    FROM pg_catalog.pg_publication b WHERE b.pubname = coalesce($2::text, b.pubname)
-)
-SELECT pg_catalog.concat_ws(' ', pg_catalog.count(*) > 0, pg_catalog.md5(pg_catalog.string_agg(
-           m::text, ',' ORDER BY m.oid)
-           FILTER (WHERE m.entries <> '{}' OR m.schemas <> '{}'
-                   OR m.has_all))) AS version
-FROM membership m
-"""
+_PUBLICATIONS = sql_text("publications")
+PUBLICATIONS_VERSION = sql_text("publications_version")
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,15 +10,14 @@ with PostgreSQL's protocol lack some of them.
 
 import asyncio
 import errno
-import ipaddress
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from concurrent.futures import Future
 from contextlib import ExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
+from importlib import resources
 from threading import Thread
 from typing import Any, Protocol, TypeAlias
-from urllib.parse import parse_qs, unquote, urlsplit
 
 import asyncpg
 
@@ -26,9 +25,15 @@ from lookup_core.errors import BackendError, ErrorCode
 from lookup_core.freshness.server_identity import ServerIdentity
 from service.connectors.postgres.errors import mapped_errors, mapped_parameters, own_statements
 from service.connectors.postgres.settings import READ_COMMITTED, PostgresSettings
+from service.postgres_dsn import host_names
 
 CLOSE_TIMEOUT_S = 0.9
 Connection: TypeAlias = "asyncpg.Connection[asyncpg.Record]"  # generic in the stubs only
+
+
+def sql_text(name: str) -> str:
+    """The SQL in a file of the folder `sql`."""
+    return (resources.files(__package__) / "sql" / f"{name}.sql").read_text()
 
 
 class CatalogRow(Protocol):
@@ -59,30 +64,6 @@ class Address(Protocol):
 
     def current_dsn(self) -> str:
         """The DSN with the current password."""
-
-
-def host_names(dsn: str) -> Iterator[str]:
-    """The hosts of a valid address before the first IP address or folder of a socket, in order."""
-    parts = urlsplit(dsn)
-    hosts = parts.netloc.rpartition("@")[2] or parse_qs(parts.query).get("host", [""])[-1]
-    for each in map(unquote, hosts.split(",")):
-        name = each.partition(":")[0]
-        if _is_place(name):
-            return
-        yield name
-
-
-def _is_place(host: str) -> bool:
-    """Whether a host needs no name server."""
-    return not host or host.startswith(("/", "[")) or _is_ip_address(host)
-
-
-def _is_ip_address(text: str) -> bool:
-    try:
-        ipaddress.ip_address(text)
-    except ValueError:
-        return False
-    return True
 
 
 def _look_up(name: str) -> None:

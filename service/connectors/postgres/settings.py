@@ -7,17 +7,14 @@ are the settings that belong to SQL of the user, and that all sessions of a role
 Of `search_path`, only the place of `pg_catalog` is fixed. Settings of plans change no row.
 """
 
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
-from urllib.parse import parse_qsl, urlsplit
 
 import pyarrow as pa
-import structlog
 
 from lookup_core.dimension_schema import VersionColumns
 from lookup_core.row_bytes import ROW_BYTES
+from service.postgres_dsn import shown_hosts
 
 ISOLATION = "default_transaction_isolation"
 READ_COMMITTED = {ISOLATION: "read committed"}  # a standby refuses serializable transactions
@@ -69,9 +66,6 @@ _CATALOG_FIRST = (
 )
 _EQUAL = "OPERATOR(pg_catalog.=)"  # until `pg_catalog` comes first
 
-# Settings that SQL of the user reads, besides custom ones, and whose values are not rewritten.
-_READ_BY_SQL = {"lc_monetary", "lc_numeric", "lc_time", "role", "search_path"}
-_OPTION = re.compile(r"(?:-c\s*|--)([\w.-]+)=((?:\\.|[^\s\\])*)")
 # Which of the settings $1 do not have the values $2; a custom one may have another form of it.
 LOST = """
 SELECT w.name FROM ROWS FROM (pg_catalog.unnest($1::text[]), pg_catalog.unnest($2::text[]))
@@ -98,17 +92,6 @@ def fixed_settings(others: Mapping[str, str], *, is_local: bool) -> str:
         f" FROM (VALUES {values}) AS w (name, value)"
         " WHERE pg_catalog.current_setting(w.name, true) IS NOT NULL"
     )
-
-
-def settings_of(dsn: str) -> dict[str, str]:
-    """The settings in a valid DSN that SQL of the user may read."""
-    parameters = dict(parse_qsl(urlsplit(dsn).query))
-    options = {
-        name.replace("-", "_"): re.sub(r"\\(.)", r"\1", value)
-        for name, value in _OPTION.findall(parameters.pop("options", ""))
-    }
-    found = {name.lower(): value for name, value in {**options, **parameters}.items()}
-    return {name: value for name, value in found.items() if "." in name or name in _READ_BY_SQL}
 
 
 def guard(*, table_id: int, sql: str | None) -> str:
@@ -167,13 +150,8 @@ WHERE EXISTS (
 )
 """  # noqa: S608  constants only
 
-log = structlog.get_logger()
 
 CONNECT_TIMEOUT_S = 3.0  # unless the DSN has a `connect_timeout`
-
-_HOST = r"(?:[\w.-]+|\[[\da-fA-F:.]+\])(?::\d+)?"
-# No @ may follow the hosts: the text before it could be the end of a password with / or ?.
-_DSN = re.compile(rf"\w+://(?:[^@/?#]*@)?({_HOST}(?:,{_HOST})*)(?:[/?][^@]*)?", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,8 +189,7 @@ class PostgresSettings:
     @property
     def address(self) -> str:
         """Hosts and ports of the DSN, for messages; empty if they may include a password."""
-        found = _DSN.fullmatch(self.dsn)
-        return found[1] if found else ""
+        return shown_hosts(self.dsn)
 
     @property
     def server_settings(self) -> dict[str, str]:
@@ -233,28 +210,3 @@ class PostgresSettings:
     def statement_cache_size(self) -> int:
         """Prepared statements per connection."""
         return 0 if self.pgbouncer else 16
-
-
-class RotatedDsn:
-    """DSN from a file; the last valid one while the file is missing during a rotation.
-
-    `read` raises OSError, or ValueError for an invalid DSN.
-    """
-
-    def __init__(self, path: Path, read: Callable[[], str], *, first: str) -> None:
-        self._path = path
-        self._read = read
-        self._last = first
-
-    def now(self) -> str:
-        """The DSN for a new connection; an invalid file is logged, and the last DSN stays."""
-        try:
-            self._last = self._read()
-        except (OSError, ValueError) as error:
-            log.error(  # noqa: TRY400 -- the error's text may contain the secret
-                "postgres.dsn_file_unusable",
-                code=type(error).__name__,
-                path=str(self._path),
-                detail="the last valid address is used; check-config shows the fault",
-            )
-        return self._last

@@ -10,6 +10,7 @@ from typing import Any
 from lookup_core.dimension_schema import TableOrigin
 from lookup_core.errors import ErrorCode, InvalidRequest
 from service.connectors.postgres.column_types import MAX_NAME_BYTES, quoted
+from service.connectors.postgres.sessions import sql_text
 
 # A part of a name as in `to_regclass`, which folds unquoted names to lower case.
 _PART = re.compile(r'\s*(?:"(?P<quoted>(?:[^"]|"")+)"|(?P<plain>[^\s".]+))\s*(?:\.|$)')
@@ -36,8 +37,7 @@ _EVENTS = {
 }
 # Bits of `pg_trigger.tgtype`; without the others, a trigger is AFTER.
 _OF_ROWS = 1
-TRUNCATE_TYPE = 32
-_TYPES = {"insert": 4, "update": 16, "delete": 8, _TRUNCATE: TRUNCATE_TYPE}
+_TYPES = {"insert": 4, "update": 16, "delete": 8, _TRUNCATE: 32}
 # Settings of the function, as in `pg_proc.proconfig`.
 FUNCTION_SETTINGS = ("search_path=pg_catalog, pg_temp", "bytea_output=hex", "TimeZone=UTC")
 
@@ -55,127 +55,17 @@ _LIMITS = {
 """,
 }
 
-_SCRIPT = Template("""\
--- Publishes the changed keys of the table
---   $table
--- on the channel
---   $channel
--- by NOTIFY at commit; it never publishes other columns. The script may run again at any time. It
--- needs PostgreSQL 13 or newer, the owner of the table, and CREATE on its schema. To remove it:
---   DROP FUNCTION $function() CASCADE;
--- Limits:
--- * Commits with notifications are serialized, and cannot be prepared (PREPARE TRANSACTION).
-${limits}-- * Sidecars notice within seconds when triggers are dropped, disabled or recreated,
---   and stop using rows that were cached before.
-BEGIN;
-SET LOCAL lock_timeout = '5s';  -- a waiting lock would block all later users of the table
-SET LOCAL client_min_messages = warning;  -- no notice for a missing trigger
+_SCRIPT = Template(sql_text("trigger_script"))
 
-DO 'BEGIN PERFORM pg_catalog.pg_current_xact_id(); END';  -- old servers fail here, not at writes
-DO $$check$$ BEGIN
-    IF EXISTS (SELECT FROM pg_catalog.pg_class WHERE oid = $literal::regclass AND $is_other) THEN
-        RAISE 'the table $mismatch';
-    END IF;
-END $$check$$;
-
-CREATE OR REPLACE FUNCTION $function() RETURNS trigger
-LANGUAGE plpgsql
-SET search_path = pg_catalog, pg_temp
-SET bytea_output = 'hex'
-SET timezone = 'UTC'
-AS $body;
-
-$triggers
-COMMIT;
-""")
-
-# Sidecars refuse a function with another text, except for white space: after a change here, users
+# Sidecars refuse a function with another text, except for white space: after a change there, users
 # run the script again. No comments, which migration tools remove. NULL keys are unknown. A renamed
 # key must not fail the writer.
-_BODY = Template("""
-DECLARE
-    head CONSTANT text := '{"v":1,"x":"' || pg_current_xact_id()::text || '",';
-    keys text[];
-BEGIN
-    BEGIN
-        CASE TG_OP
-            WHEN 'INSERT' THEN
-                keys := ARRAY(
-                    $new
-                    LIMIT $most + 1);
-            WHEN 'DELETE' THEN
-                keys := ARRAY(
-                    $old
-                    LIMIT $most + 1);
-            WHEN 'UPDATE' THEN
-                keys := ARRAY(
-                    $old
-                    UNION ALL
-                    $new
-                    LIMIT $most + 1);
-            ELSE keys := NULL;
-        END CASE;
-    EXCEPTION WHEN undefined_column THEN
-        keys := NULL;
-    END;
-    IF keys IS NULL OR cardinality(keys) > $most
-        OR EXISTS (SELECT FROM unnest(keys) AS each(key) WHERE octet_length(key) > $key_bytes)
-    THEN
-        PERFORM pg_notify($channel, head || '"all":true}');
-        RETURN NULL;
-    END IF;
-    PERFORM pg_notify($channel, head || '"k":[' || string_agg(key, ',') || ']}')
-    FROM (
-        SELECT key, sum(octet_length(key) + 1) OVER (ROWS UNBOUNDED PRECEDING) / $piece AS piece
-        FROM (SELECT DISTINCT key FROM unnest(keys) AS each(key)) AS different
-    ) AS placed
-    GROUP BY piece;
-    RETURN NULL;
-END
-""")
+_BODY = Template("\n" + sql_text("statement_trigger"))
 
 
 # For each row; only expressions, which need no query plan. A setting that ends with the transaction
 # counts its changes; beyond the most, the whole table is reported once. As above, no comments.
-_ROW_BODY = Template("""
-DECLARE
-    changes int := coalesce(nullif(current_setting('$setting', true), ''), '0')::int + 1;
-    counted text;
-    head text;
-    old_key text;
-    new_key text;
-    is_known bool := TG_OP <> 'TRUNCATE' AND changes <= $most;
-BEGIN
-    IF TG_OP <> 'TRUNCATE' AND changes > $most + 1 THEN
-        RETURN NULL;
-    END IF;
-    counted := set_config('$setting', changes::text, true);
-    head := '{"v":1,"x":"' || pg_current_xact_id()::text || '",';
-    IF is_known THEN
-        BEGIN
-            IF TG_OP <> 'INSERT' THEN
-                old_key := $old;
-            END IF;
-            IF TG_OP <> 'DELETE' THEN
-                new_key := $new;
-            END IF;
-        EXCEPTION WHEN undefined_column THEN
-            is_known := false;
-        END;
-    END IF;
-    IF NOT is_known OR greatest(octet_length(old_key), octet_length(new_key)) > $key_bytes THEN
-        PERFORM pg_notify($channel, head || '"all":true}');
-        RETURN NULL;
-    END IF;
-    IF old_key IS NOT NULL THEN
-        PERFORM pg_notify($channel, head || '"k":[' || old_key || ']}');
-    END IF;
-    IF new_key <> coalesce(old_key, '') THEN
-        PERFORM pg_notify($channel, head || '"k":[' || new_key || ']}');
-    END IF;
-    RETURN NULL;
-END
-""")
+_ROW_BODY = Template("\n" + sql_text("row_trigger"))
 
 
 @dataclass(frozen=True, slots=True)
