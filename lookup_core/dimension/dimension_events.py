@@ -130,7 +130,7 @@ class FetchedRows:
         is_left = np.ones(key_count, np.bool_)
         is_left[self.deferred] = False
         places = np.cumsum(is_left, dtype=np.int32) - np.int32(1)
-        is_kept = is_left[self.ordinals]  # of a deferred key, some rows may be here
+        is_kept = is_left[self.ordinals]  # a deferred key may have some rows here
         rows = self.rows if is_kept.all() else self.rows.filter(pa.array(is_kept))
         rest = replace(self, ordinals=self.ordinals[is_kept], rows=rows, deferred=self.deferred[:0])
         return rest.of_order(places)

@@ -147,7 +147,7 @@ class DimensionState:
         self.local.keep(
             read,
             may_keep=self._may_keep(query, fetched, now),
-            is_last_try=self.in_flight.is_last_try(query),
+            is_last_try=self.in_flight.rules.is_last_try(query),
             now=now,
         )
         self.guard.on_success(
@@ -222,8 +222,8 @@ class DimensionState:
     def next_deadline(self) -> float | None:
         """The time of the next action that needs no other event, without queries."""
         return earliest(
-            self._wait.next_deadline(),
-            self.in_flight.lookups.next_deadline(),
+            self._wait.deadlines.earliest(),
+            self.in_flight.lookups.deadlines.earliest(),
             self.guard.breaker.probe_due_at(),
         )
 
@@ -299,7 +299,7 @@ class DimensionState:
             fenced_keys=self._fenced_keys,
             waiting_keys=self.in_flight.lookups.keys + len(self._wait),
             queued_keys=self.in_flight.queued_keys,
-            queries_in_flight=self.in_flight.queries,
+            queries_in_flight=self.in_flight.at_backend,
             concurrency_limit=self.guard.limit,
             breaker_state=self.guard.breaker.state,
             cache=self.local.cache.statistics(),
@@ -310,7 +310,7 @@ class DimensionState:
         """For tests: the parts are consistent with each other."""
         for part in (self.in_flight, self.guard, self.local.cache, self._wait):
             part.check_invariants()
-        assert self.in_flight.queries <= self._settings.batch.max_in_flight
+        assert self.in_flight.at_backend <= self._settings.batch.max_in_flight
 
     def _look_up(self, request: LookupRequest, now: float) -> list[Answer]:
         known = self.local.look_up(request, now, is_backend_down=self.guard.is_open)
@@ -400,6 +400,8 @@ class DimensionState:
         return [(lookup.id, answer) for answer in answers]
 
     def _end(self, lookups: Sequence[WaitingLookup], code: ErrorCode, now: float) -> Effects:
+        if not lookups:  # the usual case
+            return Effects()
         shares = []
         for lookup in lookups:
             left = self.in_flight.open_keys(lookup)

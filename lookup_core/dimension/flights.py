@@ -183,7 +183,9 @@ class Flights:
     def with_hashes(self, hashes: Hashes | None) -> Numbers:
         """The flights with waiters of keys with these hashes; all of them for None."""
         wanted = np.flatnonzero(self._rows["waiters"] > 0)
-        return wanted if hashes is None else wanted[is_among(self.hashes(wanted), hashes)]
+        return (
+            wanted if hashes is None else wanted[is_among(self._rows["key_hash"][wanted], hashes)]
+        )
 
     def detach(self, flights: Numbers) -> None:
         """Neither keep what these flights read, nor let lookups join them.
@@ -211,8 +213,10 @@ class Flights:
         owners = np.repeat(np.array(list(lookups), np.int64), _sizes(lookups.values()))
         waiters = np.concatenate([np.zeros(0, np.intp), *lookups.values()])
         waiters = waiters[self._waiters["lookup_id"][waiters] == owners]
-        self._close(waiters)
-        flights = np.unique(self._waiters["flight"][waiters])
+        self._waiters["lookup_id"][waiters] = _NO_LOOKUP
+        left = self._waiters["flight"][waiters]
+        np.subtract.at(self._rows["waiters"], left, 1)
+        flights = np.unique(left)
         deserted = flights[~self.is_wanted(flights)]
         self._take_out(deserted)
         self._free_closed_followers(flights)
@@ -221,7 +225,9 @@ class Flights:
     def end(self, flights: Numbers) -> None:
         """Remove flights: their keys are answered, or have no waiters."""
         self._take_out(flights)
-        self._free(self._waiters_of(flights)[0])
+        waiters, _ = self._waiters_of(flights)
+        self._waiters["lookup_id"][waiters] = _NO_LOOKUP
+        self._waiters.give_back(waiters)
         for flight in flights[self._rows["has_followers"][flights]].tolist():
             del self._followers[flight]
         self._rows["key_id"][flights] = None
@@ -258,8 +264,10 @@ class Flights:
 
     def waiters(self, flights: Numbers) -> Waiters:
         """The open waiters of these flights, by lookup."""
-        waiters, ordinals = self._open_waiters_of(flights)
+        waiters, ordinals = self._waiters_of(flights)
         lookup_ids = self._waiters["lookup_id"][waiters]
+        is_open = lookup_ids != _NO_LOOKUP
+        waiters, ordinals, lookup_ids = waiters[is_open], ordinals[is_open], lookup_ids[is_open]
         order = np.argsort(lookup_ids, kind="stable")
         lookup_ids, places = lookup_ids[order], ordinals[order].astype(np.int32)
         positions = self._waiters["position"][waiters[order]]
@@ -283,17 +291,13 @@ class Flights:
         """Which flights have waiters."""
         return self._rows["waiters"][flights] > 0
 
-    def may_keep(self, flights: Numbers) -> Mask:
-        """Which flights may have their rows cached."""
-        return self._rows["may_keep"][flights]
+    def may_keep(self, flights: Numbers) -> tuple[Hashes, Mask]:
+        """The hashes of the flights' keys, and which of them may have their rows cached."""
+        return self._rows["key_hash"][flights], self._rows["may_keep"][flights]
 
     def key_ids(self, flights: Numbers) -> list[KeyId]:
         """The keys of flights."""
         return self._rows["key_id"][flights].tolist()
-
-    def hashes(self, flights: Numbers) -> Hashes:
-        """The hashes of the flights' keys."""
-        return self._rows["key_hash"][flights]
 
     def batch_ids(self, flights: Numbers) -> list[BatchId]:
         """The queries of these flights, each once; 0 for the queue."""
@@ -311,8 +315,10 @@ class Flights:
         assert set(joinable.tolist()) == set(carried[self._rows["may_keep"][carried]].tolist())
         waiters, _ = self._waiters_of(carried)
         assert len(set(waiters.tolist())) == len(waiters) == len(self._waiters)
-        _, ordinals = self._open_waiters_of(carried)
-        counts = np.bincount(ordinals, minlength=len(carried))
+        ordinals = [ordinals for _, ordinals in self.waiters(carried).values()]
+        counts = np.bincount(
+            np.concatenate([[], *ordinals]).astype(np.intp), minlength=len(carried)
+        )
         assert counts.tolist() == self._rows["waiters"][carried].tolist()
         postponed = np.array(list(self._postponed.values()), np.intp)
         terms = zip(self._rows["on_missing"][postponed], self.key_ids(postponed), strict=True)
@@ -385,14 +391,6 @@ class Flights:
         for flight, waiter in zip(flights.tolist(), waiters.tolist(), strict=True):
             self._followers[flight].append(waiter)
 
-    def _close(self, waiters: Numbers) -> None:
-        self._waiters["lookup_id"][waiters] = _NO_LOOKUP
-        np.subtract.at(self._rows["waiters"], self._waiters["flight"][waiters], 1)
-
-    def _free(self, waiters: Numbers) -> None:
-        self._waiters["lookup_id"][waiters] = _NO_LOOKUP
-        self._waiters.give_back(waiters)
-
     def _take_out(self, flights: Numbers) -> None:
         """Let no lookup join these flights, and keep nothing that they read."""
         current = flights[self._rows["may_keep"][flights]]
@@ -414,14 +412,6 @@ class Flights:
         all_waiters = np.concatenate((self._rows["first"][flights], waiters))
         return all_waiters, np.concatenate((np.arange(len(flights)), repeated))
 
-    def _open_waiters_of(self, flights: Numbers) -> tuple[Numbers, Numbers]:
-        waiters, ordinals = self._waiters_of(flights)
-        is_open = self._is_open(waiters)
-        return waiters[is_open], ordinals[is_open]
-
-    def _is_open(self, waiters: Numbers) -> Mask:
-        return self._waiters["lookup_id"][waiters] != _NO_LOOKUP
-
     def _free_closed_followers(self, flights: Numbers) -> None:
         """Free closed followers where they are many.
 
@@ -433,8 +423,8 @@ class Flights:
                 > 2 * self._rows["waiters"][flight] + _MAX_CLOSED_FOLLOWERS
             ):
                 followers = np.array(self._followers[flight], np.intp)
-                is_open = self._is_open(followers)
-                self._free(followers[~is_open])
+                is_open = self._waiters["lookup_id"][followers] != _NO_LOOKUP
+                self._waiters.give_back(followers[~is_open])
                 self._followers[flight] = followers[is_open].tolist()
 
 

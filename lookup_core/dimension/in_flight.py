@@ -4,7 +4,7 @@ Decides what is queried when, and who gets a result. Sends nothing, and knows no
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import count
 
 import numpy as np
@@ -13,7 +13,7 @@ import pyarrow as pa
 from lookup_core.answer import Answer
 from lookup_core.backoff import NEVER
 from lookup_core.compatibility import concat_batches
-from lookup_core.deadlines import earliest
+from lookup_core.deadlines import Deadlines, earliest
 from lookup_core.dimension.dimension_events import (
     BatchId,
     Delivery,
@@ -25,9 +25,14 @@ from lookup_core.dimension.dimension_events import (
 )
 from lookup_core.dimension.flights import Flight, Flights, Mask, Positions, PostponedKeys
 from lookup_core.dimension.numbered_rows import Numbers
-from lookup_core.dimension.query import Queries, Query, RetryRules
+from lookup_core.dimension.query import Query, RetryRules
 from lookup_core.dimension.queued_keys import KeyQueue, KeyRun, QuerySize
-from lookup_core.dimension.waiting_lookups import WaitingLookup, WaitingLookups
+from lookup_core.dimension.waiting_lookups import (
+    Recipients,
+    Served,
+    WaitingLookup,
+    WaitingLookups,
+)
 from lookup_core.errors import ErrorCode, Overloaded
 from lookup_core.keys.canonical_keys import Hashes, KeyId
 from lookup_core.protection.backend_guard import BackendGuard
@@ -39,45 +44,27 @@ _MAX_UNWANTED_SHARE = 10
 Share = tuple[LookupId, Answer]
 
 
-@dataclass(frozen=True, slots=True)
-class Served:
-    """Keys of one lookup that a result answers: its positions, and the keys of the query."""
-
-    lookup: WaitingLookup
-    positions: Positions
-    ordinals: Positions
-
-    def select(self, chosen: Mask) -> "Served":
-        """Some of the keys."""
-        return Served(self.lookup, self.positions[chosen], self.ordinals[chosen])
-
-
-@dataclass(frozen=True, slots=True)
-class Recipients:
-    """The lookups that get a query's result now, and keys that have another attempt first."""
-
-    served: list[Served]
-    postponed: list[PostponedKeys]
-
-
 class InFlight:
     """Keys that are queued or being queried; `now` is monotonic seconds.
 
     Lookups, flights, queries and turns are correlated: they change through these methods only;
-    `lookups` is for reading. Each flight is in the queue or in one query, at the backend or parked.
-    Queued keys count towards the limit of waiting keys, wanted or not: they take memory.
+    `lookups`, `rules` and `at_backend` are for reading. Each flight is in the queue or in one
+    query, at the backend or parked. Queued keys count towards the limit of waiting keys, wanted or
+    not: they take memory.
     """
 
     def __init__(self, settings: DimensionSettings, guard: BackendGuard) -> None:
         self._settings = settings
         self._guard = guard
-        self._rules = RetryRules(settings.retry, guard)
+        self.rules = RetryRules(settings.retry, guard)
         self._flights = Flights()
         self._queue = KeyQueue()
         self._size = QuerySize(settings.batch, timeout_s=settings.timeout_s)
         self.lookups = WaitingLookups()
-        self._queries = Queries()
         self._batch_ids = map(BatchId, count(1))
+        self._queries: dict[BatchId, Query] = {}
+        self._retries: Deadlines[BatchId] = Deadlines()  # the parked queries
+        self.at_backend = 0  # all other queries
         self.held_until = -np.inf  # no query starts before: the first load, at the latest
         self._is_new_first = False  # new and parked queries take turns
 
@@ -148,17 +135,20 @@ class InFlight:
             Delivery(lookup_id, answer, is_last=self.lookups.on_answer(lookup_id, answer.size))
             for lookup_id, answer in shares
         ]
-        for lookup in map(self.lookups.get, dict(shares)):
+        for lookup_id in dict(shares):
+            if lookup_id not in self.lookups:
+                continue
+            lookup = self.lookups[lookup_id]
             # Forget answered keys where they are most of the keys.
-            if lookup is not None and 2 * lookup.keys_left < len(lookup.waiters):
+            if 2 * lookup.keys_left < len(lookup.waiters):
                 lookup.waiters = self._flights.open_waiters(lookup.id, lookup.waiters)
         return deliveries
 
     def remove(self, lookup_id: LookupId) -> list[Query]:
         """End a lookup whose caller has left; returns queries to cancel. A no-op for others."""
-        lookup = self.lookups.get(lookup_id)
-        if lookup is None:
+        if lookup_id not in self.lookups:
             return []
+        lookup = self.lookups[lookup_id]
         self.lookups.end(lookup)
         return self.close([lookup])
 
@@ -171,19 +161,13 @@ class InFlight:
             self._queue.drop_unwanted(self._wanted)
         cancelled = []
         for batch_id in batch_ids:
-            at_backend = self._queries.at_backend.get(batch_id)
-            query = at_backend or self._queries.parked[batch_id]
-            if not self._is_wanted(query):
+            query = self._queries[batch_id]
+            if not self._flights.is_wanted(query.flights).any():
                 self.end(query)
-                cancelled += [] if at_backend is None else [at_backend]
-        return cancelled
+                cancelled.append(query)
+        return [query for query in cancelled if query.retry_at is None]
 
     # Queries
-
-    @property
-    def queries(self) -> int:
-        """The number of queries at the backend."""
-        return len(self._queries.at_backend)
 
     @property
     def queued_keys(self) -> int:
@@ -197,9 +181,9 @@ class InFlight:
         """
         if self.held_until > -np.inf:
             return self.held_until
-        if not self._guard.has_slot(self.queries):
+        if not self._guard.has_slot(self.at_backend):
             return None
-        due_at = earliest(self._batch_due_at(), self._queries.next_retry_at())
+        due_at = earliest(self._batch_due_at(), self._retries.earliest())
         return due_at if due_at is None or is_local else self._guard.pace.next_at(due_at)
 
     def next_query(self, now: float, *, is_local: bool) -> Query | None:
@@ -207,7 +191,7 @@ class InFlight:
         if now < self.held_until:
             return None
         self.held_until = -np.inf
-        if not self._guard.has_slot(self.queries):
+        if not self._guard.has_slot(self.at_backend):
             return None
         if not is_local and self._guard.pace.next_at(now) > now:
             return None
@@ -218,7 +202,8 @@ class InFlight:
 
     def query(self, batch_id: BatchId) -> Query | None:
         """The query of this id; None if it is not at the backend."""
-        return self._queries.at_backend.get(batch_id)
+        query = self._queries.get(batch_id)
+        return query if query is not None and query.retry_at is None else None
 
     def waiting_for(self, query: Query) -> list[Served]:
         """The lookups that wait for a query, with their keys that it carries."""
@@ -256,7 +241,7 @@ class InFlight:
             if on_missing is None:
                 served.append(each)
                 continue
-            retry_at = self._rules.missing_retry_at(query, on_missing, now)
+            retry_at = self.rules.missing_retry_at(query, on_missing, now)
             retry_at = self._guard.pace.next_at(retry_at)
             is_late = result.is_missing(on_missing.retry_if)[each.ordinals]
             is_late &= each.lookup.deadline_s > retry_at
@@ -268,13 +253,9 @@ class InFlight:
             served.append(each.select(~is_late))
         return Recipients(served, list(postponed.values()))
 
-    def is_last_try(self, query: Query) -> bool:
-        """Whether the dimension's own retries allow no other attempt for missing keys."""
-        return self._rules.is_last_try(query)
-
     def may_keep(self, query: Query) -> tuple[Hashes, Mask]:
         """The hashes of a query's keys, and which rows no change has overtaken on their way."""
-        return self._flights.hashes(query.flights), self._flights.may_keep(query.flights)
+        return self._flights.may_keep(query.flights)
 
     def key_ids(self, query: Query) -> list[KeyId]:
         """The keys of a query."""
@@ -287,7 +268,7 @@ class InFlight:
         """
         for keys in postponed:
             self._park_missing(query, keys)
-        self._queries.remove(query)
+        self._remove(query)
         self._flights.end(query.flights)
 
     def retry_failed(self, query: Query, code: ErrorCode, *, now: float, jitter: float) -> bool:
@@ -300,16 +281,16 @@ class InFlight:
             self._size.on_timeout()
         latest_s = max(each.lookup.deadline_s for each in self.waiting_for(query))
         self._guard.on_failure(code, sent_at=query.sent_at, now=now)
-        retry_at = self._rules.failed_retry_at(
+        retry_at = self.rules.failed_retry_at(
             query, code, latest_s=latest_s, now=now, jitter=jitter
         )
         if retry_at == NEVER:
             return False
-        self._queries.remove(query)
+        self._remove(query)
         if code.is_of_one_key or code is ErrorCode.TIMEOUT:
             self._park_parts(query, np.arange(len(query.flights)), retry_at)
         else:
-            self._queries.park(query, retry_at)
+            self._park(query, retry_at)
         return True
 
     def flight(self, key_id: KeyId, on_missing: OnMissingSettings | None) -> Flight | None:
@@ -317,7 +298,7 @@ class InFlight:
         flight = self._flights.get(key_id, on_missing)
         if flight is None or flight.batch_id is None:
             return flight
-        return replace(flight, retry_at=self._queries.retry_at(flight.batch_id))
+        return replace(flight, retry_at=self._queries[flight.batch_id].retry_at)
 
     # Changes
 
@@ -336,20 +317,21 @@ class InFlight:
         self._flights.detach(flights[~is_postponed])
         postponed = flights[is_postponed]
         for batch_id in self._flights.batch_ids(postponed):
-            due_at = self._queries.retry_at(batch_id)
-            if due_at is not None and due_at > now:
-                query = self._queries.parked[batch_id]
-                self._bring_forward(query, postponed, due_at=due_at, now=now)
+            query = self._queries[batch_id]
+            if query.retry_at is not None and query.retry_at > now:
+                self._bring_forward(query, postponed, due_at=query.retry_at, now=now)
 
     def check_invariants(self) -> None:
         """For tests: the parts are consistent with each other."""
-        for part in (self.lookups, self._queue, self._queries):
+        for part in (self.lookups, self._queue, self._retries):
             part.check_invariants()
         carried = self._queue.flights()
-        for query in (*self._queries.at_backend.values(), *self._queries.parked.values()):
-            assert self._is_wanted(query)
+        for query in self._queries.values():
+            assert self._flights.is_wanted(query.flights).any()
             assert len(query.flights) == query.keys.num_rows
+            assert self._retries.get(query.id) == query.retry_at
             carried.append(query.flights)
+        assert len(self._queries) == self.at_backend + len(self._retries)
         self._flights.check_invariants(np.concatenate([np.zeros(0, np.intp), *carried]))
         for lookup in self.lookups.all():
             positions, _ = self.open_keys(lookup)
@@ -359,7 +341,9 @@ class InFlight:
     def _detach_older(self, key_ids: Sequence[KeyId], sent_until: float) -> None:
         """Let no lookup join the flights of these keys in queries that were sent until then."""
         older = [
-            each.id for each in self._queries.at_backend.values() if each.sent_at <= sent_until
+            query.id
+            for query in self._queries.values()
+            if query.retry_at is None and query.sent_at <= sent_until
         ]
         if older:
             self._flights.detach_in(older, key_ids)
@@ -386,17 +370,31 @@ class InFlight:
         return self._sent(query, is_first=True)
 
     def _restart(self, now: float) -> Query | None:
-        query = self._queries.pop_due(now)
-        if query is None:
+        batch_id = self._retries.pop_due(now)
+        if batch_id is None:
             return None
-        query.sent_at = now
+        query = self._queries[batch_id]
+        query.sent_at, query.retry_at = now, None
         self._flights.restart(query.flights)
         return self._sent(query, is_first=False)
 
     def _sent(self, query: Query, *, is_first: bool) -> Query:
         self._guard.on_sent(query.sent_at, is_first=is_first)
-        self._queries.start(query)
+        self._queries[query.id] = query
+        self.at_backend += 1
+        query.in_flight = self.at_backend
         return query
+
+    def _park(self, query: Query, retry_at: float) -> None:
+        self._queries[query.id] = query
+        query.retry_at = retry_at
+        self._retries.add(query.id, retry_at)
+
+    def _remove(self, query: Query) -> None:
+        del self._queries[query.id]
+        if query.retry_at is None:
+            self.at_backend -= 1
+        self._retries.discard(query.id)
 
     def _park_parts(
         self, query: Query, ordinals: Numbers, retry_at: float, *, size: int = 1
@@ -407,7 +405,7 @@ class InFlight:
         wanted = ordinals[is_wanted]
         size = max(1, size, (len(wanted) + 1) // 2)
         for start in range(0, len(wanted), size):
-            self._queries.park(self._part(query, wanted[start : start + size]), retry_at)
+            self._park(self._part(query, wanted[start : start + size]), retry_at)
 
     def _park_missing(self, query: Query, keys: PostponedKeys) -> None:
         postponed = self._flights.postpone(query.flights, keys)
@@ -423,18 +421,18 @@ class InFlight:
         elif query.due_without_change is None:
             missed.misses += 1
         missed.on_missing, missed.due_without_change = keys.on_missing, None
-        self._queries.park(missed, keys.retry_at)
+        self._park(missed, keys.retry_at)
 
     def _bring_forward(self, query: Query, flights: Numbers, *, due_at: float, now: float) -> None:
         """Query these flights of a parked query now, and its other keys when they are due."""
-        self._queries.remove(query)
+        self._remove(query)
         is_left = ~np.isin(query.flights, flights) & self._flights.is_wanted(query.flights)
         if is_left.any():
-            self._queries.park(self._part(query, np.flatnonzero(is_left)), due_at)
+            self._park(self._part(query, np.flatnonzero(is_left)), due_at)
         part = self._part(query, np.flatnonzero(~is_left))
         part.due_without_change = due_at
         self._flights.postpone_to(part.flights, now)
-        self._queries.park(part, now)
+        self._park(part, now)
 
     def _part(self, query: Query, ordinals: Numbers, *, flights: Numbers | None = None) -> Query:
         """Some keys of a query as another query, with these flights instead of its own."""
@@ -446,9 +444,6 @@ class InFlight:
         )
         self._flights.send(part.flights, part.id)
         return part
-
-    def _is_wanted(self, query: Query) -> bool:
-        return bool(self._flights.is_wanted(query.flights).any())
 
     def _wanted(self, run: KeyRun) -> KeyRun:
         """The keys of a run that some lookup waits for; ends the flights of the others."""

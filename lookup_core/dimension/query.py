@@ -5,7 +5,6 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from lookup_core.backoff import NEVER, Backoff, jittered
-from lookup_core.deadlines import Deadlines
 from lookup_core.dimension.dimension_events import BatchId
 from lookup_core.dimension.numbered_rows import Numbers
 from lookup_core.errors import ErrorCode
@@ -21,6 +20,7 @@ class Query:
     flights: Numbers
     keys: pa.RecordBatch  # [flights] typed
     sent_at: float  # the last attempt; its rows may be as old as that
+    retry_at: float | None = None  # while it is parked; None: it is at the backend
     in_flight: int = 1  # the queries at the backend when it was sent, itself included
     has_lost_connection: bool = False  # in its first such attempt, which is no failure
     failures: int = 0  # all other failed attempts
@@ -33,51 +33,6 @@ class Query:
     def tries(self) -> int:
         """The number of attempts for its keys, this one included."""
         return 1 + self.has_lost_connection + self.failures + self.misses
-
-
-class Queries:
-    """The queries of one dimension, each at the backend or parked until its retry."""
-
-    def __init__(self) -> None:
-        self.at_backend: dict[BatchId, Query] = {}
-        self.parked: dict[BatchId, Query] = {}
-        self._retries: Deadlines[BatchId] = Deadlines()
-
-    def start(self, query: Query) -> None:
-        """A query that is in neither place is at the backend from now on."""
-        self.at_backend[query.id] = query
-        query.in_flight = len(self.at_backend)
-
-    def park(self, query: Query, retry_at: float) -> None:
-        """Park a query that is in neither place until its retry."""
-        self.parked[query.id] = query
-        self._retries.add(query.id, retry_at)
-
-    def pop_due(self, now: float) -> Query | None:
-        """Remove and return the query whose retry is due first, if one is."""
-        batch_id = self._retries.pop_due(now)
-        return None if batch_id is None else self.parked.pop(batch_id)
-
-    def remove(self, query: Query) -> None:
-        """Remove a query from its place."""
-        self._retries.discard(query.id)
-        self.at_backend.pop(query.id, None)
-        self.parked.pop(query.id, None)
-
-    def retry_at(self, batch_id: BatchId) -> float | None:
-        """The time of a query's retry; None if it is not parked."""
-        return self._retries.get(batch_id)
-
-    def next_retry_at(self) -> float | None:
-        """The time of the next retry."""
-        return self._retries.earliest()
-
-    def check_invariants(self) -> None:
-        """For tests: each query is in one place, and the parked ones have a time."""
-        assert not self.at_backend.keys() & self.parked.keys()
-        self._retries.check_invariants()
-        assert len(self._retries) == len(self.parked)
-        assert all(self.retry_at(batch_id) is not None for batch_id in self.parked)
 
 
 class RetryRules:

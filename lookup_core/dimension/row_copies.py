@@ -16,7 +16,7 @@ from lookup_core.table.reload import same_rows
 Mask = npt.NDArray[np.bool_]
 Positions = npt.NDArray[np.intp]
 
-_MAX_BYTES = 2**20  # of the copies
+_MAX_COPIED_BYTES = 2**20
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +93,7 @@ class RowCopies:
     def _room(self, rows: pa.RecordBatch) -> int:
         """How many of these rows, from the first one on, may be added."""
         room = min(self._capacity - len(self), rows.num_rows)
-        left = _MAX_BYTES - self._rows.rows.nbytes
+        left = _MAX_COPIED_BYTES - self._rows.rows.nbytes
         least = min(int(not len(self)), room)
         while room > least and rows.slice(0, room).nbytes > left:
             room //= 2

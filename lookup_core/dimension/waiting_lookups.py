@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from lookup_core.deadlines import Deadlines
 from lookup_core.dimension.dimension_events import LookupId
+from lookup_core.dimension.flights import Mask, Positions, PostponedKeys
 from lookup_core.dimension.numbered_rows import Numbers
 from lookup_core.settings import OnMissingSettings
 
@@ -27,12 +28,36 @@ class WaitingLookup:
         self.keys_left = len(self.waiters)
 
 
+@dataclass(frozen=True, slots=True)
+class Served:
+    """Keys of one lookup that a result answers: its positions, and the keys of the query."""
+
+    lookup: WaitingLookup
+    positions: Positions
+    ordinals: Positions
+
+    def select(self, chosen: Mask) -> "Served":
+        """Some of the keys."""
+        return Served(self.lookup, self.positions[chosen], self.ordinals[chosen])
+
+
+@dataclass(frozen=True, slots=True)
+class Recipients:
+    """The lookups that get a query's result now, and keys that have another attempt first."""
+
+    served: list[Served]
+    postponed: list[PostponedKeys]
+
+
 class WaitingLookups:
-    """Lookups by id, each used once; `keys` of them have no answer yet."""
+    """Lookups by id, each used once; `keys` of them have no answer yet.
+
+    `deadlines` is for reading.
+    """
 
     def __init__(self) -> None:
         self._lookups: dict[LookupId, WaitingLookup] = {}
-        self._deadlines: Deadlines[LookupId] = Deadlines()
+        self.deadlines: Deadlines[LookupId] = Deadlines()
         self.keys = 0
 
     def __len__(self) -> int:
@@ -41,15 +66,14 @@ class WaitingLookups:
     def __getitem__(self, lookup_id: LookupId) -> WaitingLookup:
         return self._lookups[lookup_id]
 
-    def get(self, lookup_id: LookupId) -> WaitingLookup | None:
-        """A lookup; None if it does not wait."""
-        return self._lookups.get(lookup_id)
+    def __contains__(self, lookup_id: LookupId) -> bool:
+        return lookup_id in self._lookups
 
     def start(self, lookup: WaitingLookup) -> None:
         """Let a lookup wait."""
         self._lookups[lookup.id] = lookup
         self.keys += lookup.keys_left
-        self._deadlines.add(lookup.id, lookup.deadline_s)
+        self.deadlines.add(lookup.id, lookup.deadline_s)
 
     def on_answer(self, lookup_id: LookupId, keys: int) -> bool:
         """Count answered keys; returns whether they were the last ones, and ends the lookup."""
@@ -65,16 +89,12 @@ class WaitingLookups:
         """Remove a lookup."""
         del self._lookups[lookup.id]
         self.keys -= lookup.keys_left
-        self._deadlines.discard(lookup.id)
-
-    def next_deadline(self) -> float | None:
-        """The earliest deadline."""
-        return self._deadlines.earliest()
+        self.deadlines.discard(lookup.id)
 
     def expired(self, now: float) -> list[WaitingLookup]:
         """The lookups whose deadline has passed, the earliest first; each must be answered now."""
         expired = []
-        while (lookup_id := self._deadlines.pop_due(now)) is not None:
+        while (lookup_id := self.deadlines.pop_due(now)) is not None:
             expired.append(self._lookups[lookup_id])
         return expired
 
@@ -84,8 +104,8 @@ class WaitingLookups:
 
     def check_invariants(self) -> None:
         """For tests: counts and deadlines agree with the lookups."""
-        self._deadlines.check_invariants()
+        self.deadlines.check_invariants()
         assert self.keys == sum(each.keys_left for each in self._lookups.values())
-        assert len(self._deadlines) == len(self._lookups)
+        assert len(self.deadlines) == len(self._lookups)
         for lookup in self._lookups.values():
-            assert self._deadlines.get(lookup.id) == lookup.deadline_s
+            assert self.deadlines.get(lookup.id) == lookup.deadline_s

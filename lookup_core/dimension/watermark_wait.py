@@ -28,7 +28,7 @@ class _Held:
     event_time_ms: int
     unanswered: int  # positions, waiting or released
     positions: Positions  # that still wait
-    hashes: Hashes  # of their keys
+    key_hashes: Hashes
     may_wake: Mask  # released by a change of the key: it has no cached row
     parts: list[LookupId] = field(default_factory=list)
 
@@ -56,7 +56,8 @@ class WatermarkWait:
         self._watermark_ms = NO_WATERMARK_MS
         self._lookups: dict[LookupId, _Held] = {}  # until their last answer
         self._parts: dict[LookupId, _Part] = {}
-        self._due = Deadlines[LookupId]()  # of the lookups with keys that wait
+        # When lookups with keys that wait have waited for the longest allowed time; for reading.
+        self.deadlines = Deadlines[LookupId]()
         self._wakeable: tuple[Hashes, npt.NDArray[np.int64]] | None = None  # keys and lookups
 
     def __len__(self) -> int:
@@ -81,11 +82,11 @@ class WatermarkWait:
             NO_WATERMARK_MS if request.event_time_ms is None else request.event_time_ms,
             unanswered=size,
             positions=np.arange(size, dtype=np.int32),
-            hashes=hashes,
+            key_hashes=hashes,
             may_wake=may_wake,
         )
         latest = request.deadline_s - _RESERVED_SHARE * (request.deadline_s - now)
-        self._due.add(request.id, min(now + self._wait_s, latest))
+        self.deadlines.add(request.id, min(now + self._wait_s, latest))
         self._wakeable = None
 
     def on_watermark(self, watermark_ms: int) -> list[LookupRequest]:
@@ -100,7 +101,7 @@ class WatermarkWait:
         """Release the keys of these changes that had no cached row."""
         released = []
         for change in changes:
-            if len(self._due) and isinstance(change, RowChanges):
+            if len(self.deadlines) and isinstance(change, RowChanges):
                 hashes = self._resolver.canonical(change.keys).hashes
                 known, lookups = self._wakeable_keys()
                 woken = np.unique(lookups[np.isin(known, hashes)]).tolist()
@@ -110,7 +111,7 @@ class WatermarkWait:
     def expire(self, now: float) -> list[LookupRequest]:
         """Release the lookups that have waited for the longest allowed time."""
         released = []
-        while (lookup_id := self._due.pop_due(now)) is not None:
+        while (lookup_id := self.deadlines.pop_due(now)) is not None:
             released.append(self._release(self._lookups[lookup_id]))
         return released
 
@@ -145,17 +146,14 @@ class WatermarkWait:
         self._forget(held)
         return held.parts
 
-    def next_deadline(self) -> float | None:
-        """The time at which the next lookup has waited for the longest allowed time."""
-        return self._due.earliest()
-
     def check_invariants(self) -> None:
         """For tests: each lookup that waits has keys and a deadline."""
-        self._due.check_invariants()
-        assert len(self._due) == len(self._waiting())
+        self.deadlines.check_invariants()
+        assert len(self.deadlines) == len(self._waiting())
         for lookup_id, held in self._lookups.items():
-            assert len(held.positions) == len(held.hashes) == len(held.may_wake)
-            assert bool(len(held.positions)) == (self._due.get(lookup_id) is not None)
+            assert len(held.positions) == len(held.key_hashes) == len(held.may_wake)
+            is_due = self.deadlines.get(lookup_id) is not None
+            assert is_due == bool(len(held.positions))
             assert held.unanswered >= len(held.positions)
             assert all(self._parts[part_id].held is held for part_id in held.parts)
         assert len(self._parts) == sum(len(held.parts) for held in self._lookups.values())
@@ -167,14 +165,14 @@ class WatermarkWait:
         return self._part(held, np.ones(len(held.positions), np.bool_))
 
     def _wake(self, held: _Held, hashes: Hashes) -> LookupRequest:
-        return self._part(held, held.may_wake & np.isin(held.hashes, hashes))
+        return self._part(held, held.may_wake & np.isin(held.key_hashes, hashes))
 
     def _part(self, held: _Held, is_released: Mask) -> LookupRequest:
         positions, is_left = held.positions[is_released], ~is_released
-        held.positions, held.hashes = held.positions[is_left], held.hashes[is_left]
+        held.positions, held.key_hashes = held.positions[is_left], held.key_hashes[is_left]
         held.may_wake = held.may_wake[is_left]
         if not held.positions.size:
-            self._due.discard(held.request.id)
+            self.deadlines.discard(held.request.id)
         self._wakeable = None
         part_id = next(self._part_ids)
         held.parts.append(part_id)
@@ -184,7 +182,7 @@ class WatermarkWait:
 
     def _forget(self, held: _Held) -> None:
         del self._lookups[held.request.id]
-        self._due.discard(held.request.id)
+        self.deadlines.discard(held.request.id)
         self._wakeable = None
         for part_id in held.parts:
             del self._parts[part_id]
@@ -192,7 +190,7 @@ class WatermarkWait:
     def _wakeable_keys(self) -> tuple[Hashes, npt.NDArray[np.int64]]:
         if self._wakeable is None:
             waiting = self._waiting()
-            known = [held.hashes[held.may_wake] for held in waiting]
+            known = [held.key_hashes[held.may_wake] for held in waiting]
             lookups = np.array([held.request.id for held in waiting], np.int64)
             counts = [len(each) for each in known]
             self._wakeable = np.concatenate(known), np.repeat(lookups, counts)

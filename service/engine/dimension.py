@@ -112,7 +112,7 @@ class Dimension:
             is_due=asyncio.Event(),
         )
         self._present: _Present | None = None  # while the schema is known
-        self._former = no_statistics(settings)  # of all former running dimensions
+        self._former = no_statistics(settings)  # those of all former schemas
         self._refreshed = not_refreshed(settings, self._sources)  # by them
         self._cache_share = 1.0
         self._late_keys = 0  # whose deadline passed before they were submitted

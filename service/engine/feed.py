@@ -61,7 +61,7 @@ class Feed:
         self._state = FeedState.STARTING
         self._unused_messages = dict((former or FeedStatistics(self._state)).unused_messages)
         self._flush_logs = EventRateLimit()
-        self._is_live = asyncio.Event()
+        self.is_live = asyncio.Event()
         self._news = asyncio.Event()
         self._audit = running.state.audit
         audited = dict.fromkeys(AuditResult, 0) if self._audit is None else self._audit.counts
@@ -88,10 +88,6 @@ class Feed:
             await asyncio.sleep(backoff.on_failure(jitter()))
             self._coordinator = self._new_coordinator()
 
-    async def wait_until_live(self) -> None:
-        """Wait until the feed is live."""
-        await self._is_live.wait()
-
     def reported_until(self) -> float | None:
         """All changes until then (monotonic) are reported; None while the feed is not live."""
         return self._health.reported_until() if self._state is FeedState.LIVE else None
@@ -112,7 +108,7 @@ class Feed:
             )
         return replace(
             statistics,
-            watermark_ms=self._coordinator.watermark_ms,
+            watermark_ms=self._coordinator.watermarks.watermark_ms,
             splits=self._coordinator.progress(),
             last_error=self._coordinator.last_error,
         )
@@ -153,7 +149,7 @@ class Feed:
         if has_time:  # never negative: a source clock that is ahead would count as fresh for longer
             age_s = max(time.time() - piece.watermark_ms / 1000, 0.0)
         self._health.doubt = piece.doubt
-        self._health.on_splits(self._coordinator.split_ids, now)
+        self._health.on_splits(self._coordinator.ledger.split_ids, now)
         self._health.on_piece(
             piece.split_id,
             is_caught_up=piece.is_caught_up,
@@ -164,7 +160,7 @@ class Feed:
         )
 
     async def _watch(self) -> None:
-        epoch = self._running.epoch
+        epoch = self._running.server.number
         while not self._running.has_left_feed(since=epoch):
             now = self._running.clock()
             if self._health.on_run(now):  # before any trust: changes may wait in sockets
@@ -173,7 +169,7 @@ class Feed:
             if self._audit is not None:
                 state = self._audited(self._audit, state, now)
             self._on_state(state, now)
-            self._running.on_watermark(self._coordinator.watermark_ms)
+            self._running.on_watermark(self._coordinator.watermarks.watermark_ms)
             deadline_s = self._health.next_deadline(now)
             self._news.clear()
             # Without news the state may change at the deadline, and trust ends without renewal.
@@ -226,10 +222,10 @@ class Feed:
             return
         self._state = state
         if is_live:
-            self._is_live.set()
+            self.is_live.set()
         else:
             self._running.state.local.trust(until=-math.inf, feed=state)
-            self._is_live.clear()
+            self.is_live.clear()
         level = log.info if is_live else log.warning
         level(f"feed.{state.value}", dimension=self._running.name)
 

@@ -9,6 +9,11 @@ from lookup_core.dimension.dimension_events import LookupId
 from lookup_core.errors import SidelookError
 from lookup_core.keys.typed_keys import TypedKeys
 
+FIRST_KEYS = 16  # before the size of rows is known; each part is twice as large
+_MAX_FIRST_KEYS = 128  # if only rows of earlier lookups are known
+_MAX_PART_KEYS = 2048  # later rows may be larger, and are copied before they are counted
+_MAX_PART_BYTES = 4 * 1024 * 1024
+
 Deliver = Callable[[Answer, bool], None]  # an answer, and whether it is the lookup's last
 
 
@@ -23,23 +28,18 @@ class Submitted:
 
 Take = Callable[[Answer], None]  # sees each answer before it is kept; raises to end the lookup
 
-FIRST_KEYS = 16  # before the size of rows is known; each part is twice as large
-_MAX_FIRST_KEYS = 128  # if only rows of earlier lookups are known
-_MAX_KEYS = 2048  # later rows may be larger, and are copied before they are counted
-_PART_BYTES = 4 * 1024 * 1024
-
 
 class AnswerGathering:
     """The answers to all parts of one lookup; used by one event loop only."""
 
     def __init__(self, keys: TypedKeys, take: Take, *, first_keys: int = FIRST_KEYS) -> None:
         self.answers: list[Answer] = []
-        self.lookup_ids: list[LookupId] = []  # of the parts, for `leave` at the end
+        self.lookup_ids: list[LookupId] = []  # for `leave` at the end
         self._keys = keys
         self._take = take
         self._first_keys = first_keys
         self._ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._error: SidelookError | None = None  # of `take`
+        self._error: SidelookError | None = None  # raised by `take`
         self._unanswered = keys.size
         self._row_count = 0
         self._row_bytes = 0
@@ -59,7 +59,7 @@ class AnswerGathering:
         start, count = 0, min(self._first_keys, self._keys.size)
         yield start, self._keys.part(start, count)
         while (start := start + count) < self._keys.size:
-            count = min(2 * count, _MAX_KEYS, self._max_keys(), self._keys.size - start)
+            count = min(2 * count, _MAX_PART_KEYS, self._max_keys(), self._keys.size - start)
             yield start, self._keys.part(start, count)
 
     def on_submitted(self, start: int, submitted: Submitted) -> None:
@@ -109,4 +109,4 @@ class AnswerGathering:
     def _max_keys(self) -> int:
         if not self._row_count:
             return self._keys.size
-        return max(1, _PART_BYTES * self._row_count // self._row_bytes)
+        return max(1, _MAX_PART_BYTES * self._row_count // self._row_bytes)

@@ -51,7 +51,7 @@ class Loading:
         self._settings = running.settings.full
         self._backoff = Backoff()
         self._due_at: float | None = None  # None: on demand
-        self._is_requested = asyncio.Event()
+        self.is_requested = asyncio.Event()  # a load, after the one under way
         self._statistics = LoadStatistics(counts=(former or LoadStatistics()).counts)
         self._is_loading = False
         self._coordinator: SourceCoordinator | None = None  # the last load's
@@ -64,17 +64,13 @@ class Loading:
         while True:
             await self._wait_until_due()
             if not self._table.is_whole and not self._backoff.failures:
-                await pause(self._is_requested, self._settings.load_spread_s * jitter())
+                await pause(self.is_requested, self._settings.load_spread_s * jitter())
             if self._feed is not None:
-                await self._feed.wait_until_live()
+                await self._feed.is_live.wait()
             now = self._running.clock()
             await asyncio.sleep(self._running.state.fence.table.settled_from(now) - now)
-            self._is_requested.clear()  # later requests need another load
+            self.is_requested.clear()  # later requests need another load
             await self._load()
-
-    def request(self) -> None:
-        """Load again as soon as possible, after a load under way."""
-        self._is_requested.set()
 
     def statistics(self) -> LoadStatistics:
         """The load under way, and the results of former loads."""
@@ -99,8 +95,8 @@ class Loading:
         # Polls: a flush of the table is not reported.
         clock = self._running.clock
         due_at = NEVER if self._due_at is None else self._due_at
-        while self._table.is_whole and not self._is_requested.is_set() and clock() < due_at:
-            await pause(self._is_requested, _POLL_S)
+        while self._table.is_whole and not self.is_requested.is_set() and clock() < due_at:
+            await pause(self.is_requested, _POLL_S)
 
     async def _load(self) -> None:
         began_at = self._running.clock()

@@ -80,7 +80,7 @@ class Refresher:
         if self._loading is None:
             detail = f"{self._running.name} is not in cache.mode: full, so it has no reload"
             raise InvalidRequest(ErrorCode.BAD_REQUEST, detail)
-        self._loading.request()
+        self._loading.is_requested.set()
 
     def statistics(self) -> RefreshStatistics:
         """Feed, loads and staleness now. Reads all cache entries."""

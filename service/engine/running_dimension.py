@@ -112,7 +112,7 @@ class RunningDimension:
         self._callers: dict[LookupId, Caller] = {}
         self._connections = parts.backend.connections
         self._queries: dict[BatchId, _RunningQuery] = {}
-        self._server = schema.server  # of the latest epoch that has answered
+        self.server = schema.server  # the one of the latest epoch that has answered
         self._feed_server: ServerIdentity | None = None
         self._logs = EventRateLimit()
         self._refreshes_stale_rows = parts.settings.cache.stale_while_revalidate_s > 0
@@ -192,12 +192,12 @@ class RunningDimension:
             log.warning(
                 "dimension.failover",
                 dimension=self.name,
-                before=str(self._server.identity),
+                before=str(self.server.identity),
                 now=str(server.identity),
                 forgotten=removed,
             )
-        if server.number >= self._server.number:
-            self._server = server
+        if server.number >= self.server.number:
+            self.server = server
         self._relate_ids()
 
     def on_feed_server(self, server: ServerIdentity) -> None:
@@ -205,23 +205,18 @@ class RunningDimension:
         self._feed_server = server
         self._relate_ids()
 
-    @property
-    def epoch(self) -> int:
-        """The number of the latest server epoch that has answered."""
-        return self._server.number
-
     def is_read_elsewhere(self, server: ServerIdentity) -> bool:
         """Whether a load's server is another one than that of lookups; then finds the latter."""
-        is_other = server.is_other_than(self._server.identity)
+        is_other = server.is_other_than(self.server.identity)
         if is_other:
             self._parts.schema_watch.request()
         return is_other
 
     def has_left_feed(self, *, since: int) -> bool:
         """Whether reads have another server than the feed, and had not in this epoch."""
-        if self._feed_server is None or self.epoch <= since:
+        if self._feed_server is None or self.server.number <= since:
             return False
-        return self._feed_server.ids_in(self._server.identity) is not IdRelation.COMPARABLE
+        return self._feed_server.ids_in(self.server.identity) is not IdRelation.COMPARABLE
 
     def wake(self) -> None:
         """A step is due now."""
@@ -422,7 +417,7 @@ class RunningDimension:
 
     def _relate_ids(self) -> None:
         if self._feed_server is not None:
-            self.state.fence.relate(self._feed_server.ids_in(self._server.identity))
+            self.state.fence.relate(self._feed_server.ids_in(self.server.identity))
 
     async def _probe(self) -> None:
         error: ErrorCode | None = None

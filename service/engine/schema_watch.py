@@ -52,7 +52,7 @@ class SchemaWatch:
         self._is_settled = asyncio.Event()  # by a schema, or a permanent fault
         self._checks: list[asyncio.Future[bool]] = []  # each waits for a later description
         self._is_requested = asyncio.Event()
-        self._last_result: bool | None = None  # of checks during a pause
+        self._paused_result: bool | None = None  # what checks during a pause return
         self._away = Backoff(initial_s=0.1, max_s=2.0)  # the default timeout of a lookup
         self._unfit = Backoff(initial_s=0.1, max_s=30.0)
         self._fault_logs = EventRateLimit()
@@ -94,8 +94,8 @@ class SchemaWatch:
         begins after them or ended less than a second ago.
         """
         self.request()
-        if self._last_result is not None:
-            return self._last_result
+        if self._paused_result is not None:
+            return self._paused_result
         check: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         self._checks.append(check)
         return await check
@@ -177,9 +177,9 @@ class SchemaWatch:
             on_unfit(error.code)
 
     async def _pause(self, pause_s: float, *, result: bool) -> None:
-        self._last_result = result
+        self._paused_result = result
         await asyncio.sleep(pause_s)
-        self._last_result = None
+        self._paused_result = None
 
 
 def _end(checks: list["asyncio.Future[bool]"], *, result: bool) -> None:

@@ -5,7 +5,7 @@ Makes no decision: the ledger knows the splits, the watermarks know which ones a
 
 import asyncio
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import structlog
@@ -66,13 +66,13 @@ class SourceCoordinator:
         self._settings = settings
         self._clock = clock
         most_failures = _MAX_FAILURES if source.is_bounded else None
-        self._ledger = SplitLedger(most_failures)
-        self._watermarks = SplitWatermarks(settings.idle_after_s)
+        self.ledger = SplitLedger(most_failures)
+        self.watermarks = SplitWatermarks(settings.idle_after_s)
         self._paused: frozenset[str] = frozenset()
         self._failure: BackendError | None = None  # permanent
         self._fault_logs = EventRateLimit()
         self._wake = asyncio.Event()
-        self._buffer: SplitBuffer[SplitPiece | ReadingFault] = SplitBuffer(
+        self.buffer: SplitBuffer[SplitPiece | ReadingFault] = SplitBuffer(
             settings.buffer_bytes, self._wake.set
         )
         self._discovery = SplitDiscovery(
@@ -85,16 +85,11 @@ class SourceCoordinator:
         self._parts = ReadingParts(
             source=source,
             schema=schema,
-            buffer=self._buffer,
+            buffer=self.buffer,
             next_split=self._next_split,
             paused=lambda: self._paused,
         )
         self._readings: set[asyncio.Task[None]] = set()
-
-    @property
-    def watermark_ms(self) -> int:
-        """The merged watermark of the splits; NO_WATERMARK_MS before the first one."""
-        return self._watermarks.watermark_ms
 
     @property
     def is_caught_up(self) -> bool:
@@ -102,30 +97,20 @@ class SourceCoordinator:
 
         False while new or failed splits catch up.
         """
-        return self._discovery.is_done and self._ledger.is_caught_up
-
-    @property
-    def buffered_bytes(self) -> int:
-        """Bytes that are read and not taken yet."""
-        return self._buffer.nbytes
+        return self._discovery.is_done and self.ledger.is_caught_up
 
     @property
     def last_error(self) -> str | None:
         """The error of the last discovery, else that of a failing split."""
         if self._discovery.fault is not None:
             return self._discovery.fault.detail
-        errors = (split.last_error for split in self._ledger.progress())
+        errors = (split.last_error for split in self.ledger.progress())
         return next((error for error in errors if error is not None), None)
 
     @property
     def has_paused(self) -> bool:
         """Whether a split is paused because it is too far ahead of the slowest."""
         return bool(self._paused)
-
-    @property
-    def split_ids(self) -> Collection[str]:
-        """The ids of all splits."""
-        return self._ledger.split_ids
 
     def request_signs(self) -> None:
         """Request a sign of life from each source, which a later piece reports."""
@@ -134,7 +119,7 @@ class SourceCoordinator:
 
     def progress(self) -> Sequence[SplitProgress]:
         """All splits in the order of their discovery."""
-        return [self._with_time(split) for split in self._ledger.progress()]
+        return [self._with_time(split) for split in self.ledger.progress()]
 
     async def run(self) -> None:
         """Read until all splits are finished; an unbounded source until cancelled.
@@ -158,7 +143,7 @@ class SourceCoordinator:
     async def _consume(self, tasks: asyncio.TaskGroup) -> None:
         while not self._is_over():
             self._start_readers(tasks)
-            parcel = self._buffer.pop()
+            parcel = self.buffer.pop()
             match parcel:
                 case None:
                     await self._pause()
@@ -168,16 +153,16 @@ class SourceCoordinator:
                     self._on_piece(parcel)
             if parcel is not None:
                 await asyncio.sleep(0)  # lets lookups run
-            self._watermarks.expire(self._clock(), paused=self._paused)
+            self.watermarks.expire(self._clock(), paused=self._paused)
             if self._settings.max_drift_ms is not None:
-                active_ms = self._watermarks.active_ms()
+                active_ms = self.watermarks.active_ms()
                 self._paused = splits_ahead(active_ms, self._settings.max_drift_ms)
             self._on_news()
 
     def _is_over(self) -> bool:
         if self._failure is not None:
             return True
-        return self._source.is_bounded and self._discovery.is_done and self._ledger.is_finished
+        return self._source.is_bounded and self._discovery.is_done and self.ledger.is_finished
 
     def _start_readers(self, tasks: asyncio.TaskGroup) -> None:
         while self._may_start_reader():
@@ -195,7 +180,7 @@ class SourceCoordinator:
         return not self._source.is_bounded or len(self._readings) < self._settings.parallelism
 
     def _next_split(self) -> Assignment | None:
-        return self._ledger.assign_next(self._clock())
+        return self.ledger.assign_next(self._clock())
 
     def _on_reading_end(self, task: asyncio.Task[None]) -> None:
         self._readings.discard(task)
@@ -203,21 +188,21 @@ class SourceCoordinator:
 
     async def _pause(self) -> None:
         # A multiplexed reader takes due splits by itself.
-        retry_at = self._ledger.next_due() if self._may_start_reader() else None
-        times = [at for at in (retry_at, self._watermarks.next_deadline()) if at is not None]
+        retry_at = self.ledger.next_due() if self._may_start_reader() else None
+        times = [at for at in (retry_at, self.watermarks.next_deadline()) if at is not None]
         await pause(self._wake, min(times) - self._clock() if times else None)
         self._wake.clear()
 
     def _on_piece(self, piece: SplitPiece) -> None:
         self._take(piece)
-        self._ledger.on_progress(
+        self.ledger.on_progress(
             piece.split_id,
             piece.position,
             total=piece.total,
             is_caught_up=piece.is_caught_up,
             may_go_back=any(isinstance(change, TableChange) for change in piece.changes),
         )
-        self._watermarks.on_piece(
+        self.watermarks.on_piece(
             piece.split_id,
             watermark_ms=piece.watermark_ms,
             has_changes=bool(piece.changes),
@@ -225,23 +210,23 @@ class SourceCoordinator:
             now=self._clock(),
         )
         if piece.is_finished:
-            self._ledger.on_finished(piece.split_id)
-            self._watermarks.remove(piece.split_id)
+            self.ledger.on_finished(piece.split_id)
+            self.watermarks.remove(piece.split_id)
 
     def _on_reading_fault(self, fault: ReadingFault) -> None:
         now = self._clock()
         drawn = jitter()  # the same for all splits: one reader reads them again
         for split_id in fault.split_ids:
-            pause_s = self._ledger.on_failure(split_id, fault.error, now=now, jitter=drawn)
-            self._watermarks.on_failure(split_id)
+            pause_s = self.ledger.on_failure(split_id, fault.error, now=now, jitter=drawn)
+            self.watermarks.on_failure(split_id)
             if pause_s is None:
                 self._failure = fault.error
         self._warn("source.reading_failed", fault.error, splits=len(fault.split_ids))
 
     def _on_splits(self, splits: Sequence[Split]) -> None:
-        new = self._ledger.on_discovered(splits)
+        new = self.ledger.on_discovered(splits)
         for split in new:
-            self._watermarks.add(split.id, self._clock())
+            self.watermarks.add(split.id, self._clock())
         if new:
             log.info("source.splits_found", dimension=self._settings.dimension, new=len(new))
             self._on_news()
@@ -264,7 +249,7 @@ class SourceCoordinator:
             )
 
     def _with_time(self, split: SplitProgress) -> SplitProgress:
-        time_of_split = self._watermarks.time_of(split.split_id)
+        time_of_split = self.watermarks.time_of(split.split_id)
         if time_of_split is None:  # it is finished
             return split
         return replace(

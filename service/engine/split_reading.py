@@ -220,7 +220,7 @@ class SplitDiscovery:
         self._backoff = Backoff()
         self.is_done = False  # a discovery has succeeded
         self.has_given_up = False
-        self.fault: BackendError | None = None  # of the last discovery, if it failed
+        self.fault: BackendError | None = None  # why the last discovery failed
 
     async def run(self) -> None:
         """Discover until cancelled, or until it gives up; then closes the enumerator."""

@@ -131,7 +131,7 @@ async def test_bounded_source_is_read_once(mode: ReadingMode, readings: list[str
         SplitProgress(each, SplitState.FINISHED, position=3, total=3, is_caught_up=True)
         for each in "ab"
     ]
-    assert (reading.coordinator.is_caught_up, reading.coordinator.buffered_bytes) == (True, 0)
+    assert (reading.coordinator.is_caught_up, reading.coordinator.buffer.nbytes) == (True, 0)
     calls = reading.source.calls
     assert (calls[:2], calls[-1]) == (["connect", "discover"], "disconnect")
     if readings is not None:
@@ -199,7 +199,7 @@ async def test_untaken_pieces_are_bounded() -> None:
         source.add(split_id, *pieces(1, nbytes=1000))
     reading = Reading(source, CoordinatorSettings("planes", buffer_bytes=3000))
     held: list[int] = []
-    reading.on_take = lambda _: held.append(reading.coordinator.buffered_bytes)
+    reading.on_take = lambda _: held.append(reading.coordinator.buffer.nbytes)
 
     await reading.run()
 
@@ -404,7 +404,10 @@ async def test_watermark_is_that_of_the_slowest_split() -> None:
 
     async with reading.running() as coordinator:
         await source.wait_for(lambda: coordinator.is_caught_up)
-        held_back = (coordinator.watermark_ms, [each.is_idle for each in coordinator.progress()])
+        held_back = (
+            coordinator.watermarks.watermark_ms,
+            [each.is_idle for each in coordinator.progress()],
+        )
         reading.hand_s = 4.0
         source.append("a", at_time(150))
         await source.wait_for(lambda: reading.positions("a") == [1, 2])
@@ -412,7 +415,10 @@ async def test_watermark_is_that_of_the_slowest_split() -> None:
         await source.wait_for(lambda: reading.positions("b") == [1, 2])
         reading.hand_s = 5.0
         await source.wait_for(lambda: coordinator.progress()[2].is_idle)
-        going_on = (coordinator.watermark_ms, [each.is_idle for each in coordinator.progress()])
+        going_on = (
+            coordinator.watermarks.watermark_ms,
+            [each.is_idle for each in coordinator.progress()],
+        )
 
     assert held_back == (NO_WATERMARK_MS, [False, False, False])
     assert going_on == (150, [False, False, True])
