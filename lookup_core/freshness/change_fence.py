@@ -14,7 +14,7 @@ from lookup_core.keys.canonical_keys import Hashes, is_among
 
 Mask = npt.NDArray[np.bool_]
 
-_NEVER = -np.inf
+_LONG_AGO = -np.inf
 _LOW_HALF = 0xFFFFFFFF
 _ID_S = 12 * 3600.0  # an id is kept after its change: 32-bit ids do not wrap around before
 _KEPT_AGES = 1.5  # a read that a change may refute takes half of the age at most
@@ -224,7 +224,7 @@ class DroppedIds:
     def forget(self) -> None:
         """No id is known: reads have another history."""
         self._latest_id: int | None = None
-        self._noted_at = _NEVER
+        self._noted_at = _LONG_AGO
         self._later_id: int | None = None  # this one, and all after it, ended later
 
     def note(self, transaction_ids: TransactionIds, now: float) -> None:
@@ -270,14 +270,14 @@ class TableFence:
         self._folded: tuple[int, int] | None = None  # the first and the last id
         self._listed: TransactionIds = np.zeros(0, np.uint32)  # the oldest first
         self._gap_id: int | None = None  # that of the latest gap
-        self._gap_at = _NEVER
-        self._latest_at = _NEVER
-        self._latest_unknown_at = _NEVER
+        self._gap_at = _LONG_AGO
+        self._latest_at = _LONG_AGO
+        self._latest_unknown_at = _LONG_AGO
         self._passed_at = np.inf
 
     def forget_ids(self, now: float) -> None:
         """Count all changes as reported now, without a transaction."""
-        if self._latest_at != _NEVER:
+        if self._latest_at != _LONG_AGO:
             self._folded, self._listed, self._gap_id = None, self._listed[:0], None
             self.note(UNKNOWN_TRANSACTION, now)
 

@@ -22,7 +22,6 @@ from lookup_core.statistics import CacheStatistics, EvictionReason
 from lookup_core.table.reload import Reload, last_of_each
 from lookup_core.table.table_rows import Mask, TableRows
 
-_NEVER_S = np.inf
 
 
 class FullTable:
@@ -80,7 +79,7 @@ class FullTable:
             is_missing=is_missing,
             is_stale=np.zeros(keys.size, np.bool_),
             ages_s=ages_s,
-            ttl_s=np.full(keys.size, _NEVER_S),
+            ttl_s=np.full(keys.size, np.inf),
         )
 
     def peek(self, keys: CanonicalKeys, now: float) -> Probe:
@@ -93,7 +92,7 @@ class FullTable:
         age_s = None if slot == ABSENT else self._table.states.table.row_age_s(slot, now)
         if age_s is None:
             return None
-        bookmark = Bookmark(self._table.rows.place(slot), _NEVER_S)
+        bookmark = Bookmark(self._table.rows.place(slot), np.inf)
         return Hit(self._table.rows.row(slot), min(age_s, now - self._fresh_at), bookmark)
 
     def revisit(self, bookmark: Bookmark, now: float) -> float | None:

@@ -3,7 +3,6 @@
 import pyarrow as pa
 import pytest
 
-from lookup_core.changelog.format import ChangelogFormat
 from lookup_core.compatibility import joined_structs
 
 SCHEMA = pa.schema(
@@ -30,14 +29,3 @@ def test_batches_join_without_concat_batches(batches: list[pa.RecordBatch]) -> N
     expected = pa.concat_batches(batches)
     assert joined.equals(expected, check_metadata=True)
     assert joined.num_rows == expected.num_rows
-
-
-def test_text_enumerations_are_their_texts() -> None:
-    """Members print, format and compare as their values."""
-    member = ChangelogFormat("debezium_json")
-
-    assert (str(member), f"{member:>14}", member) == (
-        "debezium_json",
-        " debezium_json",
-        member.value,
-    )

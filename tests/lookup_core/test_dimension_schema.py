@@ -28,13 +28,6 @@ def from_table(**origin: bool | int) -> DimensionSchema:
     return DimensionSchema(KEY, SCHEMA.columns, table)
 
 
-def test_key_has_a_text() -> None:
-    """People read the columns of the key with their types."""
-    key = pa.schema({"id": pa.int64(), "region": pa.utf8()})
-
-    assert DimensionSchema(key, pa.schema([])).key_text == "id int64, region string"
-
-
 @pytest.mark.parametrize(
     ("names", "expected"),
     [(None, ["name", "tier", "city"]), (["city", "tier"], ["city", "tier"]), ([], [])],
@@ -148,14 +141,3 @@ def test_channel_schema_outlasts_other_changes(
 ) -> None:
     """A channel's schema holds while its key and its own columns are unchanged."""
     assert schema.still_offers(channel) is expected
-
-
-def test_origin_names_its_table() -> None:
-    """An origin relies on no changelog by default, and keeps the rest without its rows."""
-    origin = TableOrigin("my schema", 'a"b', table_id=5, reports_rows=True, has_full_identity=True)
-
-    assert origin.name == 'my schema.a"b'
-    assert origin.without_rows() == TableOrigin(
-        "my schema", 'a"b', table_id=5, has_full_identity=True
-    )
-    assert TableOrigin("s", "t") == TableOrigin("s", "t", 0, False, False)  # noqa: FBT003

@@ -202,6 +202,44 @@ def lowered() -> ConcurrencyLimit:
     return limit
 
 
+@pytest.mark.parametrize(
+    ("sent_at", "limits"),
+    [
+        ([1.0, 2.0, 3.0, 4.0, 5.0], [4, 3, 2, 1, 1]),  # each takes three tenths away
+        ([0.999, 1.0, 1.1, 1.9], [7, 4, 4, 3]),  # those before the last decrease are ignored
+    ],
+)
+def test_overloads_lower_the_limit(sent_at: list[float], limits: list[int]) -> None:
+    """Each overload lowers the limit, down to one query, if it was sent after the last decrease."""
+    limit, found = lowered(), []
+    for at in sent_at:
+        limit.on_overload(at, at + 0.9)
+        found.append(limit.limit)
+
+    assert found == limits
+
+
+@pytest.mark.parametrize(
+    ("sent_at", "in_flight", "limits"),
+    [
+        (2.0, None, [7, 8, 9, 10, 10, 10]),  # all slots
+        (2.0, 6, [7] * 6),
+        (0.9, 10, [7] * 6),  # sent before the last decrease
+    ],
+)
+def test_full_use_raises_the_limit(
+    sent_at: float, in_flight: int | None, limits: list[int]
+) -> None:
+    """A round of queries in all slots raises it by about one, up to the maximum."""
+    limit, rounds = lowered(), []
+    for _ in limits:
+        for _ in range(limit.limit):
+            limit.on_success(sent_at, sent_at + 0.001, in_flight or limit.limit)
+        rounds.append(limit.limit)
+
+    assert rounds == limits
+
+
 def test_guard_limits_the_slots() -> None:
     """There are as many slots as the limit says; timeouts lower it, successes raise it."""
     assert [BackendGuard(2).has_slot(in_flight) for in_flight in (1, 2)] == [True, False]
@@ -210,47 +248,6 @@ def test_guard_limits_the_slots() -> None:
     for _ in range(30):
         guard.on_success(1, sent_at=5.0, now=5.01, in_flight=guard.limit)
     assert guard.limit == 10
-
-
-def test_overloads_lower_the_limit() -> None:
-    """Each overload takes three tenths away, down to one query at a time."""
-    limit = ConcurrencyLimit(10)
-    seen = [limit.limit]
-    for now in range(7):
-        limit.on_overload(float(now), now + 0.5)
-        seen.append(limit.limit)
-
-    assert seen == [10, 7, 4, 3, 2, 1, 1, 1]
-
-
-@pytest.mark.parametrize(("sent_at", "limit"), [(0.999, 7), (1.0, 4)])
-def test_earlier_overload_is_ignored(sent_at: float, limit: int) -> None:
-    """A query that was sent before the last decrease does not lower the limit again."""
-    lowered_again = lowered()
-    lowered_again.on_overload(sent_at, 1.1)
-
-    assert lowered_again.limit == limit
-
-
-def test_full_use_raises_the_limit() -> None:
-    """A round of queries that uses all slots raises it by about one, up to the maximum."""
-    limit, rounds = lowered(), []
-    for _ in range(6):
-        for _ in range(limit.limit):
-            limit.on_success(2.0, 2.001, limit.limit)
-        rounds.append(limit.limit)
-
-    assert rounds == [7, 8, 9, 10, 10, 10]
-
-
-@pytest.mark.parametrize(("sent_at", "in_flight"), [(2.0, 6), (0.9, 10)])
-def test_other_successes_leave_the_limit(sent_at: float, in_flight: int) -> None:
-    """Queries that do not use all slots, or were sent earlier, do not raise it."""
-    limit = lowered()
-    for _ in range(100):
-        limit.on_success(sent_at, sent_at + 0.001, in_flight)
-
-    assert limit.limit == 7
 
 
 @pytest.mark.parametrize(
