@@ -21,7 +21,7 @@ from lookup_core.keys.canonical_keys import CanonicalKeys, Hashes, has_number_ke
 from lookup_core.keys.key_index import ABSENT, KeyTable, Slots
 
 Mask = npt.NDArray[np.bool_]
-Places = npt.NDArray[np.intp]
+Positions = npt.NDArray[np.intp]
 Addresses = npt.NDArray[np.uint32]
 Tags = npt.NDArray[np.uint64]  # a number for each row of a segment
 
@@ -43,7 +43,7 @@ def stored_schema(schema: DimensionSchema, *, is_shared: bool) -> pa.Schema:
 class Gathered:
     """Rows by segment; row i belongs to item `order[i]` of the request."""
 
-    order: Places
+    order: Positions
     rows: pa.RecordBatch
     tags: Tags  # one for each row, if requested
     is_whole: bool = False  # the rows are those of all items, in their order
@@ -90,7 +90,7 @@ class RowTable:
             whole = self._of_one_segment(addresses, names, is_negative=is_negative, tags=tags)
             if whole is not None:
                 return whole
-        orders: list[Places] = []
+        orders: list[Positions] = []
         pieces: list[pa.RecordBatch] = []
         found_tags: list[Tags] = []
         for at, order in self._by_segment(addresses):
@@ -123,7 +123,7 @@ class RowTable:
         found_tags = tags[0].take(rows) if tags else _NO_TAGS
         return Gathered(np.arange(len(rows)), found, found_tags, is_whole=True)
 
-    def _by_segment(self, addresses: Addresses) -> Iterator[tuple[int, Places]]:
+    def _by_segment(self, addresses: Addresses) -> Iterator[tuple[int, Positions]]:
         """The number of each segment that has some of the addresses, and which ones it has."""
         if not len(self.starts):
             return
@@ -160,7 +160,7 @@ class CacheView:
         if parts is None:
             return self.keys.find(keys.hashes)
 
-        def is_same_key(slots: Slots, positions: Places) -> Mask:
+        def is_same_key(slots: Slots, positions: Positions) -> Mask:
             stored = self.rows.gather_slots(slots, [KEY])
             wanted = parts.take(pa.array(positions[stored.order]))
             is_same = np.zeros(len(slots), np.bool_)
@@ -182,9 +182,9 @@ class CacheView:
 
 @dataclass(frozen=True, slots=True)
 class FoundRows:
-    """Fresh entries of some keys; entry i is that of key `places[i]` of the request."""
+    """Fresh entries of some keys; entry i is that of key `positions[i]` of the request."""
 
-    places: Places
+    positions: Positions
     ages_s: Seconds
     rows: pa.RecordBatch  # the wanted columns; none for negative entries
 
@@ -193,7 +193,7 @@ class FoundRows:
         if np.count_nonzero(is_kept) == len(is_kept):
             return self
         kept = np.flatnonzero(is_kept)
-        return FoundRows(self.places[kept], self.ages_s[kept], self.rows.take(pa.array(kept)))
+        return FoundRows(self.positions[kept], self.ages_s[kept], self.rows.take(pa.array(kept)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,7 +260,7 @@ class CacheReader:
         counts = view.states.visits(words) < MAX_VISITS
         visited = slots[:0]
         if np.count_nonzero(counts):  # usually, no further visit counts
-            visited = slots.take(rows.places[counts.take(rows.places)])
+            visited = slots.take(rows.positions[counts.take(rows.positions)])
         return Found(rows, missing, visited)
 
 
@@ -289,17 +289,17 @@ class _Entries:
         )
         rows, order = gathered.rows, gathered.order
         if chosen is None and gathered.is_whole:  # the usual case: nothing is left out or moved
-            places, hashes, slots = order, self.keys.hashes, self.slots
+            positions, hashes, slots = order, self.keys.hashes, self.slots
             addresses, ages_s = self.addresses, self.ages_s
         else:
-            places = order if chosen is None else chosen.take(order)
-            hashes, slots = self.keys.hashes.take(places), self.slots.take(places)
-            addresses, ages_s = self.addresses.take(places), self.ages_s.take(places)
+            positions = order if chosen is None else chosen.take(order)
+            hashes, slots = self.keys.hashes.take(positions), self.slots.take(positions)
+            addresses, ages_s = self.addresses.take(positions), self.ages_s.take(positions)
         is_own = gathered.tags == hashes
         if parts is not None:
-            own = pc.equal(rows.column(0), parts.take(pa.array(places)))
+            own = pc.equal(rows.column(0), parts.take(pa.array(positions)))
             is_own &= own.to_numpy(zero_copy_only=False)
             rows = rows.select(names)
         self.fence()
         is_own &= self.table.addresses_of(slots) == addresses
-        return FoundRows(places, ages_s, rows).only(is_own)
+        return FoundRows(positions, ages_s, rows).only(is_own)

@@ -149,12 +149,12 @@ class CachedLookup:
             answers.append(rowless_answer(typed.nulls, Outcome.MISSING))
         found = reader.read(canonical_keys(columns, seed=self._seed), self._read, now)
         rows, missing = self._kept(found.rows), self._recent(found.missing)
-        if len(rows.places):
-            outcomes = np.zeros(len(rows.places), np.uint8)  # HIT
+        if len(rows.positions):
+            outcomes = np.zeros(len(rows.positions), np.uint8)  # HIT
             answers.append(
                 Answer(_positions(rows, valid), outcomes, ages_ms(rows.ages_s), rows.rows)
             )
-        if len(missing.places) and not self._options.max_retries:
+        if len(missing.positions) and not self._options.max_retries:
             answer = rowless_answer(_positions(missing, valid), Outcome.MISSING)
             answers.append(replace(answer, ages_ms=ages_ms(missing.ages_s)))
         if self._default is not None:
@@ -177,4 +177,4 @@ class CachedLookup:
 
 def _positions(found: FoundRows, valid: Positions | None) -> Positions:
     """The positions in the request; `valid` are those of the keys that were looked up."""
-    return found.places.astype(np.int32) if valid is None else valid[found.places]
+    return found.positions.astype(np.int32) if valid is None else valid[found.positions]

@@ -55,9 +55,9 @@ class FullReader:
             keys = keys.take(np.zeros(0, np.int32))
         found = self._reader.read(keys, names, now).rows
         rows = replace(found, ages_s=np.minimum(found.ages_s, age_s))
-        missing = rows.places[:0]
-        if len(rows.places) < keys.size:
-            missing = np.delete(np.arange(keys.size), rows.places)
+        missing = rows.positions[:0]
+        if len(rows.positions) < keys.size:
+            missing = np.delete(np.arange(keys.size), rows.positions)
             slots = self._view.keys.find(keys.hashes.take(missing))
             missing = missing.compress(slots == ABSENT)
             self._fence()

@@ -23,7 +23,6 @@ from lookup_core.table.reload import Reload, last_of_each
 from lookup_core.table.table_rows import Mask, TableRows
 
 
-
 class FullTable:
     """The rows of one dimension; `now` is monotonic seconds throughout.
 

@@ -148,7 +148,7 @@ def read(race: Race, number: int, faults: Mapping[str, str]) -> None:
         fence()
         after = least.take(chosen)
         counts[ReaderCount.PROBED] += READ_KEYS
-        rows, missing = found.rows.places, found.missing.places
+        rows, missing = found.rows.positions, found.missing.positions
         counts[ReaderCount.HITS] += len(rows)
         counts[ReaderCount.MISSING] += len(missing)
         values = found.rows.rows.column(0).to_numpy()

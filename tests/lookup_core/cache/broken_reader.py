@@ -10,7 +10,7 @@ from lookup_core.cache.cache_view import CacheReader
 _HASHES = "is_own = gathered.tags == hashes"
 _KEYS = "is_own &= own.to_numpy(zero_copy_only=False)"
 _ADDRESSES = "is_own &= self.table.addresses_of(slots) == addresses"
-_ALL = "is_own = np.ones(len(places), np.bool_)"
+_ALL = "is_own = np.ones(len(positions), np.bool_)"
 
 WITHOUT_HASHES: Mapping[str, str] = {_HASHES: _ALL}  # nor of keys, where their hashes are exact
 WITHOUT_KEYS: Mapping[str, str] = {_KEYS: "pass"}

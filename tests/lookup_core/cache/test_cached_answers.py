@@ -109,7 +109,7 @@ class Cached:
         )
         found = self.resolver.look_up(request, now, is_backend_down=False).answers
         left = {Outcome.STALE, Outcome.ERROR}
-        return {at: each for at, each in told(found).items() if each[0] not in left}
+        return {at: each for at, each in by_position(found).items() if each[0] not in left}
 
 
 def batch_of(keys: Sequence[object], schema: pa.Schema) -> pa.RecordBatch:
@@ -120,7 +120,7 @@ def batch_of(keys: Sequence[object], schema: pa.Schema) -> pa.RecordBatch:
     )
 
 
-def told(answers: Sequence[Answer]) -> dict[int, tuple[Outcome, int, object]]:
+def by_position(answers: Sequence[Answer]) -> dict[int, tuple[Outcome, int, object]]:
     """{position: outcome, age and row} of answers; each position has one."""
     found: dict[int, tuple[Outcome, int, object]] = {}
     for answer in answers:
@@ -190,36 +190,36 @@ def test_answers_are_those_of_the_service(
         "text": [None, "z"],
         "composite": [("a", None), ("z", 5)],
     }
-    asked = cached.batch([*keys, *others[name], *reversed(keys)])
+    wanted = cached.batch([*keys, *others[name], *reversed(keys)])
 
     for now in (60.0, 61.0, 64.0, 66.0, 116.0, 131.0, 150.0, 1_000.0):
-        found = cached.answers(asked, columns, options, now=now)
-        expected = cached.own_answers(asked, columns, options, now=now)
-        answered = told(found.answers)
+        found = cached.answers(wanted, columns, options, now=now)
+        expected = cached.own_answers(wanted, columns, options, now=now)
+        answered = by_position(found.answers)
         assert answered == expected
         assert found.size == len(answered)
-        assert sorted(answered) == np.flatnonzero(~found.is_open(asked.num_rows)).tolist()
+        assert sorted(answered) == np.flatnonzero(~found.is_open(wanted.num_rows)).tolist()
 
 
 def test_key_fields_by_exact_names_are_sorted() -> None:
     """Key columns with exact names may come in another order."""
     cached = filled("composite", settings_of())
     key = pa.schema({"day": pa.date32(), "code": pa.utf8()}, metadata=EXACT_NAMES)
-    asked = pa.record_batch([pa.array([1], pa.date32()), pa.array(["a"])], schema=key)
+    wanted = pa.record_batch([pa.array([1], pa.date32()), pa.array(["a"])], schema=key)
 
-    found = cached.answers(asked, ["name"], now=60.0)
+    found = cached.answers(wanted, ["name"], now=60.0)
 
-    assert told(found.answers) == {0: (Outcome.HIT, 15_000, {"name": "Ann"})}
+    assert by_position(found.answers) == {0: (Outcome.HIT, 15_000, {"name": "Ann"})}
 
 
 def test_invalid_keys_are_left_to_the_service() -> None:
     """A key that the dimension's type cannot represent is not looked up here."""
     cached = filled("text", settings_of())
-    asked = cached.batch(["a\0", "a", None])
+    wanted = cached.batch(["a\0", "a", None])
 
-    found = cached.answers(asked, ["name"], now=60.0)
+    found = cached.answers(wanted, ["name"], now=60.0)
 
-    assert told(found.answers) == {
+    assert by_position(found.answers) == {
         1: (Outcome.HIT, 15_000, {"name": "Ann"}),
         2: (Outcome.MISSING, 0, None),
     }
@@ -263,7 +263,7 @@ def test_full_tables_are_answered() -> None:
         for now in (10.5, 13.0, 20.0)
     ]
 
-    assert [told(each.answers) for each in found] == [
+    assert [by_position(each.answers) for each in found] == [
         {0: (Outcome.MISSING, 0, None), 1: (Outcome.HIT, 0, {"name": "Ann"})},
         {0: (Outcome.MISSING, 2_000, None), 1: (Outcome.HIT, 2_000, {"name": "Ann"})},
         {},

@@ -141,9 +141,9 @@ class Writer:
         )
         entries: list[Entry] = [None] * len(numbers)
         values = found.rows.rows.column(0).to_pylist()
-        for at, value in zip(found.rows.places.tolist(), values, strict=True):
+        for at, value in zip(found.rows.positions.tolist(), values, strict=True):
             entries[at] = value
-        for at in found.missing.places.tolist():
+        for at in found.missing.positions.tolist():
             assert entries[at] is None
             entries[at] = MISSING
         return entries

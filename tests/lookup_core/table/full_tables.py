@@ -154,12 +154,12 @@ class NumberTable:
         assert not read.visited.size
         found: list[object] = [None] * len(numbers)
         ages_s = np.zeros(len(numbers))
-        for at, row in zip(read.rows.places.tolist(), tuples(read.rows.rows), strict=True):
+        for at, row in zip(read.rows.positions.tolist(), tuples(read.rows.rows), strict=True):
             found[at] = row
-        for at in read.missing.places.tolist():
+        for at in read.missing.positions.tolist():
             found[at] = "missing"
         for each in (read.rows, read.missing):
-            ages_s[each.places] = each.ages_s
+            ages_s[each.positions] = each.ages_s
         return found, ages_s[_known(found)].tolist()
 
     def hit(self, number: int, *, now: float = 0.0) -> object:

@@ -157,9 +157,9 @@ def read(
     found = reader.read(table.kind.keys(keys), ["position"], NOW)
     known = [Known(None) for _ in keys]
     values = found.rows.rows.column(0).to_pylist()
-    for at, value, age_s in zip(found.rows.places, values, found.rows.ages_s, strict=True):
+    for at, value, age_s in zip(found.rows.positions, values, found.rows.ages_s, strict=True):
         known[at] = Known(value, NOW - age_s)
-    for at, age_s in zip(found.missing.places, found.missing.ages_s, strict=True):
+    for at, age_s in zip(found.missing.positions, found.missing.ages_s, strict=True):
         assert known[at].value is None
         known[at] = Known(MISSING, NOW - age_s)
     return known

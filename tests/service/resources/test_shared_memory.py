@@ -465,7 +465,7 @@ def test_full_table_moves_as_a_whole(tmp_path: Path, clock: HandClock) -> None:
     assert reader is not None
     missing = reader.read(KIND.keys([999, 1_000]), ["position"], 100.0).missing
     assert found == [[*range(100)], [*range(1_000)]]
-    assert missing.places.tolist() == [1]
+    assert missing.positions.tolist() == [1]
 
 
 async def test_drain_ends_all_leases(tmp_path: Path) -> None:
