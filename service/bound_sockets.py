@@ -21,6 +21,7 @@ from service.config.listen import Listen
 # Connections not accepted yet; the kernel may allow fewer. With aiohttp's default of 128, a burst
 # of connections is delayed by a second over TCP, and fails over a Unix socket.
 BACKLOG = 4096
+_SOCKET_MODE = 0o660  # owner and group: the executor shares the pod's fsGroup
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,21 +80,14 @@ def tcp_sockets(host: str, port: int) -> Iterator[list[socket.socket]]:
         ]
 
 
-MODE = 0o660  # owner and group: the executor shares the pod's fsGroup
-
-
 @contextmanager
 def unix_socket(path: Path) -> Iterator["UnixSocket"]:
     """A socket bound to `path` until the block ends; a stale socket is replaced.
 
     Raises ConfigurationError if another process serves it, or the folder is not writable.
     """
-    unix = UnixSocket(path)
-    try:
-        unix.bind()
-        yield unix
-    finally:
-        unix.close()
+    with ExitStack() as opened:
+        yield UnixSocket(path, opened)
 
 
 class UnixSocket:
@@ -102,64 +96,60 @@ class UnixSocket:
     Other processes can remove or replace the file, or its folder: then no client can connect.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, opened: ExitStack) -> None:
+        """Bind the path, as `unix_socket` does; `opened` closes sockets, file and lock."""
         self.path = path
-        self.socket: socket.socket | None = None  # None before `bind`
         self.fault: str | None = None  # why no client can connect, as of the last `renew`
-        self._file: tuple[int, int] | None = None  # device and inode: the kernel reuses none in use
-        self._lock: int | None = None
-        self._opened = ExitStack()  # closes all sockets at the end, former ones included
-
-    def bind(self) -> socket.socket:
-        """Bind the path; raises ConfigurationError if another process has it, or it is unusable.
-
-        A former socket stays open until it is closed, or until the end.
-        """
-        self._take_lock()
-        self.socket = self._opened.enter_context(_bind(self.path))
-        self._file = _identity(self.path)
-        return self.socket
+        self._opened = opened
+        self._lock = _locked(path)
+        opened.callback(lambda: os.close(self._lock))
+        self.socket = opened.enter_context(_bind(path))
+        self._file = _identity(path)  # the kernel does not reuse it before the socket is closed
+        opened.callback(self._remove_file)
 
     def renew(self) -> socket.socket | None:
         """Bind the path again if it is not the file of the socket; the new socket, or None.
 
-        A file that another process serves, or that is no socket, is left alone: see `fault`.
+        The former socket stays open until it is closed, or until the end. A file that another
+        process serves, or that is no socket, is left alone: see `fault`.
         """
-        bound = self.fault = None
-        if _identity(self.path) != self._file:
-            try:
-                bound = self.bind()
-            except ConfigurationError as error:
-                (self.fault,) = error.faults
-        return bound
+        self.fault = None
+        if _identity(self.path) == self._file:
+            return None
+        try:
+            self._lock = _locked(self.path, self._lock)
+            self.socket = self._opened.enter_context(_bind(self.path))
+        except ConfigurationError as error:
+            (self.fault,) = error.faults
+            return None
+        self._file = _identity(self.path)
+        return self.socket
 
-    def close(self) -> None:
-        """Close the socket, and remove its file unless it was replaced."""
+    def _remove_file(self) -> None:
+        """Remove the file, unless it was replaced."""
         if self._file is not None and _identity(self.path) == self._file:
             with suppress(OSError):  # it may be gone now, or its folder may be read-only
                 self.path.unlink()
-        self._opened.close()
-        if self._lock is not None:
-            os.close(self._lock)
-            self._lock = None
 
-    def _take_lock(self) -> None:
-        # The kernel releases the lock with the process. Its file may be replaced, too.
-        try:
-            handle = os.open(f"{self.path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        except OSError as error:
-            raise ConfigurationError([_refusal(self.path, error)]) from error
-        if self._lock is not None and os.path.sameopenfile(handle, self._lock):
-            os.close(handle)
-            return
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            os.close(handle)
-            raise _taken(self.path) from error
-        if self._lock is not None:
-            os.close(self._lock)
-        self._lock = handle
+
+def _locked(path: Path, held: int | None = None) -> int:
+    """The lock of the path: `held` if its file is still the same; else `held` is closed."""
+    # The kernel releases the lock with the process. Its file may be replaced, too.
+    try:
+        handle = os.open(f"{path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise ConfigurationError([_refusal(path, error)]) from error
+    if held is not None and os.path.sameopenfile(handle, held):
+        os.close(handle)
+        return held
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        os.close(handle)
+        raise _taken(path) from error
+    if held is not None:
+        os.close(held)
+    return handle
 
 
 def _identity(path: Path) -> tuple[int, int] | None:
@@ -179,7 +169,7 @@ def _bind(path: Path) -> socket.socket:
     if _is_served(path):  # by a process that takes no lock
         raise _taken(path)
     bound = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    mask = os.umask(0o777 & ~MODE)  # set before the bind, so other users never have access
+    mask = os.umask(0o777 & ~_SOCKET_MODE)  # set before the bind, so other users never have access
     try:
         path.unlink(missing_ok=True)
         bound.bind(str(path))

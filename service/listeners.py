@@ -1,8 +1,8 @@
-"""Listeners: serve the bound sockets of `listen`, and bind a lost Unix socket again."""
+"""Listeners of `listen`: sockets served by HTTP applications; a Unix socket is bound again."""
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator, Container, Sequence
+from collections.abc import AsyncIterator, Container, Coroutine, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 
@@ -13,15 +13,14 @@ from lookup_core.errors import ConfigurationError
 from service.bound_sockets import BACKLOG, BoundSockets, UnixSocket
 from service.config.settings import Auth, Settings
 from service.http.application import ServiceParts, application, health_application
-from service.http.limits import Limits
 from service.http.readiness import Readiness
 from service.http.security import LOOPBACK_HOSTS, Access, TokenFile
-from service.http.sockets import SecureAcceptor, listener
+from service.http.sockets import Connections, SecureAcceptor, connections
 from service.tls.server_certificate import CertificateRotation
 
 log = structlog.get_logger()
 
-_CHECK_PERIOD_S = 1.0  # of the Unix socket's file
+_FILE_CHECK_PERIOD_S = 1.0
 REQUESTS_END_S = 2.0  # for responses that are still being sent at the end
 
 
@@ -59,50 +58,47 @@ async def listeners(
 
     Sockets of a listener that is closed are empty.
     """
-    listen, limits = settings.listen, parts.limits
-    _watch_tokens(settings.auth, parts.readiness)
+    listen, readiness = settings.listen, parts.readiness
+    _watch_tokens(settings.auth, readiness)
     async with AsyncExitStack() as stack:
-        if listen.unix is not None:
-            assert sockets.unix is not None
-            runner = await _set_up(
-                application(parts, _access(None, parts.readiness)), limits, stack
+        tasks = await stack.enter_async_context(asyncio.TaskGroup())
+
+        async def opened(app: web.Application) -> Connections:
+            end_s = REQUESTS_END_S
+            return await stack.enter_async_context(
+                connections(app, parts.limits, shutdown_timeout_s=end_s)
             )
-            unix = UnixListener(sockets.unix, runner, parts.readiness)
-            await unix.start()
-            running = await stack.enter_async_context(asyncio.TaskGroup())
-            stack.callback(running.create_task(unix.run()).cancel)
+
+        def run(*runs: Coroutine[None, None, None]) -> None:
+            for each in runs:
+                stack.callback(tasks.create_task(each).cancel)
+
+        if sockets.unix is not None:
+            unix = await UnixListener.serving(
+                sockets.unix, await opened(application(parts, _access(None, readiness))), readiness
+            )
+            stack.callback(unix.close)
+            run(unix.run())
         if listen.http is not None:
             hosts = _KnownHosts(LOOPBACK_HOSTS | {listen.http.host}, certificate)
-            app = application(parts, _access(hosts, parts.readiness))
-            await _serve(app, limits, sockets.http, certificate=certificate, stack=stack)
+            http = await opened(application(parts, _access(hosts, readiness)))
+            if certificate is None:
+                await _serve(http, sockets.http, stack)
+            else:
+                acceptor = SecureAcceptor(http, lambda: certificate.current.context)
+                run(certificate.run(), *map(acceptor.run, sockets.http))
         if listen.health is not None:
-            await _serve(health_application(parts), limits, sockets.health, stack=stack)
+            await _serve(await opened(health_application(parts)), sockets.health, stack)
         addresses = {"unix": listen.unix, "http": listen.http}
         log.info("service.listening", **{name: at and str(at) for name, at in addresses.items()})
         yield
 
 
 async def _serve(
-    app: web.Application,
-    limits: Limits,
-    sockets: Sequence[socket.socket],
-    *,
-    stack: AsyncExitStack,
-    certificate: CertificateRotation | None = None,
+    served: Connections, sockets: Sequence[socket.socket], stack: AsyncExitStack
 ) -> None:
-    runner = await _set_up(app, limits, stack)
-    if certificate is not None:
-        await _accept_securely(runner, sockets, certificate, limits=limits, stack=stack)
-        return
-    for each in sockets:
-        await web.SockSite(runner, each, backlog=BACKLOG).start()
-
-
-async def _set_up(app: web.Application, limits: Limits, stack: AsyncExitStack) -> web.AppRunner:
-    runner = listener(app, limits, shutdown_timeout_s=REQUESTS_END_S)
-    await runner.setup()
-    stack.push_async_callback(runner.cleanup)
-    return runner
+    for listening in sockets:
+        stack.callback((await served.serve(listening, backlog=BACKLOG)).close)
 
 
 @dataclass(slots=True, eq=False)
@@ -110,20 +106,25 @@ class UnixListener:
     """Serves the Unix socket; `run` notices that its file is lost, and binds the path again."""
 
     unix: UnixSocket
-    runner: web.AppRunner
+    connections: Connections
     readiness: Readiness
-    _site: web.SockSite | None = None
+    _server: asyncio.Server
 
-    async def start(self) -> None:
-        """Serve the socket as it is bound."""
-        assert self.unix.socket is not None
-        self._site = web.SockSite(self.runner, self.unix.socket, backlog=BACKLOG)
-        await self._site.start()
+    @classmethod
+    async def serving(
+        cls, unix: UnixSocket, opened: Connections, readiness: Readiness
+    ) -> "UnixListener":
+        """A listener that serves the socket as it is bound."""
+        return cls(unix, opened, readiness, await opened.serve(unix.socket, backlog=BACKLOG))
+
+    def close(self) -> None:
+        """Accept no more connections."""
+        self._server.close()
 
     async def run(self) -> None:
         """Check the file each second, until cancelled."""
         while True:
-            await asyncio.sleep(_CHECK_PERIOD_S)
+            await asyncio.sleep(_FILE_CHECK_PERIOD_S)
             await self.check()
 
     async def check(self) -> None:
@@ -131,42 +132,19 @@ class UnixListener:
 
         Open connections continue.
         """
-        before, former = self.unix.fault, self._site
+        fault_before = self.unix.fault
         bound = self.unix.renew()
         self.readiness.unreachable = fault = self.unix.fault
         path = str(self.unix.path)
         if bound is not None:
-            await self.start()
-            assert former is not None  # since `start`
-            await former.stop()
+            former = self._server
+            self._server = await self.connections.serve(bound, backlog=BACKLOG)
+            former.close()
             log.warning("listener.bound_again", path=path, reason="its file was lost")
-        elif fault is not None and fault != before:
+        elif fault is not None and fault != fault_before:
             log.error("listener.unreachable", code="unreachable", path=path, detail=fault)
-        elif fault is None and before is not None:
+        elif fault is None and fault_before is not None:
             log.info("listener.reachable", path=path)
-
-
-async def _accept_securely(
-    runner: web.AppRunner,
-    sockets: Sequence[socket.socket],
-    certificate: CertificateRotation,
-    *,
-    limits: Limits,
-    stack: AsyncExitStack,
-) -> None:
-    server = runner.server
-    assert server is not None  # after setup
-    acceptor = SecureAcceptor(
-        server,
-        lambda: certificate.current.context,
-        limits,
-        open_connections=lambda: len(server.connections),
-    )
-    running = await stack.enter_async_context(asyncio.TaskGroup())
-    tasks = [running.create_task(certificate.run())]
-    tasks += [running.create_task(acceptor.run(each)) for each in sockets]
-    for task in tasks:
-        stack.callback(task.cancel)
 
 
 def _access(hosts: Container[str] | None, readiness: Readiness) -> Access:

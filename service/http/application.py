@@ -1,6 +1,6 @@
 """aiohttp applications of the listeners: routes and middleware."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from aiohttp import web
@@ -11,22 +11,24 @@ from lookup_core.protocol.server_channel import ChannelStatistics
 from service.engine.dimension import Dimension
 from service.engine.tracer import NullTracer, Tracer
 from service.http.body import BodyReader, wait_for_body
-from service.http.delivery import Delivery
+from service.http.delivery import FIXED_HEADERS
 from service.http.limits import AdmissionLimit, AnswerByteBudget, BodyByteBudget, Limits
-from service.http.middleware import NOT_FOUND, RequestMiddleware
+from service.http.middleware import NOT_FOUND, RequestMiddleware, TraceMiddleware
 from service.http.readiness import Readiness
-from service.http.replies.ready_response import FIXED_HEADERS
-from service.http.replies.row_texts import RowTexts
-from service.http.request_spans import RequestSpans
 from service.http.routes.admin import Admin
+from service.http.routes.cached_rows import CachedRows
 from service.http.routes.lookup import Lookup
 from service.http.routes.openapi import OpenApi
 from service.http.routes.probes import Probes
 from service.http.routes.single_row import SingleRow
 from service.http.routes.status import ProcessStatistics, Status
-from service.http.security import Access, Audience
+from service.http.routes.table import ROUTES, Route
+from service.http.security import Access
 from service.http.status_history import StatusHistory
 from service.http.status_page import StatusPage
+
+_PATHS = "no such path; rows are at /v1/dimensions/{name}/rows/{key}, all paths in /openapi.json"
+_HEALTH_PATHS = "probes and metrics only; lookups are served at listen.unix and listen.http"
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,68 +50,55 @@ class ServiceParts:
     tracer: Tracer = field(default_factory=NullTracer)
 
 
-@dataclass(frozen=True, slots=True)
-class Route:
-    """A method and a path with its handler; GET also answers HEAD."""
-
-    method: str
-    path: str
-    handler: Handler
-    audience: Audience
-    is_traced: bool = False  # it looks up rows, so its requests may have spans
-
-
-_PATHS = "no such path; rows are at /v1/dimensions/{name}/rows/{key}, all paths in /openapi.json"
-_HEALTH_PATHS = "probes and metrics only; lookups are served at listen.unix and listen.http"
-
-
 def application(parts: ServiceParts, access: Access) -> web.Application:
     """The application of one listener, with its own admission limit and access rules."""
-    return guarded_application(_routes(parts), parts, access, not_found=_PATHS)
+    handlers = _health_handlers(parts) | _handlers(parts)
+    return _guarded(handlers, parts, access, not_found=_PATHS)
 
 
 def health_application(parts: ServiceParts) -> web.Application:
     """The application of the health listener: probes and metrics, without access rules."""
-    return guarded_application(_health_routes(parts), parts, Access(), not_found=_HEALTH_PATHS)
+    return _guarded(_health_handlers(parts), parts, Access(), not_found=_HEALTH_PATHS)
 
 
-def guarded_application(
-    routes: Sequence[Route], parts: ServiceParts, access: Access, *, not_found: str
+def _guarded(
+    handlers: Mapping[str, Handler], parts: ServiceParts, access: Access, *, not_found: str
 ) -> web.Application:
-    """An application of these routes behind the middleware.
+    """An application of the operations that have a handler, behind the middleware.
 
     `not_found` is the detail of the problem for other paths.
     """
-    audiences: dict[web.AbstractRoute, Audience] = {}
-    middleware = RequestMiddleware(
-        audiences,
+    routes: dict[web.AbstractRoute, Route] = {}
+    requests = RequestMiddleware(
+        routes,
         parts.readiness,
+        parts.limits,
         admission_limit=AdmissionLimit(parts.limits.connections),
         answer_budget=parts.answer_budget,
         access=access,
-        delivery=Delivery(parts.limits),
     )
-    traced: dict[web.AbstractRoute, str] = {}
-    spans = RequestSpans(parts.tracer, traced, frozenset(parts.dimensions))
-    middlewares = [spans.handle, middleware.handle] if parts.tracer.is_on else [middleware.handle]
-    app = web.Application(client_max_size=parts.limits.request_bytes, middlewares=middlewares)
+    traces = TraceMiddleware(routes, parts.tracer, frozenset(parts.dimensions))
+    middlewares = [traces.handle, requests.handle] if parts.tracer.is_on else [requests.handle]
+    app = web.Application(middlewares=middlewares)
     app[NOT_FOUND] = not_found
-    for route in routes:
-        resource = app.router.add_resource(route.path)
-        for method in ("GET", "HEAD") if route.method == "GET" else (route.method,):
-            added = resource.add_route(method, route.handler, expect_handler=wait_for_body)
-            audiences[added] = route.audience
-            if route.is_traced:
-                traced[added] = resource.canonical
+    for route in ROUTES:
+        if (handler := handlers.get(route.operation)) is not None:
+            routes |= dict.fromkeys(_added(app, route, handler), route)
     app.on_response_prepare.append(_set_headers)
     return app
 
 
-def _routes(parts: ServiceParts) -> list[Route]:
-    dimensions, row_texts = parts.dimensions, RowTexts()
+def _added(app: web.Application, route: Route, handler: Handler) -> Iterable[web.AbstractRoute]:
+    # A key may be empty, and have braces.
+    resource = app.router.add_resource(route.path.replace("{key}", "{key:[^/]*}"))
+    for method in ("GET", "HEAD") if route.method == "GET" else (route.method,):
+        yield resource.add_route(method, handler, expect_handler=wait_for_body)
+
+
+def _handlers(parts: ServiceParts) -> dict[str, Handler]:
+    dimensions, cached_rows = parts.dimensions, CachedRows()
     bodies = BodyReader(parts.limits, parts.body_budget)
-    lookup = Lookup(dimensions, parts.limits, bodies, row_texts)
-    single_row = SingleRow(dimensions, row_texts)
+    single_row = SingleRow(dimensions, cached_rows)
     admin = Admin(dimensions, parts.limits, bodies)
     status = Status(
         dimensions=dimensions,
@@ -120,35 +109,31 @@ def _routes(parts: ServiceParts) -> list[Route]:
         history=parts.history,
         version=parts.version,
     )
-    one = "/v1/dimensions/{name}"
-    key = "{key:[^/]*}"
-    return [
-        # First, because routes are tried in order, and these two are the hot paths.
-        Route("GET", f"{one}/rows/{key}", single_row.get, Audience.CALLER, is_traced=True),
-        Route("POST", f"{one}/lookup", lookup.post, Audience.CALLER, is_traced=True),
-        *_health_routes(parts),
-        Route("GET", "/", StatusPage().get, Audience.PAGE),
-        Route("GET", "/openapi.json", OpenApi(parts.version).get, Audience.PAGE),
-        Route("GET", "/v1/dimensions", status.get_dimensions, Audience.READER),
-        Route("GET", one, status.get_dimension, Audience.READER),
-        Route("GET", f"{one}/explain/{key}", single_row.explain, Audience.READER),
-        Route("POST", f"{one}/invalidate", admin.invalidate, Audience.ADMIN),
-        Route("POST", f"{one}/reload", admin.reload, Audience.ADMIN),
-        Route("GET", "/v1/channels", status.get_channels, Audience.READER),
-        Route("GET", "/v1/status", status.get, Audience.READER),
-        Route("GET", "/v1/status/history", status.get_history, Audience.READER),
-        Route("GET", "/v1/stream", parts.stream, Audience.CALLER),
-    ]
+    return {
+        "getRow": single_row.get,
+        "lookup": Lookup(dimensions, parts.limits, bodies, cached_rows).post,
+        "getStatusPage": StatusPage().get,
+        "getOpenApi": OpenApi(parts.version).get,
+        "listDimensions": status.get_dimensions,
+        "getDimension": status.get_dimension,
+        "explainKey": single_row.explain,
+        "invalidate": admin.invalidate,
+        "reload": admin.reload,
+        "listChannels": status.get_channels,
+        "getStatus": status.get,
+        "getStatusHistory": status.get_history,
+        "openStream": parts.stream,
+    }
 
 
-def _health_routes(parts: ServiceParts) -> list[Route]:
+def _health_handlers(parts: ServiceParts) -> dict[str, Handler]:
     probes = Probes(parts.readiness, parts.metrics)
-    return [
-        Route("GET", "/livez", probes.livez, Audience.PROBE),
-        Route("GET", "/readyz", probes.readyz, Audience.PROBE),
-        Route("GET", "/startupz", probes.startupz, Audience.PROBE),
-        Route("GET", "/metrics", probes.scrape, Audience.READER),
-    ]
+    return {
+        "isAlive": probes.livez,
+        "isReady": probes.readyz,
+        "isStarted": probes.startupz,
+        "getMetrics": probes.scrape,
+    }
 
 
 async def _set_headers(_request: web.Request, response: web.StreamResponse) -> None:

@@ -11,15 +11,9 @@ from typing import Any
 from aiohttp import web
 
 from lookup_core.errors import ErrorCode, InvalidRequest, Overloaded
-from service.http.limits import ADMISSION, BodyByteBudget, Limits
+from service.http.limits import RESOURCES, BodyByteBudget, Limits
 
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
-
-
-class MalformedBodyError(web.HTTPBadRequest):
-    """The framing of a body is broken, so nothing after it can be read."""
-
-
 _INCOMPLETE_FACTOR = 4  # incomplete bodies per admitted request
 
 
@@ -51,10 +45,10 @@ class BodyReader:
             await _continue(request)
         if request.content.is_eof():  # small bodies are complete by now
             return await self._read(request, None)
-        admission = request[ADMISSION]
-        admission.give_back()
+        resources = request[RESOURCES]
+        resources.return_admission()
         content = await self._read_in_time(request)
-        admission.take()
+        resources.admit()
         return content
 
     async def _read_in_time(self, request: web.Request) -> bytes:

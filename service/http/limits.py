@@ -1,4 +1,4 @@
-"""Limits of HTTP requests (keys, bytes, deadlines), and byte budgets of bodies and answers."""
+"""Limits of HTTP requests, and what each request holds of them."""
 
 from dataclasses import dataclass
 
@@ -6,6 +6,8 @@ from aiohttp import web
 
 from lookup_core.answer import Answer
 from lookup_core.errors import ErrorCode, InvalidRequest, Overloaded
+
+_UNBOUNDED_BYTES = 1 << 62
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,46 +26,6 @@ class Limits:
     rate_period_s: float = 5.0
     rate_bytes: int = 8 * 1024
     linger_s: float = 2.0  # lets a client that still sends read the refusal
-
-
-@dataclass(slots=True, eq=False)
-class AdmissionLimit:
-    """The requests that one listener runs at once; probes and incomplete bodies do not count."""
-
-    max_requests: int
-    running: int = 0
-
-    def check(self) -> None:
-        """Raise Overloaded if no more requests may run."""
-        if self.running >= self.max_requests:
-            raise Overloaded(
-                ErrorCode.OVERLOADED,
-                f"{self.max_requests} requests are running, which is limits.connections",
-            )
-
-
-@dataclass(slots=True, eq=False)
-class Admission:
-    """The place of one request within the limit."""
-
-    limit: AdmissionLimit
-    _is_held: bool = False
-
-    def take(self) -> None:
-        """Take the place; raises Overloaded if no more requests may run."""
-        self.limit.check()
-        self.limit.running += 1
-        self._is_held = True
-
-    def give_back(self) -> None:
-        """Return the place; a no-op if it is not held."""
-        self.limit.running -= self._is_held
-        self._is_held = False
-
-
-ADMISSION = web.RequestKey("admission", Admission)
-
-_UNBOUNDED_BYTES = 1 << 62
 
 
 @dataclass(slots=True, eq=False)
@@ -90,7 +52,6 @@ class BodyByteBudget:
     def give_back(self, held_bytes: int) -> None:
         """Release the bytes of a body that was read or abandoned."""
         self._used_bytes -= held_bytes
-        assert self._used_bytes >= 0
 
 
 @dataclass(slots=True, eq=False)
@@ -102,14 +63,41 @@ class AnswerByteBudget:
 
 
 @dataclass(slots=True, eq=False)
-class AnswerReservation:
-    """The part of the budget that one request holds; `hold(0)` releases it."""
+class AdmissionLimit:
+    """The requests that one listener runs at once; probes and incomplete bodies do not count."""
 
-    budget: AnswerByteBudget
-    _held_bytes: int = 0
-    _keys: int = 0
+    max_requests: int
+    running: int = 0
 
-    def take(self, answer: Answer) -> None:
+
+@dataclass(slots=True, eq=False)
+class RequestResources:
+    """What one request holds: an admission of its listener, and bytes of the answer budget."""
+
+    admission_limit: AdmissionLimit
+    answer_budget: AnswerByteBudget
+    _is_admitted: bool = False
+    _answer_bytes: int = 0
+    _answer_keys: int = 0
+
+    def admit(self) -> None:
+        """Take an admission; raises Overloaded if no more requests may run."""
+        limit = self.admission_limit
+        if limit.running >= limit.max_requests:
+            raise Overloaded(
+                ErrorCode.OVERLOADED,
+                f"{limit.max_requests} requests are running, which is limits.connections",
+            )
+        limit.running += 1
+        self._is_admitted = True
+
+    def return_admission(self) -> None:
+        """Return the admission; a no-op without one."""
+        if self._is_admitted:
+            self.admission_limit.running -= 1
+            self._is_admitted = False
+
+    def take_answer(self, answer: Answer) -> None:
         """Take the bytes of one more answer.
 
         Raises, with nothing taken: InvalidRequest (`answer_too_large`) if this request alone is too
@@ -117,30 +105,36 @@ class AnswerReservation:
         """
         self._take(answer.size, answer.total_bytes)
 
-    def take_text(self, text: bytes) -> None:
-        """Hold the reply for one row instead of its answer; raises as `take` does."""
-        self.hold(0)
+    def take_row_text(self, text: bytes) -> None:
+        """Hold the reply for one row instead of its answer; raises as `take_answer` does."""
+        self.hold_answer_bytes(0)
         self._take(1, len(text))
 
-    def hold(self, count_bytes: int) -> None:
+    def hold_answer_bytes(self, count_bytes: int) -> None:
         """Hold `count_bytes` from now on, even beyond the budget."""
-        self.budget.used_bytes += count_bytes - self._held_bytes
-        self._held_bytes = count_bytes
+        self.answer_budget.used_bytes += count_bytes - self._answer_bytes
+        self._answer_bytes = count_bytes
+
+    def release(self) -> None:
+        """Return all of it."""
+        self.hold_answer_bytes(0)
+        self.return_admission()
 
     def _take(self, keys: int, more_bytes: int) -> None:
-        if self._held_bytes + more_bytes > self.budget.total_bytes:
-            raise self._too_large(keys, more_bytes)
-        if self.budget.used_bytes + more_bytes > self.budget.total_bytes:
+        budget, answer_bytes = self.answer_budget, self._answer_bytes + more_bytes
+        if answer_bytes > budget.total_bytes:
+            raise self._too_large(keys, answer_bytes)
+        if budget.used_bytes + more_bytes > budget.total_bytes:
             raise Overloaded(
                 ErrorCode.OVERLOADED,
                 "other answers use limits.memory / 8; retry later, or request fewer keys",
             )
-        self._keys += keys
-        self.hold(self._held_bytes + more_bytes)
+        self._answer_keys += keys
+        self.hold_answer_bytes(answer_bytes)
 
-    def _too_large(self, more_keys: int, more_bytes: int) -> InvalidRequest:
-        total_bytes = self.budget.total_bytes
-        fitting = (self._keys + more_keys) * total_bytes // (self._held_bytes + more_bytes)
+    def _too_large(self, more_keys: int, answer_bytes: int) -> InvalidRequest:
+        total_bytes = self.answer_budget.total_bytes
+        fitting = (self._answer_keys + more_keys) * total_bytes // answer_bytes
         remedy = f"request at most {fitting} keys at once" if fitting else "raise limits.memory"
         return InvalidRequest(
             ErrorCode.ANSWER_TOO_LARGE,
@@ -148,4 +142,4 @@ class AnswerReservation:
         )
 
 
-ANSWER_RESERVATION = web.RequestKey("answer_reservation", AnswerReservation)
+RESOURCES = web.RequestKey("resources", RequestResources)

@@ -1,4 +1,4 @@
-"""Request middleware: memory admission, access, errors as RFC 9457 problems, delivery."""
+"""Request middleware: traces, admission, access, errors as RFC 9457 problems, delivery."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -6,79 +6,126 @@ from dataclasses import dataclass
 import structlog
 from aiohttp import web
 from aiohttp.typedefs import Handler
+from multidict import istr
 
 from lookup_core.errors import ErrorCode, Overloaded, SidelookError
-from service.http.body import MalformedBodyError
-from service.http.delivery import Delivery
+from lookup_core.protocol.frames import TraceParent
+from service.engine.tracer import CallerSpan, TracedRequest, Tracer
+from service.http.delivery import deliver
 from service.http.limits import (
-    ADMISSION,
-    ANSWER_RESERVATION,
-    Admission,
+    RESOURCES,
     AdmissionLimit,
     AnswerByteBudget,
-    AnswerReservation,
+    Limits,
+    RequestResources,
 )
 from service.http.problem import problem_of_code, problem_of_error, problem_of_http
 from service.http.readiness import Readiness
+from service.http.routes.table import Route
 from service.http.security import Access, Audience
 
 NOT_FOUND = web.AppKey("not_found", str)  # the detail for unknown paths of a listener
+# The span of a traced request: whoever answers it counts its outcomes.
+SPAN = web.RequestKey[CallerSpan]("request_span", CallerSpan)
 _CLOSING_STATUSES = frozenset({408, 413})
 _KEPT_HEADERS = ("Allow", "WWW-Authenticate")
+_TRACEPARENT, _TRACESTATE = istr("traceparent"), istr("tracestate")
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class RequestMiddleware:
     """All steps around a handler in one middleware, because each one costs every request time."""
 
-    audiences: Mapping[web.AbstractRoute, Audience]
+    routes: Mapping[web.AbstractRoute, Route]
     readiness: Readiness
+    limits: Limits
     admission_limit: AdmissionLimit  # of this listener
     answer_budget: AnswerByteBudget
     access: Access
-    delivery: Delivery
 
     @web.middleware
     async def handle(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         """Admit and authorize the request, run its handler, and send the response."""
+        route = self.routes.get(request.match_info.route)
         # An unknown path is treated as one for readers.
-        audience = self.audiences.get(request.match_info.route, Audience.READER)
-        admission = Admission(self.admission_limit)
+        audience = Audience.READER if route is None else route.audience
+        resources = RequestResources(self.admission_limit, self.answer_budget)
         try:
-            self._admit(audience, admission)
+            self._admit(audience, resources)
         except Overloaded as error:  # before any other work for the request
             refusal = problem_of_error(error).response()
             refusal.force_close()
             return refusal
+        request[RESOURCES] = resources
         response: web.StreamResponse
-        request[ADMISSION] = admission
-        reservation = request[ANSWER_RESERVATION] = AnswerReservation(self.answer_budget)
         try:
             try:
                 self.access.check(request, audience)
                 response = await handler(request)
             except Exception as error:  # noqa: BLE001  # border of the request's task
                 response = _problem_response(request, error)
-            await self.delivery.send(request, response)
+            await deliver(request, response, self.limits)
             return response
         finally:
-            reservation.hold(0)  # not earlier: bytes being sent still use memory
-            admission.give_back()
+            resources.release()  # not earlier: bytes being sent still use memory
 
-    def _admit(self, audience: Audience, admission: Admission) -> None:
+    def _admit(self, audience: Audience, resources: RequestResources) -> None:
         if audience is Audience.PROBE:
             return
         if audience is Audience.CALLER:
             self.readiness.check_not_draining()
             self.readiness.check_has_memory()
-        admission.take()
+        resources.admit()
+
+
+@dataclass(frozen=True, slots=True)
+class TraceMiddleware:
+    """A span per request for rows, from before its admission to its last byte.
+
+    It is the outermost middleware of an application, and installed only if tracing is on.
+    """
+
+    routes: Mapping[web.AbstractRoute, Route]
+    tracer: Tracer
+    dimensions: frozenset[str]  # the configured ones; others are not recorded
+
+    @web.middleware
+    async def handle(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        """Run the handler, within a span if the request is traced."""
+        span = self._begun_span(request)
+        if span is None:
+            return await handler(request)
+        request[SPAN] = span
+        status = None
+        try:
+            response = await handler(request)
+            status = response.status
+            return response
+        finally:  # without a status, the client disconnected and the handler was cancelled
+            span.end(status=status, is_left=status is None)
+
+    def _begun_span(self, request: web.Request) -> CallerSpan | None:
+        route = self.routes.get(request.match_info.route)
+        if route is None or not route.is_traced:
+            return None
+        name = request.match_info.get("name", "")
+        dimension = name if name in self.dimensions else None
+        traced = TracedRequest(request.method, route.path, dimension)
+        return self.tracer.begin_request(traced, _trace_parent(request))
+
+
+def _trace_parent(request: web.Request) -> TraceParent | None:
+    """The trace context of the request; None without exactly one `traceparent`."""
+    headers = request.headers.getall(_TRACEPARENT, ())
+    if len(headers) != 1:
+        return None
+    return TraceParent(headers[0], ",".join(request.headers.getall(_TRACESTATE, ())))
 
 
 def _problem_response(request: web.Request, error: Exception) -> web.Response:
     """The problem for an error that is being handled; a defect is logged, and not disclosed."""
     response = _response(request, error)
-    is_lost = isinstance(error, MalformedBodyError) or response.status in _CLOSING_STATUSES
-    if is_lost or request.can_read_body:
+    if request.can_read_body or response.status in _CLOSING_STATUSES:
         response.force_close()  # the rest of a refused body is not read
     return response
 

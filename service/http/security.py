@@ -97,7 +97,7 @@ class Audience(Enum):
 
 
 LOOPBACK_HOSTS = frozenset({"localhost", "127.0.0.1", "::1"})
-_PUBLIC = frozenset({Audience.PROBE, Audience.PAGE})
+PUBLIC = frozenset({Audience.PROBE, Audience.PAGE})
 _SEC_FETCH_SITE = istr("Sec-Fetch-Site")  # several times faster to look up than a str
 _OWN_FETCHES = frozenset({None, "same-origin", "none"})
 _PEER_CREDENTIALS = struct.Struct("3i")  # pid, uid, gid: Linux's struct ucred
@@ -115,7 +115,7 @@ class Access:
         """Raise 421 (Host), 403 (Origin) or 401 (token) for a request that is not allowed."""
         self._check_host(request)
         _check_origin(request, audience)
-        if audience not in _PUBLIC and not self._is_allowed(request, audience):
+        if audience not in PUBLIC and not self._is_allowed(request, audience):
             peer = request.remote or "unix"
             structlog.get_logger().warning(
                 "http.unauthorized", code=str(ErrorCode.UNAUTHORIZED), peer=peer

@@ -21,7 +21,7 @@ from service.config.settings import Settings
 from service.http.application import application
 from service.http.limits import Limits
 from service.http.security import Access
-from service.http.sockets import listener
+from service.http.sockets import connections
 from service.listeners import UnixListener, certificate_rotation, listeners
 from service.tls.server_certificate import CertificateRotation
 from tests.service.config.configuration import MINIMAL
@@ -128,13 +128,12 @@ def client_of(path: Path) -> aiohttp.ClientSession:
 @asynccontextmanager
 async def unix_listener(service: Served, path: Path) -> AsyncIterator[UnixListener]:
     """The service at another Unix socket, whose file is checked by the test."""
-    runner = listener(application(service.parts, Access()), Limits(), shutdown_timeout_s=0.1)
-    await runner.setup()
+    app = application(service.parts, Access())
     with unix_socket(path) as unix:
-        served_socket = UnixListener(unix, runner, service.parts.readiness)
-        await served_socket.start()
-        yield served_socket
-        await runner.cleanup()
+        async with connections(app, Limits(), shutdown_timeout_s=0.1) as opened:
+            served_socket = await UnixListener.serving(unix, opened, service.parts.readiness)
+            yield served_socket
+            served_socket.close()
 
 
 async def test_lost_socket_is_served_again(tmp_path: Path) -> None:

@@ -14,13 +14,12 @@ from lookup_core.keys.typed_keys import TypedKeys, typed_keys_from_arrow
 from service.engine.dimension import Dimension
 from service.engine.tracer import CallerSpan
 from service.http.body import BodyReader, MediaType, json_body, sent_media_type, wanted_media_type
-from service.http.limits import ANSWER_RESERVATION, AnswerReservation, Limits
+from service.http.limits import RESOURCES, Limits, RequestResources
+from service.http.middleware import SPAN
 from service.http.replies.arrow import arrow_keys, arrow_reply
 from service.http.replies.json_reply import json_reply
 from service.http.replies.lookup_result import LookupResult, lookup_result
-from service.http.replies.ready_response import json_response
-from service.http.replies.row_texts import RowTexts
-from service.http.request_spans import taken_span
+from service.http.routes.cached_rows import CachedRow, CachedRows
 from service.http.routes.lookup_request import (
     LookupRequest,
     from_json,
@@ -35,13 +34,13 @@ async def engine_lookup(
     lookup: LookupRequest,
     *,
     typed: Callable[[DimensionSchema], TypedKeys],
-    reservation: AnswerReservation,
+    resources: RequestResources,
     span: CallerSpan | None = None,
 ) -> LookupResult:
     """Look up the keys that `typed` makes for the schema of the dimension.
 
     The timeout includes the wait for a dimension that is not described yet. Raises BackendError if
-    it is still not described, InvalidRequest, and Overloaded; the latter two also if `reservation`
+    it is still not described, InvalidRequest, and Overloaded; the latter two also if `resources`
     refuses the answers. A cancellation does not affect queries that other lookups share.
     """
     clock = asyncio.get_running_loop().time
@@ -54,7 +53,7 @@ async def engine_lookup(
     keys = typed(schema)
     left_s = max(0.0, deadline_s - clock())
     answers = await dimension.lookup(
-        keys, columns=lookup.columns, timeout_s=left_s, take=reservation.take, span=span
+        keys, columns=lookup.columns, timeout_s=left_s, take=resources.take_answer, span=span
     )
     result = lookup_result(answers, keys.size, columns)
     if span is not None:
@@ -69,44 +68,50 @@ class Lookup:
     dimensions: Mapping[str, Dimension]
     limits: Limits
     bodies: BodyReader
-    row_texts: RowTexts
+    cached_rows: CachedRows
 
-    async def post(self, request: web.Request) -> web.StreamResponse:
+    async def post(self, request: web.Request) -> web.Response:
         """Answer every key of the body, in request order."""
         dimension = path_dimension(request, self.dimensions)
         sent = sent_media_type(request)
         wanted = wanted_media_type(request, default=sent)
         content = await self.bodies.read(request)
-        typed: Callable[[DimensionSchema], TypedKeys]
-        if sent is MediaType.ARROW:
-            lookup, keys = from_query(request.query), arrow_keys(content)
-            check_key_count(keys.num_rows, self.limits)
-            typed = partial(typed_keys_from_arrow, keys)
-        else:
-            refuse_query(request.query_string)
-            lookup = from_json(LookupRequest, json_body(content))
-            check_key_count(len(lookup.keys), self.limits)
-            typed = partial(typed_keys_from_json, lookup.keys)
-        reservation = request[ANSWER_RESERVATION]
+        resources, span = request[RESOURCES], request.get(SPAN)
+        lookup, typed = self._parsed(request, content, sent)
         is_single = len(lookup.keys) == 1 and lookup.columns is None and wanted is MediaType.JSON
-        if is_single and (row := self.row_texts.find(dimension, lookup.keys[0])):
-            reply = row.lookup_reply()
+        if is_single and (row := self.cached_rows.find(dimension, lookup.keys[0], span)):
+            reply = _reply_of_one(row)
         else:
-            span = taken_span(request)
             result = await engine_lookup(
-                dimension, lookup, typed=typed, reservation=reservation, span=span
+                dimension, lookup, typed=typed, resources=resources, span=span
             )
             if wanted is MediaType.ARROW:
                 reply = arrow_reply(result)
             else:
                 reply = await json_reply(result, dimension.explanation)
         if is_single:
-            reservation.take_text(reply)
+            resources.take_row_text(reply)
         else:
-            reservation.hold(len(reply))
-        if wanted is MediaType.ARROW:
-            return web.Response(body=reply, content_type=wanted.value)
-        return json_response(request, reply)
+            resources.hold_answer_bytes(len(reply))
+        return web.Response(body=reply, content_type=wanted.value)
+
+    def _parsed(
+        self, request: web.Request, content: bytes, sent: MediaType
+    ) -> tuple[LookupRequest, Callable[[DimensionSchema], TypedKeys]]:
+        """The lookup in a body, and what makes its keys for a schema."""
+        if sent is MediaType.ARROW:
+            keys = arrow_keys(content)
+            check_key_count(keys.num_rows, self.limits)
+            return from_query(request.query), partial(typed_keys_from_arrow, keys)
+        refuse_query(request.query_string)
+        lookup = from_json(LookupRequest, json_body(content))
+        check_key_count(len(lookup.keys), self.limits)
+        return lookup, partial(typed_keys_from_json, lookup.keys)
+
+
+def _reply_of_one(row: CachedRow) -> bytes:
+    """The body of a lookup of this key alone."""
+    return b'{"outcomes":["hit"],"rows":[%b],"ages_ms":[%d]}' % (row.text, row.age_ms)
 
 
 def check_key_count(count: int, limits: Limits) -> None:

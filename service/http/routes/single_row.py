@@ -16,14 +16,14 @@ from lookup_core.errors import BackendError, ErrorCode, InvalidRequest, of_dimen
 from lookup_core.keys.json_keys import typed_keys_from_json
 from lookup_core.keys.typed_keys import TypedKeys
 from service.engine.dimension import Dimension
-from service.http.limits import ANSWER_RESERVATION
+from service.http.body import MediaType
+from service.http.limits import RESOURCES
+from service.http.middleware import SPAN
 from service.http.problem import HttpCode, Problem, problem_of_code
 from service.http.replies import models
 from service.http.replies.json_reply import json_rows
 from service.http.replies.lookup_result import LookupResult
-from service.http.replies.ready_response import json_response
-from service.http.replies.row_texts import RowText, RowTexts
-from service.http.request_spans import taken_span
+from service.http.routes.cached_rows import CachedRow, CachedRows
 from service.http.routes.lookup import engine_lookup
 from service.http.routes.lookup_request import from_query, path_dimension
 
@@ -75,30 +75,24 @@ def _refused(code: ErrorCode, schema: DimensionSchema) -> InvalidRequest:
     return InvalidRequest(code, f"not a valid key; a key is {schema.key_text}")
 
 
-_HIT = Outcome.HIT.label
-
-
 @dataclass(frozen=True, slots=True)
 class SingleRow:
     """Handlers of requests for one key."""
 
     dimensions: Mapping[str, Dimension]
-    row_texts: RowTexts
+    cached_rows: CachedRows
 
-    async def get(self, request: web.Request) -> web.StreamResponse:
+    async def get(self, request: web.Request) -> web.Response:
         """The row; 404 `missing` without one, or the status of the error if the lookup failed."""
-        row = self.row_texts.repeated(request.raw_path)
-        if row is not None:
-            return _found(request, row.text, _HIT, age_ms=row.age_ms)
         dimension = path_dimension(request, self.dimensions)
         if not request.query_string and (row := self._cached(request, dimension)):
-            return _found(request, row.text, _HIT, age_ms=row.age_ms)
+            return _found(request, row.text, Outcome.HIT, age_ms=row.age_ms)
         result = await engine_lookup(
             dimension,
             from_query(request.query),
             typed=partial(path_key, request.rel_url.raw_path),
-            reservation=request[ANSWER_RESERVATION],
-            span=taken_span(request),
+            resources=request[RESOURCES],
+            span=request.get(SPAN),
         )
         return _response(request, result, dimension)
 
@@ -108,29 +102,26 @@ class SingleRow:
         (explanation,) = dimension.explain(path_key(request.rel_url.raw_path, dimension.schema))
         return models.Explanation(dimension=dimension.name, **asdict(explanation)).response()
 
-    def _cached(self, request: web.Request, dimension: Dimension) -> RowText | None:
+    def _cached(self, request: web.Request, dimension: Dimension) -> CachedRow | None:
         try:
             value = path_value(request.rel_url.raw_path, dimension.schema)
         except BackendError:  # not described yet; the lookup waits
             return None
-        return self.row_texts.find(dimension, value, path=request.raw_path)
+        return self.cached_rows.find(dimension, value, request.get(SPAN))
 
 
-def _response(
-    request: web.Request, result: LookupResult, dimension: Dimension
-) -> web.StreamResponse:
+def _response(request: web.Request, result: LookupResult, dimension: Dimension) -> web.Response:
     outcome = Outcome(int(result.outcomes[0]))
-    age_ms = int(result.ages_ms[0])
     if outcome.has_row:
         text = b"".join(json_rows(result.rows, result.has_row))
-        return _found(request, text, outcome.label, age_ms=age_ms)
+        return _found(request, text, outcome, age_ms=int(result.ages_ms[0]))
     return _problem(outcome, result.errors.get(0), dimension).response()
 
 
-def _found(request: web.Request, text: bytes, outcome: str, *, age_ms: int) -> web.StreamResponse:
-    request[ANSWER_RESERVATION].take_text(text)
-    headers = (("Age", str(age_ms // 1000)), ("Sidelook-Outcome", outcome))
-    return json_response(request, text, headers)
+def _found(request: web.Request, text: bytes, outcome: Outcome, *, age_ms: int) -> web.Response:
+    request[RESOURCES].take_row_text(text)
+    headers = {"Age": str(age_ms // 1000), "Sidelook-Outcome": outcome.label}
+    return web.Response(body=text, content_type=MediaType.JSON.value, headers=headers)
 
 
 def _problem(outcome: Outcome, code: ErrorCode | None, dimension: Dimension) -> Problem:

@@ -32,7 +32,7 @@ from service.http.application import ServiceParts, application, health_applicati
 from service.http.limits import Limits
 from service.http.readiness import Readiness
 from service.http.security import LOOPBACK_HOSTS, Access
-from service.http.sockets import listener
+from service.http.sockets import connections
 from tests.service.connectors.fake_backend import FakeBackend
 from tests.service.connectors.fake_source import FakeSource
 from tests.service.engine.running import until
@@ -192,9 +192,9 @@ async def served(setting: Setting | None = None) -> AsyncIterator[Served]:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         path = folder / "sidelook.sock"
         on_tcp = replace(setting.access, hosts=LOOPBACK_HOSTS)
-        port = await _listen_tcp(application(parts, on_tcp), parts.limits, stack)
-        health_port = await _listen_tcp(health_application(parts), parts.limits, stack)
-        await _listen_unix(application(parts, setting.access), parts.limits, path, stack)
+        port = await listen_tcp(application(parts, on_tcp), parts.limits, stack)
+        health_port = await listen_tcp(health_application(parts), parts.limits, stack)
+        await listen_unix(application(parts, setting.access), parts.limits, path, stack)
         yield Served(
             backends,
             parts,
@@ -317,24 +317,28 @@ def _parts(dimensions: Mapping[str, Dimension], limits: Limits) -> ServiceParts:
     )
 
 
-async def _listen_tcp(app: web.Application, limits: Limits, stack: AsyncExitStack) -> int:
-    runner = await _running(app, limits, stack)
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    port: int = runner.addresses[0][1]
+async def listen_tcp(app: web.Application, limits: Limits, stack: AsyncExitStack) -> int:
+    """Serve the application at a port of loopback until the stack ends; returns the port."""
+    bound = socket.create_server(("127.0.0.1", 0))
+    await _listen(app, limits, bound, stack)
+    port: int = bound.getsockname()[1]
     return port
 
 
-async def _listen_unix(
+async def listen_unix(
     app: web.Application, limits: Limits, path: Path, stack: AsyncExitStack
 ) -> None:
-    await web.UnixSite(await _running(app, limits, stack), path).start()
+    """Serve the application at a Unix socket until the stack ends."""
+    bound = socket.socket(socket.AF_UNIX)
+    bound.bind(str(path))
+    await _listen(app, limits, bound, stack)
 
 
-async def _running(app: web.Application, limits: Limits, stack: AsyncExitStack) -> web.AppRunner:
-    runner = listener(app, limits, shutdown_timeout_s=0.1)
-    await runner.setup()
-    stack.push_async_callback(runner.cleanup)
-    return runner
+async def _listen(
+    app: web.Application, limits: Limits, bound: socket.socket, stack: AsyncExitStack
+) -> None:
+    opened = await stack.enter_async_context(connections(app, limits, shutdown_timeout_s=0.1))
+    stack.callback((await opened.serve(bound, backlog=100)).close)
 
 
 async def _client(

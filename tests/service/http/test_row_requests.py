@@ -2,25 +2,19 @@
 
 import asyncio
 from dataclasses import replace
-from email.utils import formatdate, parsedate_to_datetime
 
 import numpy as np
 import pyarrow as pa
 import pytest
-import pytest_asyncio
 from aiohttp import web
 from structlog.testing import capture_logs
 
-from lookup_core.answer import Outcome
 from lookup_core.dimension.dimension_events import UnfitRows
 from lookup_core.errors import BackendError, ErrorCode
 from lookup_core.protocol.frames import TraceParent
 from lookup_core.statistics import InvalidationOrigin
-from service.engine.dimension import Dimension
 from service.engine.tracer import TracedRequest
 from service.http.limits import Limits
-from service.http.replies.ready_response import json_response
-from service.http.replies.row_texts import RowTexts
 from tests.service.engine.fake_tracer import FakeTracer
 from tests.service.engine.running import queried, until
 from tests.service.http.serving import (
@@ -30,7 +24,6 @@ from tests.service.http.serving import (
     Setting,
     arrow_stream,
     away,
-    connected,
     exchanged,
     served,
     with_parts,
@@ -423,89 +416,22 @@ GET_ROW = f"GET {ONE}/rows/".encode()
 CLOSE = b"Connection: close\r\n"
 
 
-@pytest_asyncio.fixture(loop_scope="module")
-async def customers(service: Served) -> Dimension:
-    """The dimension with the rows 1 to 3 cached."""
-    await service.lookup('{"keys": [1, 2, 3, 9]}')
-    return service.dimension
+async def test_cached_row_follows_its_dimension(service: Served) -> None:
+    """A cached row is a hit, with the same bytes, until it is dropped."""
+    replies = [await service.get(f"{ROWS}/1") for _ in range(2)]
+    service.dimension.invalidate(None, origin=InvalidationOrigin.ADMIN)
+    replies += [await service.get(f"{ROWS}/1")]
 
-
-# Recent rows
-
-
-def hits(dimension: Dimension) -> int:
-    """How many keys were hits."""
-    return dimension.statistics().outcomes[Outcome.HIT]
-
-
-async def test_row_is_found_again_by_its_question(customers: Dimension) -> None:
-    """A repeated path finds the row of its last hit, as a hit, until the row is dropped."""
-    texts, before = RowTexts(), hits(customers)
-    assert texts.repeated("/1") is None
-    found = texts.find(customers, 1, path="/1")
-    again = texts.repeated("/1")
-    assert found is not None
-    assert again is not None
-    assert (again.text, again.age_s >= found.age_s) == (found.text, True)
-    assert again.age_ms == int(again.age_s * 1000)
-    assert hits(customers) == before + 2
-
-    customers.invalidate(None, origin=InvalidationOrigin.ADMIN)
-    assert texts.repeated("/1") is None
-
-
-async def test_recent_rows_are_bounded(customers: Dimension) -> None:
-    """The oldest of too many rows is dropped; a longer path or row is not kept."""
-    texts = RowTexts(max_rows=2, max_bytes=len(TEXT))
-    for path in ("/1", "/2", "/1", "/3", "/" * (len(TEXT) + 1)):
-        texts.find(customers, 1, path=path)
-    small = RowTexts(max_bytes=len(TEXT) - 1)
-    small.find(customers, 1, path="/1")
-
-    kept = [texts.repeated(each) for each in ("/1", "/2", "/3", "/" * (len(TEXT) + 1))]
-    assert [each and each.text for each in kept] == [TEXT, None, TEXT, None]
-    assert small.repeated("/1") is None
+    outcomes = [each.headers["Sidelook-Outcome"] for each in replies]
+    assert (outcomes, {each.body for each in replies}) == (["fetched", "hit", "fetched"], {TEXT})
 
 
 # Responses
 
 
-async def answered(service: Served, line: bytes, *, times: int) -> list[bytes]:
-    """The responses to the same request, sent repeatedly over one connection."""
-    answers = []
-    async with connected(service) as (reader, writer):
-        for _ in range(times):
-            writer.write(line + b"\r\nHost: localhost\r\n\r\n")
-            head = await reader.readuntil(b"\r\n\r\n")
-            length = head.partition(b"Content-Length: ")[2].partition(b"\r\n")[0]
-            answers.append(head + await reader.readexactly(int(length)))
-    return answers
-
-
-def undated(answer: bytes) -> bytes:
-    """The response without its date."""
-    before, _, after = answer.partition(b"\r\nDate: ")
-    return before + after.partition(b" GMT")[2]
-
-
-@pytest.mark.parametrize("key", [b"1", b"2", b"3"])
-async def test_ready_response_is_that_of_aiohttp(service: Served, key: bytes) -> None:
-    """A fetched, cached or repeated row has the bytes of aiohttp's own response."""
-    line = GET_ROW + key + b" HTTP/1.1"
-    fetched, found, again = await answered(service, line, times=3)
-
-    by_library = await exchanged(service, line + b"\r\nHost: localhost\r\n" + CLOSE + b"\r\n")
-
-    expected = undated(by_library).replace(CLOSE, b"")
-    assert [undated(found), undated(again)] == [expected] * 2
-    assert undated(fetched) == expected.replace(b"Outcome: hit", b"Outcome: fetched")
-    date = again.partition(b"\r\nDate: ")[2].partition(b"\r\n")[0].decode()
-    assert formatdate(parsedate_to_datetime(date).timestamp(), usegmt=True) == date
-
-
 async def test_head_of_cached_row_is_empty(service: Served) -> None:
     """A HEAD for a cached row has the headers of its GET."""
-    await answered(service, GET_ROW + b"1 HTTP/1.1", times=2)
+    await service.get(f"{ONE}/rows/1")
 
     reply = await service.get(f"{ONE}/rows/1", over="tcp", method="HEAD")
 
@@ -540,7 +466,7 @@ async def test_caller_that_left_gets_nothing() -> None:
     async def leave(request: web.Request) -> web.StreamResponse:
         assert request.transport is not None
         request.transport.close()
-        return json_response(request, b"{}")
+        return web.Response(body=b"{}")
 
     async with served(with_parts(stream=leave)) as service:
         with capture_logs() as logs:

@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import re
 import socket
 import ssl
 from collections.abc import AsyncIterator
@@ -10,6 +9,7 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 import pytest
+from aiohttp import web
 from structlog.testing import capture_logs
 
 from service.http.delivery import reset
@@ -18,6 +18,7 @@ from service.http.sockets import (
     MAX_HANDSHAKES,
     MAX_OPEN_FACTOR,
     SecureAcceptor,
+    connections,
 )
 from service.tls.server_certificate import server_certificate
 from tests.service.engine.running import until
@@ -33,6 +34,7 @@ from tests.service.http.serving import (
 from tests.service.tls.certificates import Authority, authority
 
 QUICK = Setting(limits=Limits(header_deadline_s=0.2))
+REFUSALS = (ConnectionError, ssl.SSLError)
 TOO_LONG = "its first line, a header or a chunk's size has over 8190 bytes"
 REQUEST = b"GET /livez HTTP/1.1\r\nHost: localhost\r\n"
 
@@ -101,40 +103,17 @@ async def test_malformed_request_is_refused(service: Served, sent: bytes, fault:
     assert (await service.get("/livez", over="tcp")).status == 200
 
 
-CHUNKED = (
-    f"POST {ONE}/lookup HTTP/1.1\r\nHost: localhost\r\n"
-    "Expect: 100-continue\r\nTransfer-Encoding: chunked\r\n\r\n"
-).encode()
-
-
-@pytest.mark.parametrize("before", [b"", REQUEST + b"\r\n"])
-@pytest.mark.parametrize("chunks", [b"ZZ\r\n", b"5\r\n[1, 2\r\nZZ\r\n", b"1\r\n[]"])
-async def test_late_broken_chunk_is_refused(service: Served, before: bytes, chunks: bytes) -> None:
-    """A broken chunk that arrives after its request is a 400, and ends the connection."""
-    async with connected(service) as (reader, writer):
-        with capture_logs() as logs:
-            writer.write(before + CHUNKED)
-            served_before = await reader.readuntil(b"100 Continue\r\n\r\n")
-            writer.write(chunks)
-            answer = await reader.read()
-
-    assert (b"HTTP/1.1 200" in served_before) == bool(before)
-    assert re.findall(rb"HTTP/1.\d (\d+)|bad_(http)", answer) == [(b"400", b""), (b"", b"http")]
-    assert [line["event"] for line in logs] == ["http.malformed_request"]
-
-
-async def test_broken_chunk_behind_a_request_is_refused(service: Served) -> None:
-    """A broken chunk of a pipelined request fails that request, and not the one before."""
-    first = f"GET {ONE}/rows/1 HTTP/1.1\r\nHost: localhost\r\n\r\n".encode()
-    service.customers.hold()
-    async with connected(service) as (reader, writer):
-        writer.write(first + CHUNKED)
-        await service.customers.wait_for_fetches(1)
-        writer.write(b"ZZ\r\n")
-        service.customers.release()
+async def test_late_broken_chunk_ends_its_request() -> None:
+    """A broken chunk that arrives after its request ends the body at its deadline, as a 408."""
+    chunked = f"POST {ONE}/lookup HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n"
+    limits = Limits(body_deadline_s=0.1, linger_s=0.1)
+    async with served(Setting(limits=limits)) as service, connected(service) as (reader, writer):
+        writer.write(chunked.encode() + b"Expect: 100-continue\r\n\r\n")
+        await reader.readuntil(b"100 Continue\r\n\r\n")
+        writer.write(b"5\r\n[1, 2\r\nZZ\r\n")
         answer = await reader.read()
 
-    assert re.findall(rb"HTTP/1.\d (\d+)", answer) == [b"200", b"100", b"400"]
+    assert answer.startswith(b"HTTP/1.1 408 ")
 
 
 async def test_malformed_request_is_logged_once(
@@ -214,20 +193,27 @@ def test_reset_discards_unread_bytes() -> None:
 
 @asynccontextmanager
 async def accepting(
-    signer: Authority, *, already: int = 0, listening: socket.socket | None = None
+    signer: Authority, *, listening: socket.socket | None = None
 ) -> AsyncIterator[tuple[str, int]]:
-    """Connections are accepted at this address; `already` of them are open."""
+    """Connections are accepted at this address; four of them may be open."""
     context = server_certificate(signer.issue("localhost")).context
-    acceptor = SecureAcceptor(
-        asyncio.Protocol, lambda: context, Limits(connections=1), open_connections=lambda: already
-    )
     bound = listening or socket.create_server(("127.0.0.1", 0), backlog=2 * MAX_HANDSHAKES)
-    with bound:
-        task = asyncio.create_task(acceptor.run(bound))
-        async with asyncio.timeout(2 * PATIENCE_S):
-            yield bound.getsockname()
-        task.cancel()
-        await asyncio.wait([task])
+    limits = Limits(connections=1)
+    async with connections(web.Application(), limits, shutdown_timeout_s=0.0) as opened:
+        with bound:
+            task = asyncio.create_task(SecureAcceptor(opened, lambda: context).run(bound))
+            async with asyncio.timeout(2 * PATIENCE_S):
+                yield bound.getsockname()
+            task.cancel()
+            await asyncio.wait([task])
+
+
+async def secure_connection(
+    signer: Authority, address: tuple[str, int]
+) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """A connection after its handshake; raises OSError if it is closed before."""
+    trust = ssl.create_default_context(cafile=signer.file)
+    return await asyncio.open_connection(*address, ssl=trust, server_hostname="localhost")
 
 
 @pytest.fixture
@@ -243,10 +229,7 @@ async def test_failed_handshake_is_logged(signer: Authority) -> None:
             _, plain = await asyncio.open_connection(*address)
             plain.write(b"GET / HTTP/1.1\r\n\r\n")
             await until(lambda: bool(logs))
-            trust = ssl.create_default_context(cafile=signer.file)
-            _, writer = await asyncio.open_connection(
-                *address, ssl=trust, server_hostname="localhost"
-            )
+            _, writer = await secure_connection(signer, address)
             for each in (plain, writer):
                 each.transport.abort()
 
@@ -275,31 +258,22 @@ async def test_oldest_of_too_many_handshakes_ends(signer: Authority) -> None:
         writer.close()
 
 
-@pytest.mark.parametrize(
-    ("already", "is_closed"), [(MAX_OPEN_FACTOR - 1, False), (MAX_OPEN_FACTOR, True)]
-)
-async def test_open_connections_are_bounded(
-    signer: Authority, already: int, *, is_closed: bool
-) -> None:
+async def test_open_connections_are_bounded(signer: Authority) -> None:
     """Beyond four open connections per admitted request, new ones are closed."""
-    with capture_logs() as logs:
-        async with accepting(signer, already=already) as address:
-            reader, writer = await asyncio.open_connection(*address)
-            if is_closed:
-                assert await reader.read() == b""
-            else:
-                writer.write(b"no TLS\r\n")
-                await until(lambda: bool(logs))
-        writer.close()
+    async with accepting(signer) as address:
+        opened = [await secure_connection(signer, address) for _ in range(MAX_OPEN_FACTOR)]
+        with capture_logs() as logs, pytest.raises(REFUSALS):
+            await secure_connection(signer, address)
+        for _, writer in opened:
+            writer.transport.abort()
 
-    events = {True: "tls.too_many_connections", False: "tls.handshake_failed"}
-    assert logs[0]["event"] == events[is_closed]
+    assert [line["event"] for line in logs] == ["tls.too_many_connections"]
 
 
 async def test_socket_that_accepts_nothing_is_logged(signer: Authority) -> None:
     """A failed accept is logged, and the next one follows."""
-    with capture_logs() as logs:
-        async with accepting(signer, listening=socket.socket()):
+    with capture_logs() as logs, socket.socket() as unbound:
+        async with accepting(signer, listening=unbound):
             await until(lambda: bool(logs))
 
     assert (logs[0]["event"], logs[0]["code"]) == ("tls.accept_failed", "OSError")

@@ -34,7 +34,6 @@ from lookup_core.statistics import InvalidationOrigin
 from service.engine.dimension import Dimension
 from service.engine.tracer import NullTracer, Tracer
 from service.http.limits import Limits
-from service.http.sockets import listener
 from service.stream.connection import Timeouts
 from service.stream.handler import StreamHandler, StreamLimits
 from tests.service.connectors.fake_backend import FakeBackend
@@ -48,6 +47,7 @@ from tests.service.engine.running import (
     settings,
     typed,
 )
+from tests.service.http.serving import listen_unix
 
 AGENT = "sidelook/test"
 BLOB_BYTES = 64 * 1024  # a few of them fill the buffers between the two ends
@@ -351,11 +351,8 @@ def _blobs() -> FakeBackend:
 async def _listening(handler: StreamHandler, stack: AsyncExitStack) -> aiohttp.ClientSession:
     app = web.Application()
     app.router.add_get("/v1/stream", handler.handle)
-    runner = listener(app, Limits(), shutdown_timeout_s=0.1)
-    await runner.setup()
-    stack.push_async_callback(runner.cleanup)
     path = Path(stack.enter_context(tempfile.TemporaryDirectory())) / "stream.sock"
-    await web.UnixSite(runner, path).start()
+    await listen_unix(app, Limits(), path, stack)
     connector = aiohttp.UnixConnector(str(path))
     return await stack.enter_async_context(
         aiohttp.ClientSession("http://localhost", connector=connector)
