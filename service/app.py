@@ -34,7 +34,7 @@ from service.observability.event_loop import EventLoopLag, Watchdog
 from service.observability.load_bars import LoadBars
 from service.observability.logs import configure_logs, log_loop_error
 from service.observability.prometheus_observer import Exposition, PrometheusObserver
-from service.resources.memory_guard import MemoryGuard, Relief
+from service.resources.memory_guard import MemoryGuard, PressureMeasures
 from service.resources.memory_reading import ProcessMemory
 from service.resources.memory_shares import MemoryShares, cache_scale
 from service.resources.shared_memory import SharedCaches
@@ -220,7 +220,7 @@ class ServingSidecar:
         readiness, registry = self.readiness, self.streams.registry
         return MemoryGuard(
             ProcessMemory().read,
-            Relief(limit_caches, registry.allow_growth, readiness.allow_requests),
+            PressureMeasures(limit_caches, registry.allow_growth, readiness.allow_requests),
             limit_bytes=shares.total_bytes,
             # Full tables and files cannot be evicted: they are part of the base.
             is_settled=lambda: (full | files).isdisjoint(

@@ -65,7 +65,7 @@ class MemoryPressure:
 
 
 @dataclass(frozen=True, slots=True)
-class Relief:
+class PressureMeasures:
     """The callbacks that release memory."""
 
     limit_caches: Callable[[float], None]  # the allowed share of their bounds
@@ -83,13 +83,13 @@ class MemoryGuard:
     def __init__(
         self,
         read: Callable[[], MemoryReading],
-        relief: Relief,
+        measures: PressureMeasures,
         *,
         limit_bytes: int,
         is_settled: Callable[[], bool],
     ) -> None:
         self._read = read
-        self._relief = relief
+        self._measures = measures
         self._limit_bytes = limit_bytes
         self._is_settled = is_settled
         self._base_bytes: int | None = None
@@ -123,7 +123,7 @@ class MemoryGuard:
         before, share_before = self._pressure.level, self._pressure.cache_share
         level = self._pressure.on_reading(used_share)
         if self._pressure.cache_share != share_before:
-            self._relief.limit_caches(self._pressure.cache_share)
+            self._measures.limit_caches(self._pressure.cache_share)
         if level is not before:
             self._change(level, used_share)
         self._last = MemoryStatistics(reading.resident_bytes, used_share, level)
@@ -154,8 +154,8 @@ class MemoryGuard:
             used_share=round(used_share, 2),
             cache_share=self._pressure.cache_share,
         )
-        self._relief.allow_credit(level < PressureLevel.STOP_CREDIT)
-        self._relief.allow_requests(level < PressureLevel.REFUSE)
+        self._measures.allow_credit(level < PressureLevel.STOP_CREDIT)
+        self._measures.allow_requests(level < PressureLevel.REFUSE)
 
 
 def _release_unused() -> None:

@@ -75,14 +75,16 @@ class KafkaAssignment:
         self._topic = topic
         self._topic_id = topic.reported_id
 
-    async def add(self, address: TopicPartition, *, position: int) -> None:
+    async def add_partition(self, address: TopicPartition, *, position: int) -> None:
         """Read one more partition from the next `update` on; raises what `mapped_errors` maps."""
         self.waiting[address] = position
-        self._topic.epochs.suspect(address)  # the log may have changed since the last reader
+        self._topic.epochs.require_verification(
+            address
+        )  # the log may have changed since the last reader
         if address not in self._consumer.changelog_partitions():
             await self._consumer.client.refresh()
 
-    def lose(self, addresses: Collection[TopicPartition]) -> None:
+    def restart_cut_off(self, addresses: Collection[TopicPartition]) -> None:
         """Restart partitions whose next offset is gone, or heartbeats from their end."""
         self._is_outdated = True
         self._heartbeats = self._heartbeats.difference(addresses)
@@ -123,7 +125,7 @@ class KafkaAssignment:
         read = self.progress.keys() - self.paused
         return min((self.progress[each].unanswered_s(at=at) for each in read), default=0.0)
 
-    async def look(self, *, at: Clocks) -> None:
+    async def update_progress(self, *, at: Clocks) -> None:
         """Update the progress of all partitions from the consumer, without waiting."""
         consumer = self._consumer
         for address, progress in self.progress.items():
@@ -133,7 +135,7 @@ class KafkaAssignment:
                 consumer.highwater(address),
                 consumer.last_stable_offset(address),
             )
-            progress.look(poll, at=at)
+            progress.update(poll, at=at)
 
     def note_reported(self) -> None:
         """Record the topic's id once all restarts are reported."""

@@ -95,7 +95,7 @@ class KafkaClient(AIOKafkaClient):  # type: ignore[misc]  # aiokafka has no type
             response = await super().send(node_id, request, group=group)
         except KafkaError:
             if is_fetch:
-                self.epochs.suspect()  # the broker may have restarted
+                self.epochs.require_verification()  # the broker may have restarted
             raise
         if is_fetch:
             self._note_batches(response)
@@ -108,7 +108,7 @@ class KafkaClient(AIOKafkaClient):  # type: ignore[misc]  # aiokafka has no type
             ):
                 address = TopicPartition(topic, number)
                 if error_code:
-                    self.epochs.suspect(address)
+                    self.epochs.require_verification(address)
                 else:
                     self.epochs.add_batches(address, batches or b"")
 

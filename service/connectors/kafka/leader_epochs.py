@@ -66,15 +66,15 @@ class _ReadLog:
 
     ends: list[EpochEnd] = field(default_factory=list)
     last: BatchHeader | None = None
-    compared: BatchHeader | None = None  # the last one before the log became suspect
+    compared: BatchHeader | None = None  # the last one before a verification was due
     leader_epoch: int | None = None
-    is_suspect: bool = False  # another leader may have another log
+    is_unverified: bool = False  # another leader may have another log
 
-    def suspect(self) -> None:
-        if not self.is_suspect:
-            self.is_suspect, self.compared = True, self.last
+    def require_verification(self) -> None:
+        if not self.is_unverified:
+            self.is_unverified, self.compared = True, self.last
 
-    def add(self, batch: BatchHeader) -> None:
+    def add_batch(self, batch: BatchHeader) -> None:
         self.last, found = batch, EpochEnd(batch.epoch, batch.end)
         if self.ends and self.ends[-1].epoch == found.epoch:
             found = EpochEnd(found.epoch, max(found.end, self.ends.pop().end))
@@ -91,29 +91,29 @@ class LogEpochs:
         """Add the batches of a response, the last of which may be incomplete."""
         log = self._log(address)
         for batch in batches_of(batches):
-            log.add(batch)
+            log.add_batch(batch)
 
     def last_batch(self, address: TopicPartition) -> BatchHeader | None:
         """The last batch before a change of the leader, which may have another one instead."""
         log = self._log(address)
-        return log.compared if log.is_suspect else None
+        return log.compared if log.is_unverified else None
 
     def note_leader(self, address: TopicPartition, leader_epoch: int) -> None:
-        """Note the epoch of the current leader; another one makes the partition suspect."""
+        """Note the epoch of the current leader; another one requires a verification."""
         log = self._log(address)
         if log.leader_epoch not in (None, leader_epoch):
-            log.suspect()
+            log.require_verification()
         log.leader_epoch = leader_epoch
 
-    def suspect(self, address: TopicPartition | None = None) -> None:
+    def require_verification(self, address: TopicPartition | None = None) -> None:
         """A leader may have changed: of one partition, or of all."""
         for log in self._logs.values() if address is None else [self._log(address)]:
-            log.suspect()
+            log.require_verification()
 
     def unverified(self) -> Mapping[TopicPartition, Sequence[EpochEnd]]:
         """The ends that the current leader must have, by partition, where they are not known."""
         due = {
-            address: tuple(log.ends if log.is_suspect else log.ends[:-1])
+            address: tuple(log.ends if log.is_unverified else log.ends[:-1])
             for address, log in self._logs.items()
         }
         return {address: ends for address, ends in due.items() if ends}
@@ -121,13 +121,13 @@ class LogEpochs:
     def note_verified(self, address: TopicPartition, ends: Sequence[EpochEnd]) -> None:
         """The leader has these ends, which `unverified` returned."""
         log = self._log(address)
-        log.is_suspect = False
+        log.is_unverified = False
         log.ends = [each for each in log.ends if each not in ends] or [ends[-1]]
 
     def forget(self, address: TopicPartition) -> None:
         """The partition is read from another position: no earlier batch counts."""
         log = self._log(address)
-        log.ends, log.last, log.is_suspect = [], None, False
+        log.ends, log.last, log.is_unverified = [], None, False
 
     def _log(self, address: TopicPartition) -> _ReadLog:
         return self._logs.setdefault(address, _ReadLog())

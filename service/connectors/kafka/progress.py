@@ -59,7 +59,7 @@ class KafkaProgress:
         # Source times with the times of their arrival.
         self._heartbeats: deque[tuple[int, float]] = deque(maxlen=_MAX_HEARTBEATS)
 
-    def look(self, poll: Poll, *, at: Clocks) -> None:
+    def update(self, poll: Poll, *, at: Clocks) -> None:
         """Update from the consumer's current view."""
         self._note_answer(poll, at=at)
         self._note_stall(poll, at=at)

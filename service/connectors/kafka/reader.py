@@ -75,7 +75,7 @@ class KafkaReader(SplitReader):
         self._topic.log(split.id)  # before any message of a new partition is read
         begin = split.begin if position is None else position
         with mapped_errors(self._settings):
-            await self._assignment.add(split.address, position=begin)
+            await self._assignment.add_partition(split.address, position=begin)
 
     async def read(self) -> Sequence[SplitPiece]:
         """Read the next messages of all partitions; raises BackendError."""
@@ -96,7 +96,7 @@ class KafkaReader(SplitReader):
                 timeout_ms=self._wait_ms(), max_records=self._max_messages
             )
         except OffsetOutOfRangeError as error:
-            self._assignment.lose(error.args[0])
+            self._assignment.restart_cut_off(error.args[0])
             await self._consumer.client.refresh()  # the topic may have been created again
             await self._assignment.update(at=_now())
             return {}
@@ -134,7 +134,7 @@ class KafkaReader(SplitReader):
 
     async def _pieces(self, records: Records, *, at: Clocks, is_verified: bool) -> list[SplitPiece]:
         if is_verified:
-            await self._assignment.look(at=at)
+            await self._assignment.update_progress(at=at)
         self._check_silence(at)
         pieces = [
             self._piece(address, records.get(address, ()), at=at)

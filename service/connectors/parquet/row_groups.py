@@ -138,7 +138,7 @@ class ParquetRowGroupReader(SplitReader):
         if not self._pending.is_begun:
             split = self._split
             self._pending.begin(self._thread.run(lambda _: self._next(split), timeout_s=None))
-        batch = await self._pending.take()
+        batch = await self._pending.take_result()
         if batch is None:
             return [SplitPiece(self._split.id, self._position, total=self._split.total)]
         return [self._piece(self._split, batch)]

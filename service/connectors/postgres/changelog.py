@@ -239,7 +239,7 @@ class WatchingReader(SplitReader):
         """The next pieces; raises BackendError, also if the partitions cannot be read."""
         if not self._pending.is_begun and asyncio.get_running_loop().time() >= self._due_at_s:
             self._pending.begin(self._version())
-        if self._pending.is_done and (found := await self._pending.take()) is not None:
+        if self._pending.is_done and (found := await self._pending.take_result()) is not None:
             self._compare(found)
         pieces = await self._reader.read()
         if self._change is None or not pieces:

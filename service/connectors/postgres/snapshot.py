@@ -402,7 +402,7 @@ class PostgresSnapshotReader(SplitReader):
         self._request(self._split)
         if not self._pending.is_begun:
             return [self._piece(self._split)]
-        records = await self._pending.take()
+        records = await self._pending.take_result()
         if records is None:
             return [SplitPiece(self._split.id, self._position, total=self._split.total)]
         return [self._received(self._split, [tuple(each) for each in records])]

@@ -12,7 +12,7 @@ Result = TypeVar("Result")
 class PendingRead(Generic[Result]):
     """At most one read at a time; its owner takes the result, or cancels it when it closes.
 
-    Not a task of a group: a failure is the result of `take`, and cancels nobody.
+    Not a task of a group: a failure is the result of `take_result`, and cancels nobody.
     """
 
     def __init__(self) -> None:
@@ -32,7 +32,7 @@ class PendingRead(Generic[Result]):
         """Begin a read; the result of the former one was taken."""
         self._task = asyncio.create_task(reading)
 
-    async def take(self) -> Result | None:
+    async def take_result(self) -> Result | None:
         """The result of the read, once; None if there is none, or it is pending after a second.
 
         Raises what the read raised. After a cancellation the next call continues.

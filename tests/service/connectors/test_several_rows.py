@@ -238,12 +238,12 @@ def test_read_outlives_its_callers() -> None:
         pending.begin(number_after(gate))
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0):
-                await pending.take()
+                await pending.take_result()
         started_at = asyncio.get_running_loop().time()
-        assert await pending.take() is None
+        assert await pending.take_result() is None
         assert asyncio.get_running_loop().time() - started_at >= pending_read.WAIT_S
         gate.set()
-        assert (await pending.take(), pending.is_begun) == (7, False)
+        assert (await pending.take_result(), pending.is_begun) == (7, False)
 
     run_in_virtual_time(main())
 
@@ -259,6 +259,6 @@ async def test_failed_read_is_raised_once() -> None:
     is_begun = [pending.is_begun]
     pending.begin(failing())
     with pytest.raises(ValueError, match="no number"):
-        await pending.take()
+        await pending.take_result()
 
     assert [*is_begun, pending.is_begun] == [False, False]

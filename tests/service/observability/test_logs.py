@@ -180,16 +180,6 @@ class TestRateLimit:
         with pytest.raises(DropEvent):
             self.logged(limit, {**other, "detail": "another"})
 
-    def test_each_dimension_is_warned_of_at_start(self, stream: io.StringIO) -> None:
-        """The warnings of many dimensions at once are all written."""
-        names = [f"dimension {number}" for number in range(19)]
-
-        for name in names:
-            structlog.get_logger().warning("dimension.loaded_once", dimension=name)
-
-        lines = stream.getvalue().splitlines()
-        assert [json.loads(line)["dimension"] for line in lines] == names
-
     def test_subjects_are_bounded(self) -> None:
         """Beyond the bound the oldest subject is forgotten."""
         limit = LogRateLimit(1, HandClock())
@@ -311,12 +301,3 @@ class TestSink:
         sink.show("bar")
 
         assert (stream.getvalue(), sink.dropped) == ("line\nbar", 0)
-
-    def test_terminal_differs_from_a_file(self, tmp_path: Path) -> None:
-        """Only a terminal can show a text."""
-        reader, writer = os.openpty()
-        with os.fdopen(writer, "w") as terminal, (tmp_path / "log").open("w") as file:
-            found = [LineSink(each).is_terminal for each in (terminal, file, io.StringIO(), None)]
-        os.close(reader)
-
-        assert found == [True, False, False, False]

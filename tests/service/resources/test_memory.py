@@ -16,7 +16,7 @@ from service.resources.memory_guard import (
     MemoryGuard,
     MemoryPressure,
     PressureLevel,
-    Relief,
+    PressureMeasures,
 )
 from service.resources.memory_reading import ControlGroup, MemoryReading, ProcessMemory
 from service.resources.memory_shares import MemoryShares, cache_scale
@@ -179,13 +179,13 @@ class Process:
 
     def guard(self) -> MemoryGuard:
         """Its guard, with a limit of 100 MiB."""
-        relief = Relief(
+        measures = PressureMeasures(
             limit_caches=self.caches.append,
             allow_credit=lambda is_allowed: self.allowed.append(("credit", is_allowed)),
             allow_requests=lambda is_allowed: self.allowed.append(("requests", is_allowed)),
         )
         return MemoryGuard(
-            self.read, relief, limit_bytes=100 * MIB, is_settled=lambda: self.is_settled
+            self.read, measures, limit_bytes=100 * MIB, is_settled=lambda: self.is_settled
         )
 
     def read(self) -> MemoryReading:

@@ -55,7 +55,7 @@ def assignment_of(
 async def add(assignment: KafkaAssignment, *addresses: TopicPartition, position: int = 0) -> None:
     """Assign partitions and update the consumer."""
     for address in addresses:
-        await assignment.add(address, position=position)
+        await assignment.add_partition(address, position=position)
     await assignment.update(at=NOW)
 
 
@@ -98,7 +98,7 @@ async def test_new_partition_keeps_the_others(
     await add(assignment, FIRST)
     assignment.pause([FIRST], at=NOW)
     consumer.positions[FIRST] = 4
-    await assignment.look(at=NOW)
+    await assignment.update_progress(at=NOW)
 
     consumer.counts["planes"] = 2
     await add(assignment, SECOND, position=7)
@@ -119,7 +119,7 @@ async def test_lost_partition_restarts(assignment: KafkaAssignment, consumer: Fa
     await add(assignment, FIRST)
     consumer.ranges[FIRST] = (8, 9)
 
-    assignment.lose([FIRST])
+    assignment.restart_cut_off([FIRST])
     assignment.pause([FIRST], at=NOW)
     before = set(consumer.paused)
     await assignment.update(at=NOW)
@@ -183,7 +183,7 @@ async def test_heartbeats_are_read_from_the_end(
     await assignment.update(at=NOW)
     positions.append(dict(consumer.positions))
     consumer.ranges[BEAT] = (80, 90)
-    assignment.lose([BEAT])
+    assignment.restart_cut_off([BEAT])
     await assignment.update(at=NOW)
     positions.append(dict(consumer.positions))
     await add(assignment_of(consumer, topic, replace(SETTINGS, heartbeat_topic=None)), FIRST)
@@ -239,7 +239,7 @@ def look(
     if answered_s is not None:
         answered_ms = int(WALL_MS + answered_s * 1000)
         poll = Poll(position, answered_ms, end, end if stable is None else stable)
-    progress.look(poll, at=at((answered_s or 0.0) if now is None else now))
+    progress.update(poll, at=at((answered_s or 0.0) if now is None else now))
 
 
 def test_caught_up_means_end_at_assignment() -> None:
@@ -289,7 +289,7 @@ def test_changed_wall_clock_is_tolerated(jump_s: float) -> None:
     progress = KafkaProgress(10, end=10, at=at(0))
     look(progress, 10, 1.0, now=2.0)
     answered_ms = int(WALL_MS + 2500)
-    progress.look(Poll(10, answered_ms, 10, 10), at=at(3.0, jump_s=jump_s))
+    progress.update(Poll(10, answered_ms, 10, 10), at=at(3.0, jump_s=jump_s))
 
     assert 0.0 <= progress.unanswered_s(at=at(3.0)) <= 1.0
 

@@ -43,7 +43,7 @@ def test_earlier_epochs_are_verified(batches: list[bytes], expected: list[EpochE
     assert epochs.unverified() == {}
 
 
-def test_other_leader_makes_the_log_suspect() -> None:
+def test_other_leader_requires_a_verification() -> None:
     """After a change of the leader, or a failed fetch, the last epoch is verified, too."""
     epochs = LogEpochs()
     epochs.note_leader(PLACE, 3)
@@ -51,7 +51,7 @@ def test_other_leader_makes_the_log_suspect() -> None:
     epochs.note_leader(PLACE, 5)
     after_change = epochs.unverified()
     epochs.note_verified(PLACE, after_change[PLACE])
-    epochs.suspect()
+    epochs.require_verification()
     after_fault = epochs.unverified()
     epochs.note_verified(PLACE, after_fault[PLACE])
 
@@ -82,7 +82,7 @@ def test_forgotten_log_needs_no_check() -> None:
     """If a partition is read from another position, no earlier batch counts."""
     epochs = LogEpochs()
     epochs.add_batches(PLACE, batch(0, 9, 0))
-    epochs.suspect()
+    epochs.require_verification()
 
     epochs.forget(PLACE)
 
