@@ -78,9 +78,8 @@ class KafkaAssignment:
     async def add_partition(self, address: TopicPartition, *, position: int) -> None:
         """Read one more partition from the next `update` on; raises what `mapped_errors` maps."""
         self.waiting[address] = position
-        self._topic.epochs.require_verification(
-            address
-        )  # the log may have changed since the last reader
+        # The log may have changed since the last reader.
+        self._topic.epochs.require_verification(address)
         if address not in self._consumer.changelog_partitions():
             await self._consumer.client.refresh()
 
