@@ -80,7 +80,7 @@ def run(arguments: Sequence[str]) -> int:
             args=arguments, prog_name=program, standalone_mode=False
         )
     except typer.TyperException as error:
-        context = getattr(error, "ctx", None)  # of the command, if it is known
+        context = getattr(error, "ctx", None)  # if the command is known
         command = context.command_path if context else program
         return _refused([f"error: {error.format_message()} (see {command} --help)"], ExitCode.USAGE)
     except ConfigurationError as error:

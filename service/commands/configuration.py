@@ -25,6 +25,10 @@ from service.config.refresh import Notifications
 from service.config.settings import Settings
 from service.config.source import ParquetSource, PostgresSource
 
+NAME_IT = "name yours with --config FILE"
+_DESCRIBE_TIMEOUT_S = 5.0
+_UNKNOWN_KIND = "a partitioned table needs --partitioned, and a view has no triggers"
+
 
 def check_config(
     file: Annotated[
@@ -59,8 +63,6 @@ def schema() -> None:
     dialect = {"$schema": "https://json-schema.org/draft/2020-12/schema"}
     typer.echo(json.dumps(dialect | Settings.model_json_schema(), indent=2))
 
-
-NAME_IT = "name yours with --config FILE"
 
 ConfigOption = Annotated[
     Path | None,
@@ -107,10 +109,6 @@ def gen_triggers(
         found.source.table, found.key, channel=channel, is_partitioned=is_partitioned
     )
     typer.echo(script, nl=False)
-
-
-_DESCRIBE_TIMEOUT_S = 5.0
-_UNKNOWN_KIND = "a partitioned table needs --partitioned, and a view has no triggers"
 
 
 async def _is_partitioned(

@@ -46,13 +46,9 @@ def exit_code(error: SidelookError) -> ExitCode:
             return ExitCode.UNAVAILABLE
         case SidelookError(is_retryable=True):
             return ExitCode.TRY_AGAIN
+        case SidelookError(code=ErrorCode.UNKNOWN_DIMENSION):
+            return ExitCode.NO_INPUT
+        case SidelookError(code=ErrorCode.UNAUTHORIZED | ErrorCode.FORBIDDEN):
+            return ExitCode.NO_PERMISSION
         case _:
-            fallback = ExitCode.DATA if isinstance(error, InvalidRequest) else ExitCode.SOFTWARE
-            return _CODES.get(error.code, fallback)
-
-
-_CODES = {
-    ErrorCode.UNKNOWN_DIMENSION: ExitCode.NO_INPUT,
-    ErrorCode.UNAUTHORIZED: ExitCode.NO_PERMISSION,
-    ErrorCode.FORBIDDEN: ExitCode.NO_PERMISSION,
-}
+            return ExitCode.DATA if isinstance(error, InvalidRequest) else ExitCode.SOFTWARE

@@ -9,6 +9,12 @@ from rich.text import Text
 
 from lookup_core.event_time.record_watermarks import MAX_WATERMARK_MS
 
+_UNBOUND_WIDTH = 10_000  # characters; the output of a pipe is not cut
+_NOW_S = 1.5
+_MINUTE_S = 60
+_SIZES = ("B", "KiB", "MiB", "GiB", "TiB")
+_SPANS = (("d", 86_400), ("h", 3600), ("min", 60))  # (unit, seconds)
+
 
 def shown(value: object) -> Text:
     """Return a value as text; markup and control characters are not interpreted."""
@@ -16,19 +22,10 @@ def shown(value: object) -> Text:
     return Text("".join(char if char.isprintable() else ascii(char)[1:-1] for char in text))
 
 
-UNBOUND_WIDTH = 10_000  # characters; the output of a pipe is not cut
-
-
 def print_table(table: Table) -> None:
     """Print a table on stdout."""
-    console = Console(width=None if sys.stdout.isatty() else UNBOUND_WIDTH)
+    console = Console(width=None if sys.stdout.isatty() else _UNBOUND_WIDTH)
     console.print(table)
-
-
-NOW_S = 1.5
-MINUTE_S = 60
-_SIZES = ("B", "KiB", "MiB", "GiB", "TiB")
-_SPANS = (("d", 86_400), ("h", 3600), ("min", 60))  # (unit, seconds)
 
 
 def shown_share(part: int, whole: int) -> str:
@@ -61,10 +58,10 @@ def shown_span(seconds: float) -> str:
 
 def shown_ago(seconds: float) -> str:
     """Return an age in whole seconds, minutes, hours or days."""
-    if seconds < NOW_S:
+    if seconds < _NOW_S:
         return "now"
     whole = round(seconds)
-    return f"{shown_span(whole) if whole >= MINUTE_S else f'{whole} s'} ago"
+    return f"{shown_span(whole) if whole >= _MINUTE_S else f'{whole} s'} ago"
 
 
 def shown_watermark(watermark_ms: int | None, now_s: float) -> str:

@@ -113,7 +113,7 @@ class _Group:
     stages: Stages
     process: ForkProcess
     receiver: connection.Connection
-    results: dict[int, Sequence[CheckResult]] = field(default_factory=dict)  # of ended checks
+    results: dict[int, Sequence[CheckResult]] = field(default_factory=dict)  # by check number
 
     def all_results(self, limit_s: float) -> Iterator[CheckResult]:
         """Yield the results, and a finding for each check that did not end."""

@@ -32,8 +32,10 @@ class Severity(StrEnum):
     ERROR = "error"  # does not work, or returns unreliable data
     SKIPPED = "skipped"  # cannot be checked from here
 
-
-FAULTS = frozenset({Severity.WARNING, Severity.ERROR})
+    @property
+    def is_fault(self) -> bool:
+        """Whether the finding needs a remedy."""
+        return self in {Severity.WARNING, Severity.ERROR}
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,12 +106,12 @@ class Report:
 
 def without_repeats(findings: Sequence[Finding]) -> list[Finding]:
     """The findings; a sidecar's are skipped if a check of its backends found the same fault."""
-    roots = [each for each in findings if each.check in _BACKEND_CHECKS and each.severity in FAULTS]
+    roots = [each for each in findings if each.check in _BACKEND_CHECKS and each.severity.is_fault]
     return [_skipped_if_repeated(finding, roots) for finding in findings]
 
 
 def _skipped_if_repeated(finding: Finding, roots: Sequence[Finding]) -> Finding:
-    if finding.check != "sidecar" or finding.severity not in FAULTS:
+    if finding.check != "sidecar" or not finding.severity.is_fault:
         return finding
     for root in roots:
         is_its_own = root.check == "database" or root.subject.partition(": ")[0] == finding.subject

@@ -25,7 +25,7 @@ from service.doctor.sidecar.sidecar_check import SidecarGet, check_sidecar
 from service.doctor.sidecar.socket_check import check_socket
 
 IMAGE_CONFIG = "/etc/sidelook/sidelook.yaml"  # where the manifests mount it
-_TABLES_AT_ONCE = 4  # of one database
+_DATABASE_SLOTS = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +146,7 @@ def _database_groups(settings: Settings, file: Path) -> Iterator[Stages]:
     scale = CacheMemory.of(settings).scale
     for database in databases_of(settings):
         subject = Subject("database", database.address)
-        of_tables = TableCheck(database, asyncio.Semaphore(_TABLES_AT_ONCE), file, scale)
+        of_tables = TableCheck(database, asyncio.Semaphore(_DATABASE_SLOTS), file, scale)
         yield [
             [Check(subject, partial(check_database, database=database))],
             [Check(Subject("table", name), of_tables.inspect) for name in database.dimensions],

@@ -15,7 +15,7 @@ from service.config.settings import Settings
 from service.doctor.deployment.pod_template import IMAGE_SOCKET, pod_findings
 from service.doctor.finding import Severity, Subject
 from service.doctor.sidecar.configuration_check import CacheMemory
-from service.doctor.sidecar.process_limits_check import MEMORY_FACTOR
+from service.doctor.sidecar.process_limits_check import LIMITS_MEMORY_FACTOR
 from tools.k8s.manifest_part import ManifestPart as Part
 from tools.k8s.manifest_part import quantity
 from tools.k8s.manifests import Manifest, parse_yaml
@@ -267,7 +267,7 @@ def memory_is_guaranteed(deployment: Deployment) -> bool:
     resources, settings = deployment.sidecar.below("resources"), deployment.settings
     limits, requests = resources.below("limits"), resources.below("requests")
     limit_bytes = quantity(limits.text("memory"))
-    needed_bytes = 0 if settings is None else MEMORY_FACTOR * settings.limits.memory_bytes
+    needed_bytes = 0 if settings is None else LIMITS_MEMORY_FACTOR * settings.limits.memory_bytes
     is_equal = requests.text("memory") == limits.text("memory")
     return bool(limit_bytes and limit_bytes >= needed_bytes and is_equal and not limits.text("cpu"))
 

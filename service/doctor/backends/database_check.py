@@ -13,7 +13,7 @@ from service.doctor.clock_skew import clock_findings
 from service.doctor.finding import Finding, Subject, error_finding, without_repeats
 
 OLDEST_VERSION = 130000
-_WARNING_SHARE = 0.8  # of the free connections
+_FREE_CONNECTIONS_SHARE = 0.8  # more is a warning
 _SESSIONS_REMEDY = "grant SELECT on pg_stat_activity, and EXECUTE on pg_stat_get_activity(integer),"
 _REFUSED_REMEDY = "grant the role of the DSN the right that the message names"
 
@@ -24,7 +24,7 @@ async def check_database(subject: Subject, database: Database) -> AsyncGenerator
     try:
         server = await database.read_server()
     except BackendError as error:
-        reason = error.detail.removeprefix(f"{database.settings.table}: ")  # of one dimension
+        reason = error.detail.removeprefix(f"{database.settings.table}: ")
         # The statement reads no table of a dimension.
         remedy = _REFUSED_REMEDY if error.code is ErrorCode.FORBIDDEN else ""
         yield error_finding(subject, BackendError(error.code, reason), remedy=remedy)
@@ -186,7 +186,7 @@ def _connection_finding(demands: Sequence[ConnectionDemand], executors: int | No
     )
     if wanted > limit.free:
         return subject.error(f"{text}, enough for {_executors(limit.executors)}", remedy)
-    if wanted > _WARNING_SHARE * limit.free:
+    if wanted > _FREE_CONNECTIONS_SHARE * limit.free:
         return subject.warning(f"{text}: few are left for other clients", remedy)
     return subject.ok(text)
 

@@ -16,8 +16,8 @@ from service.connectors.kafka.settings import KafkaSettings
 from service.doctor.finding import Finding, Subject, error_finding
 from service.wiring.connector_settings import kafka_settings
 
-_OUTAGE_S = 600.0  # of the brokers, which a feed survives without a reload
-_TOPIC_RESOURCE = 2  # of the protocol
+_BROKER_OUTAGE_S = 600.0  # a feed survives it without a reload
+_TOPIC_RESOURCE_TYPE = 2
 _SETTINGS = ("retention.ms", "cleanup.policy", "delete.retention.ms")
 _READ_MS = 300
 _REQUEST_TIMEOUT_S = 4.0  # less than the timeout of a check
@@ -76,7 +76,7 @@ async def _read_topic(settings: KafkaSettings) -> KafkaTopicFacts:
 
 
 async def _topic_settings(consumer: KafkaConsumer, topic: str) -> Mapping[str, str] | None:
-    request = DescribeConfigsRequest([(_TOPIC_RESOURCE, topic, list(_SETTINGS))])
+    request = DescribeConfigsRequest([(_TOPIC_RESOURCE_TYPE, topic, list(_SETTINGS))])
     node = next(iter(consumer.client.cluster.brokers())).nodeId
     try:
         reply = await consumer.client.send(node, request)
@@ -100,7 +100,7 @@ def topic_findings(
         yield subject.skipped(
             "the sidecar's user has no right to read the topic's retention",
             f"kafka-configs.sh --describe --topic {settings.topic}: retention.ms of at least "
-            f"{_OUTAGE_S * 1000:.0f}; or allow DESCRIBE_CONFIGS on it",
+            f"{_BROKER_OUTAGE_S * 1000:.0f}; or allow DESCRIBE_CONFIGS on it",
         )
     else:
         yield retention_finding(subject, facts.settings, lookback_s=settings.lookback_s)
@@ -115,13 +115,13 @@ def retention_finding(
     name = "retention.ms" if "delete" in policy else "delete.retention.ms"
     kept_s = int(settings.get(name) or -1) / 1000
     kept = f"keeps changes for {duration_text(kept_s)} ({name})"
-    remedy = f"set {name} of the topic to {_OUTAGE_S * 1000:.0f} or more, or to -1"
+    remedy = f"set {name} of the topic to {_BROKER_OUTAGE_S * 1000:.0f} or more, or to -1"
     if 0 <= kept_s < lookback_s:
         return subject.error(
             f"{kept}, and a start reads back {duration_text(lookback_s)}: each gap empties the "
             "cache",
             remedy,
         )
-    if 0 <= kept_s < _OUTAGE_S:
+    if 0 <= kept_s < _BROKER_OUTAGE_S:
         return subject.warning(f"{kept}: a longer outage of the brokers empties the cache", remedy)
     return subject.ok(f"cleanup.policy {policy} keeps changes for long enough")

@@ -81,8 +81,8 @@ class PostgresServer:
     # Port and start time, which are equal for all addresses of the server; if it refuses its start
     # time, the address. The system identifier would also be equal for its standbys.
     identity: str = ""
-    unknown_parts: tuple[str, ...] = ()  # of the identity that finds another server
-    revoked_functions: Sequence[str] = ()  # of these parts
+    unknown_parts: tuple[str, ...] = ()  # the identity lacks them, and may miss another server
+    revoked_functions: Sequence[str] = ()  # which these parts need
     max_connections: int = 100
     reserved: int = 3  # for superusers and pg_use_reserved_connections
     role_limit: int | None = None

@@ -87,7 +87,7 @@ class TableCheck:
 
     database: Database
     slots: asyncio.Semaphore
-    file: Path | None = None  # of the configuration
+    config_file: Path | None = None
     cache_scale: float = 1.0  # factor for max_bytes of the caches
 
     async def inspect(self, subject: Subject) -> AsyncGenerator[Finding, None]:
@@ -137,7 +137,7 @@ class TableCheck:
             )
         if config.refresh.listen is not None:
             assert isinstance(config.source, PostgresSource)  # ensured by the plan
-            script = trigger_script(name, self.file)
+            script = trigger_script(name, self.config_file)
             listen = notifications_settings(
                 name, config.source, config.refresh.listen, script=script
             )
@@ -150,7 +150,7 @@ class TableFacts:
 
     uses_index: bool | None  # None: unknown
     rights: Sequence[str] | None = ()  # beyond SELECT: INSERT, UPDATE, …; None: unknown
-    holders: Sequence[str] = ()  # of these rights: the role, those that it is in, PUBLIC
+    holders: Sequence[str] = ()  # have these rights: the role, those that it is in, PUBLIC
     is_owner: bool = False
     size_bytes: int = 0  # on disk, without indexes
     has_unique_key: bool | None = None  # None: not known

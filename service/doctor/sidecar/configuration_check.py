@@ -33,7 +33,7 @@ class CacheMemory:
     wanted_bytes: int
     scale: float  # 0 to 1
     is_written: bool  # some max_bytes is written, not a default
-    shared_bytes: int  # of a tmpfs, for the files of shared caches; 0 without them
+    shared_bytes: int  # all files of shared caches need them in a tmpfs; 0 without such files
 
     @classmethod
     def of(cls, settings: Settings) -> "CacheMemory":

@@ -10,7 +10,7 @@ from service.config.quantity import size_text
 from service.doctor.finding import Finding, Subject
 from service.resources.memory_reading import ControlGroup, ProcessMemory
 
-MEMORY_FACTOR = 1.5  # of limits.memory; the rest is for the interpreter and its libraries
+LIMITS_MEMORY_FACTOR = 1.5  # the rest is for the interpreter and its libraries
 _MEBIBYTE = 2**20
 
 
@@ -28,7 +28,7 @@ def check_process_limits(
 
 def memory_finding(subject: Subject, wanted_bytes: int, limit_bytes: int | None) -> Finding:
     """Return whether `limits.memory` fits into the memory limit of the container."""
-    least_bytes = -int(-MEMORY_FACTOR * wanted_bytes // _MEBIBYTE) * _MEBIBYTE
+    least_bytes = -int(-LIMITS_MEMORY_FACTOR * wanted_bytes // _MEBIBYTE) * _MEBIBYTE
     wanted = f"limits.memory is {size_text(wanted_bytes)}"
     if limit_bytes is None:
         return subject.ok(f"{wanted}, and memory has no limit")

@@ -25,7 +25,7 @@ class CacheReading:
 
     folder: Path
     errno: int | None = None  # why this process cannot read it
-    group: int = 0  # of its folder, or of the folder above that this process sees
+    group: int = 0  # owns its folder, or the folder above that this process sees
     me: tuple[int, tuple[int, ...]] = (0, (0,))  # uid and gids of this process
 
 

@@ -78,7 +78,7 @@ class SidecarResponse:
         return f"status {self.status}" + (f", {detail}" if detail else "")
 
 
-SidecarGet = Callable[[str], Awaitable[SidecarResponse]]  # of a path; raises SidecarUnreachable
+SidecarGet = Callable[[str], Awaitable[SidecarResponse]]  # gets a path, or SidecarUnreachable
 
 
 async def check_sidecar(

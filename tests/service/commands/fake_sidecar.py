@@ -58,7 +58,7 @@ STATUS:
   event_loop_lag_s: 0.002, is_draining: false, not_ready: {},
   health: {state: healthy, summary: the dimension is available, reasons: []}}
 DEGRADED:
-  {state: degraded, summary: 2 of 2 dimensions affected, reasons: [
+  {state: shutting_down, summary: 2 of 2 dimensions affected, reasons: [
   {severity: warning, code: lookups_fail, dimensions: [airports],
   text: lookups fail (backend_unavailable)},
   {severity: warning, code: not_ready, dimensions: [airports, idle], text: "a\\n\\e[2Jb"}]}

@@ -5,7 +5,6 @@ What whole commands print and query stands in `transcripts/lookups.txt`.
 
 import asyncio
 import json
-import ssl
 from pathlib import Path
 
 import pytest
@@ -22,7 +21,7 @@ from lookup_core.errors import (
     SidelookError,
 )
 from service.commands.doctor_run import sidecar_getter
-from service.commands.endpoint import DEFAULT, ClientFiles, parse_endpoint, read_token
+from service.commands.endpoint import DEFAULT, ClientFiles, parse_endpoint
 from service.commands.key_commands import error_lines, key_value, outcomes
 from service.commands.sidecar_client import KeyField, SidecarClient, mapped_errors, problem
 from service.commands.tables import shown
@@ -31,34 +30,6 @@ from tests.service.commands.fake_sidecar import FakeSidecar
 from tests.service.tls.certificates import authority
 
 TEXT, WHOLE = KeyField("t", "string"), KeyField("w", "int64")
-
-
-def test_mark_of_a_token_file_is_skipped(tmp_path: Path) -> None:
-    """The commands read a token without its byte order mark, as the sidecar does."""
-    path = tmp_path / "token"
-    path.write_text("\ufeffs3cret\r\n")
-
-    assert read_token(str(path)) == "s3cret"
-
-
-@pytest.mark.parametrize(
-    ("content", "fault"),
-    [
-        (b"\n", "is empty"),
-        (b"two\nlines", "has several lines or control characters"),
-        (b"\xff", "is not ASCII text"),
-    ],
-)
-def test_unfit_token_is_not_shown(tmp_path: Path, content: bytes, fault: str) -> None:
-    """A text that no header can carry is not a token."""
-    path = tmp_path / "token"
-    path.write_bytes(content)
-
-    with pytest.raises(typer.BadParameter) as caught:
-        read_token(str(path))
-
-    remedy = "write one line of printable ASCII into it"
-    assert caught.value.message == f"{path} {fault}; {remedy}"
 
 
 @pytest.mark.parametrize(
@@ -73,7 +44,7 @@ def test_unfit_token_is_not_shown(tmp_path: Path, content: bytes, fault: str) ->
         (503, BackendError, ErrorCode.OVERLOADED),
     ],
 )
-@pytest.mark.parametrize("body", [None, [], {}, {"code": "of_a_later_version"}, {"code": []}])
+@pytest.mark.parametrize("body", [None, [], {"code": "of_a_later_version"}, {"code": []}])
 def test_refusal_is_understood(
     status: int, kind: type[SidelookError], code: ErrorCode, body: object
 ) -> None:
@@ -96,63 +67,18 @@ def test_endpoint_is_a_socket_or_an_address() -> None:
     assert f"unix://{Listen().unix}" == DEFAULT
 
 
-NO_ENDPOINT = "{!r} is neither unix:///path nor http://host:port nor https://host:port"
-NO_FILES = "--ca-file, --cert-file and --key-file are for https://, not for {}"
+def test_unusable_key_is_named(tmp_path: Path) -> None:
+    """The fault names the options, the files and the reason."""
+    signer, key = authority(tmp_path), tmp_path / "nonsense"
+    key.write_text("nonsense")
 
-
-@pytest.mark.parametrize(
-    ("text", "files", "fault"),
-    [
-        *[
-            (text, ClientFiles(), NO_ENDPOINT)
-            for text in ("unix://", "/run/s.sock", "http://h?x=1")
-        ],
-        *[(text, ClientFiles("ca.crt"), NO_FILES) for text in (DEFAULT, "http://127.0.0.1:8815")],
-    ],
-)
-def test_other_endpoints_are_refused(text: str, files: ClientFiles, fault: str) -> None:
-    """The fault names all forms; TLS files without https:// are refused."""
     with pytest.raises(typer.BadParameter) as caught:
-        parse_endpoint(text, files)
+        ClientFiles(None, str(signer.file), str(key)).context()
+    with pytest.raises(typer.BadParameter, match="give both or none"):
+        ClientFiles(cert_file="tls.crt").context()
 
-    assert caught.value.message == fault.format(text)
-
-
-def test_hosts_are_always_checked(tmp_path: Path) -> None:
-    """No option disables the check of the certificate and of its host."""
-    signer = authority(tmp_path)
-    files = signer.issue()
-    given = ClientFiles(str(signer.file), str(files.cert_file), str(files.key_file))
-
-    endpoint = parse_endpoint("https://sidecar.example:8815", given)
-    context = endpoint.tls
-
-    assert (endpoint.files, endpoint.host) == (given, "sidecar.example")
-    assert isinstance(context, ssl.SSLContext)
-    assert (context.check_hostname, context.verify_mode) == (True, ssl.CERT_REQUIRED)
-
-
-def test_unusable_files_are_named(tmp_path: Path) -> None:
-    """The fault names the option and the reason."""
-    signer, none = authority(tmp_path), str(tmp_path / "none")
-    nonsense = tmp_path / "nonsense"
-    nonsense.write_text("nonsense")
-    faults = []
-    for files in (
-        ClientFiles(cert_file="tls.crt"),
-        ClientFiles(key_file="tls.key"),
-        ClientFiles(ca_file=none),
-        ClientFiles(None, str(signer.file), str(nonsense)),
-    ):
-        with pytest.raises(typer.BadParameter) as caught:
-            files.context()
-        faults.append(caught.value.message)
-
-    assert faults == [
-        *["give both or none of --cert-file and --key-file"] * 2,
-        f"--ca-file {none} cannot be used: no such file or directory",
-        f"--cert-file, --key-file {signer.file}, {nonsense} cannot be used: not pem",
-    ]
+    fault = f"--cert-file, --key-file {signer.file}, {key} cannot be used: not pem"
+    assert caught.value.message == fault
 
 
 async def test_lost_connections_have_a_reason(tmp_path: Path) -> None:

@@ -17,7 +17,6 @@ from service.commands.status import (
     backends_table,
     caches_table,
     errors_table,
-    health_lines,
     keys_table,
 )
 from service.commands.tables import (
@@ -31,21 +30,6 @@ from tests.service.commands.fake_sidecar import DIMENSION, ERROR, STATUS, FakeSi
 from tests.shown_shares import SHOWN_SHARES
 
 Printed = pytest.CaptureFixture[str]
-
-
-def test_health_is_shown_as_reported() -> None:
-    """State and summary are followed by the reasons, each with its dimensions."""
-    reason = {"severity": "warning", "code": "breaker_open", "text": "queries are paused"}
-    health = {
-        "state": "shutting_down",
-        "summary": "new lookups are refused",
-        "reasons": [reason | {"dimensions": ["a", "b"]}],
-    }
-
-    assert list(health_lines(health)) == [
-        "Shutting down: new lookups are refused",
-        '  dimensions "a", "b": queries are paused',
-    ]
 
 
 def test_errors_are_bounded() -> None:

@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 import trustme
 from aiohttp import web
@@ -35,26 +34,22 @@ from service.connectors.postgres.table import PostgresTable
 from service.doctor.backends.database_check import check_database
 from service.doctor.backends.kafka_check import check_kafka
 from service.doctor.backends.postgres_server import Database, databases_of
-from service.doctor.backends.table_check import TableCheck, check_parquet, try_notifications
+from service.doctor.backends.table_check import TableCheck, try_notifications
 from service.doctor.check_runner import Inspection
 from service.doctor.deployment.kubernetes_check import ACCOUNT, check_kubernetes
-from service.doctor.deployment.spark_check import Deployment
 from service.doctor.finding import Subject
-from service.doctor.plan import plan, unknown_sidecar
-from service.doctor.sidecar.configuration_check import check_configuration
+from service.doctor.plan import unknown_sidecar
 from service.doctor.sidecar.process_limits_check import check_process_limits
 from service.doctor.sidecar.secrets_check import (
-    SecretFacts,
     check_certificate,
     check_secrets,
-    read_secret_facts,
     secret_files,
 )
 from service.doctor.sidecar.sharing_check import check_shared_memory, read_cache
 from service.doctor.sidecar.sidecar_check import SidecarResponse, check_sidecar
 from service.doctor.sidecar.socket_check import check_socket, read_socket
 from service.version import own_version
-from tests.service.config.configuration import CHANGELOG, MINIMAL, dimension, table
+from tests.service.config.configuration import CHANGELOG, MINIMAL, table
 from tests.service.doctor.findings import SUBJECT, gathered, texts
 from tests.service.tls.certificates import authority, section, yesterday
 
@@ -79,16 +74,20 @@ def written(folder: Path, files: Mapping[str, str]) -> Path:
     return folder
 
 
-async def test_served_socket_is_well(tmp_path: Path) -> None:
-    """The process that holds the lock is named."""
-    path = tmp_path / "s.sock"
-    with unix_socket(path) as unix:
+async def test_sockets_are_read(tmp_path: Path) -> None:
+    """The holder of the lock is named; a server that ended, or nothing at the path, is a fact."""
+    served, left, none = (tmp_path / name for name in ("s.sock", "left", "none"))
+    with socket.socket(socket.AF_UNIX) as ended, unix_socket(served) as unix:
+        ended.bind(str(left))
         assert unix.socket is not None
         unix.socket.listen()
+        lines = await found(check_socket(SUBJECT, served))
+    facts = read_socket(left)
 
-        owner = f"uid and gid {os.getuid()}:{os.getgid()}"
-        served = f"is served by process {os.getpid()}; mode 0660, {owner}"
-        assert await found(check_socket(SUBJECT, path)) == [f"ok: {served}"]
+    owner = f"uid and gid {os.getuid()}:{os.getgid()}"
+    assert lines == [f"ok: is served by process {os.getpid()}; mode 0660, {owner}"]
+    assert (facts.connect_errno, facts.lock_holder) == (errno.ECONNREFUSED, None)
+    assert (read_socket(none).mode, read_socket(none / "s.sock").has_folder) == (None, False)
 
 
 def test_shared_cache_is_read(tmp_path: Path) -> None:
@@ -127,35 +126,11 @@ async def test_place_of_shared_caches_is_checked(monkeypatch: pytest.MonkeyPatch
     assert far.startswith("skipped: the folder does not exist here")
 
 
-def test_unserved_sockets_are_read(tmp_path: Path) -> None:
-    """A socket whose server ended refuses connections; a missing one or folder is no error."""
-    path = tmp_path / "s.sock"
-    with socket.socket(socket.AF_UNIX) as ended:
-        ended.bind(str(path))
-
-    facts = read_socket(path)
-
-    assert (facts.connect_errno, facts.lock_holder) == (errno.ECONNREFUSED, None)
-    assert read_socket(tmp_path / "none").mode is None
-    assert not read_socket(tmp_path / "none" / "s.sock").has_folder
-
-
-def test_secret_files_are_read(tmp_path: Path) -> None:
-    """Mode, form and mount of a file are read; an unreadable file has a reason."""
-    written(tmp_path, {"token": "s3cret\n", "lines": "a\nb"})
-    mount = f"36 35 98:0 /x {tmp_path}/token rw - ext4 /dev/sda rw\n"
-    root = written(tmp_path / "root", {"proc/self/mountinfo": mount})
-    (tmp_path / "bytes").write_bytes(b"\xff")
-
-    assert read_secret_facts(tmp_path / "token") == SecretFacts(0o400)
-    assert read_secret_facts(tmp_path / "token", root) == SecretFacts(0o400, is_mount=True)
-    assert read_secret_facts(tmp_path / "lines") == SecretFacts(0o400, is_plain_line=False)
-    assert read_secret_facts(tmp_path / "gone").refusal == "No such file or directory"
-    assert read_secret_facts(tmp_path / "bytes").refusal == "not UTF-8 text"
-
-
 async def test_all_secrets_are_checked(tmp_path: Path) -> None:
-    """Tokens, keys, headers, addresses and passwords are checked, and never shown."""
+    """Tokens, keys, headers, addresses and passwords are checked, and never shown.
+
+    One that vanished since the configuration was loaded is an error.
+    """
     written(
         tmp_path, {"token": "s3cret", "dsn": "postgresql://me:s3cret@h", "headers": "a: s3cret"}
     )
@@ -176,11 +151,20 @@ async def test_all_secrets_are_checked(tmp_path: Path) -> None:
         }
     )
 
-    lines = await found(check_secrets(Subject("secrets", "files"), settings))
+    mount = f"36 35 98:0 /x {token} rw - ext4 /dev/sda rw\n"
+    root = written(tmp_path / "root", {"proc/self/mountinfo": mount})
+    headers.unlink()
 
-    assert secret_files(settings) == {headers: False, key.key_file: False, dsn: False, token: True}
-    assert len(lines) == 4
-    assert all(line.startswith("ok secrets ") and "s3cret" not in line for line in lines)
+    lines = await found(check_secrets(Subject("secrets", "files"), settings, root))
+
+    assert secret_files(settings) == [token, headers, key.key_file, dsn]
+    assert "s3cret" not in str(lines)
+    assert [line for line in lines if not line.startswith("  →")] == [
+        f"warning secrets {token}: is a mount of its own (subPath): a rotated secret never arrives",
+        f"error secrets {headers}: cannot be read: No such file or directory",
+        f"ok secrets {key.key_file}: is readable, and protected (mode 0600)",
+        f"ok secrets {dsn}: is readable, and protected (mode 0400)",
+    ]
 
 
 @pytest.mark.parametrize(("days", "severity"), [(30, "ok"), (3, "warning"), (0.5, "error")])
@@ -296,22 +280,6 @@ async def test_absent_sidecar_is_one_error() -> None:
     assert len(lines) == 2
 
 
-@pytest.mark.parametrize(
-    ("key", "lines"),
-    [
-        ("id", ["ok: {path} has the key and the columns"]),
-        ("ids", ["error: {path}: no column ids", "  → did you mean id?"]),
-    ],
-)
-async def test_key_must_be_in_the_file(tmp_path: Path, key: str, lines: list[str]) -> None:
-    """A misspelt key has the most similar name as its remedy."""
-    path = tmp_path / "a.parquet"
-    pq.write_table(pa.table({"id": [1], "name": ["x"]}), path)
-    config = dimension(source={"kind": "parquet", "path": str(path)}, key=[key])
-
-    assert await found(check_parquet(SUBJECT, config)) == [line.format(path=path) for line in lines]
-
-
 async def test_absent_stores_are_one_error_each() -> None:
     """Passwords are not shown; tables of an absent database are skipped."""
     settings = PostgresSettings(NOWHERE, "t", ("id",))
@@ -382,21 +350,14 @@ def test_dimensions_of_one_address_share_a_pool(tmp_path: Path) -> None:
     ]
 
 
-async def test_configuration_is_a_finding() -> None:
-    """Faults are errors, and a missing configuration or endpoint is skipped with its remedy."""
-    well = await found(check_configuration(SUBJECT, Settings(MINIMAL)))
-    faulty = await found(check_configuration(SUBJECT, None, ["a: x"]))
-    missing, unknown = [
-        await found(check.inspect(check.subject))
-        for check in (plan(None, None, Deployment())[0][0][0], unknown_sidecar("c"))
-    ]
+async def test_unknown_sidecar_is_skipped() -> None:
+    """The finding on a faulty configuration, whose sidecar has no address, has its remedy."""
+    check = unknown_sidecar("c")
 
-    assert well == ["ok: has no fault and no doubtful setting"]
-    assert faulty[0] == "error: a: x"
-    assert missing[0].startswith("skipped configuration --config: no configuration is given: ")
-    assert missing[1].endswith("; in the image --config /etc/sidelook/sidelook.yaml")
-    assert unknown[0].startswith("skipped sidecar c: its address is unknown, because ")
-    assert unknown[1] == "  → correct the configuration, or name the sidecar with --endpoint"
+    assert await found(check.inspect(check.subject)) == [
+        "skipped sidecar c: its address is unknown, because the configuration cannot be loaded",
+        "  → correct the configuration, or name the sidecar with --endpoint",
+    ]
 
 
 @dataclass
@@ -454,27 +415,18 @@ async def _severity(api: ApiServer) -> str:
 
 
 @pytest.mark.parametrize(
-    ("version", "environ", "message", "remedy"),
+    ("environ", "message"),
     [
-        ("1.29", {}, "ok … has version 1.29, which supports native sidecars", ""),
-        ("new", {}, "error … not a server version", "give one such as 1.31, or pipe: kubectl"),
-        ('{"clientVersion": {}}', {}, "error … kubectl reached no server", "check its context ("),
-        (None, {}, "skipped … its version is unknown here", "run: kubectl version -o json | "),
+        ({}, "its version is unknown here"),
         (
-            None,
             {"KUBERNETES_SERVICE_HOST": "::1", "KUBERNETES_SERVICE_PORT": "1"},
-            "skipped … the API server does not return its version (not reachable)",
-            "run: kubectl version -o json | ",
+            "the API server does not return its version (not reachable)",
         ),
     ],
 )
-async def test_version_may_be_given(
-    version: str | None, environ: dict[str, Any], message: str, remedy: str
-) -> None:
-    """Outside of a cluster no server is queried; an absent one is skipped."""
-    lines = await found(
-        check_kubernetes(SUBJECT, given=version, environ=environ, root=Path("/none"))
-    )
+async def test_absent_cluster_is_skipped(environ: dict[str, Any], message: str) -> None:
+    """Outside of a cluster no server is queried; an absent one is skipped, too."""
+    first, second = await found(check_kubernetes(SUBJECT, environ=environ, root=Path("/none")))
 
-    assert lines[0] == message.replace(" …", ":")
-    assert [line.startswith(f"  → {remedy}") for line in lines[1:]] == ([True] if remedy else [])
+    assert first == f"skipped: {message}"
+    assert second.startswith("  → run: kubectl version -o json | ")

@@ -40,7 +40,7 @@ from service.doctor.deployment.spark_check import isolation_finding, spark_findi
 from service.doctor.finding import Finding, Severity, error_finding
 from service.doctor.sidecar.configuration_check import configuration_findings
 from service.doctor.sidecar.process_limits_check import memory_finding, processors_finding
-from service.doctor.sidecar.secrets_check import SecretFacts, expiry_finding, secret_findings
+from service.doctor.sidecar.secrets_check import expiry_finding, secret_findings
 from service.doctor.sidecar.sharing_check import CacheReading, place_finding, sharing_finding
 from service.doctor.sidecar.sidecar_check import (
     SidecarResponse,
@@ -185,9 +185,7 @@ FUNCTIONS: dict[str, Callable[..., Findings]] = {
         SUBJECT, ClockReading(100.0, received_s, server_s, resolution_s)
     ),
     "certificates": of_certificates,
-    "secrets": lambda is_token=False, **facts: secret_findings(
-        SUBJECT, replace(SecretFacts(0o440), **facts), is_token=is_token
-    ),
+    "secrets": lambda mode, is_mount=False: secret_findings(SUBJECT, mode, is_mount=is_mount),
     "sockets": of_sockets,
     "memory": lambda mebibytes, less=0: memory_finding(
         SUBJECT, 512 * MIB, None if mebibytes is None else mebibytes * MIB - less
