@@ -253,7 +253,7 @@ async def check_filter(run: RunQuery, settings: PostgresSettings, table: Postgre
     """
     rows = table.sql_name if table.query is None else f"(\n{table.query}\n) AS t"
     # Without the parentheses, too: a text that ends them, and begins others, is no condition.
-    alone = f"SELECT FROM {rows} WHERE {table.where}\nLIMIT 0"
+    alone = f"EXPLAIN (COSTS off) SELECT FROM {rows} WHERE {table.where}"
     for statement in (f"SELECT FROM {table.from_item()} WHERE false", alone):
         await check_statement(run, statement, settings, key="source.where: ")
     if settings.is_followed:
