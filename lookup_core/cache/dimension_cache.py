@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lookup_core.cache.cache_view import Gathered
-from lookup_core.cache.row_store import Place, StoredRow
+from lookup_core.cache.row_store import StoredRow
 from lookup_core.keys.canonical_keys import CanonicalKeys, SingleKey
 from lookup_core.keys.key_index import Slots
 from lookup_core.statistics import CacheStatistics
@@ -29,20 +29,11 @@ class Probe:
 
 
 @dataclass(frozen=True, slots=True)
-class Bookmark:
-    """Leads back to the row of a hit, without holding it."""
-
-    place: Place
-    ttl_s: float
-
-
-@dataclass(frozen=True, slots=True)
 class Hit:
     """A fresh row; the dimension's columns are its last ones."""
 
     row: StoredRow
     age_s: float
-    bookmark: Bookmark
 
 
 class DimensionCache(Protocol):
@@ -67,9 +58,6 @@ class DimensionCache(Protocol):
 
     def hit(self, key: SingleKey, now: float) -> Hit | None:
         """The fresh row of one key, if there is one; counts like `probe`."""
-
-    def revisit(self, bookmark: Bookmark, now: float) -> float | None:
-        """The age of the row of a former hit; None if it is not fresh or not there any longer."""
 
     def sample(self, draws: npt.NDArray[np.float64]) -> CanonicalKeys:
         """The distinct keys of random entries, for numbers in [0, 1)."""

@@ -12,7 +12,7 @@ import pyarrow as pa
 from lookup_core.cache.cache_memory import CacheMemory
 from lookup_core.cache.cache_view import Gathered
 from lookup_core.cache.cached_entries import CachedEntries, NewEntries
-from lookup_core.cache.dimension_cache import Bookmark, Hit, Probe
+from lookup_core.cache.dimension_cache import Hit, Probe
 from lookup_core.cache.entry_states import Lifetimes, Words
 from lookup_core.cache.eviction import Eviction, unit_bytes
 from lookup_core.cache.row_segments import RowQueue
@@ -77,25 +77,10 @@ class RowCache:
         if slot == ABSENT:
             return None
         age_s = self._view.states.row_age_s(slot, now)
-        ttl_s = self._lifetimes.row_ttl_s(key.hash)
-        if age_s is None or age_s >= ttl_s:
+        if age_s is None or age_s >= self._lifetimes.row_ttl_s(key.hash):
             return None
         self._view.states.count_visit(slot)
-        rows = self._entries.rows
-        return Hit(rows.row(slot), age_s, Bookmark(rows.place(slot), ttl_s))
-
-    def revisit(self, bookmark: Bookmark, now: float) -> float | None:
-        """The age of the row of a former hit, which counts as a visit.
-
-        None if the row has expired, or was removed or moved.
-        """
-        if not self._entries.rows.is_at(bookmark.place):
-            return None
-        age_s = self._view.states.row_age_s(bookmark.place.slot, now)
-        if age_s is None or age_s >= bookmark.ttl_s:
-            return None
-        self._view.states.count_visit(bookmark.place.slot)
-        return age_s
+        return Hit(self._entries.rows.row(slot), age_s)
 
     def visit(self, slots: Slots) -> None:
         """Count a visit of each of these slots, as readers report them; others are ignored."""

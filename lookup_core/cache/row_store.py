@@ -50,15 +50,6 @@ class StoredRow:
     at: int
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
-    """The location of a row; it never leads to another row, so that it can be kept."""
-
-    era: object  # in which slots and addresses keep their meaning
-    slot: int
-    address: int
-
-
 class RowStore:
     """Rows of one schema by queue and slot; slots are numbers of the caller, dense from 0."""
 
@@ -82,7 +73,6 @@ class RowStore:
         self._address_count = address_count
         self._next_address = 0
         self._to_move: list[RowSegment] = []
-        self._era = object()
 
     @property
     def row_bytes(self) -> int:
@@ -160,14 +150,6 @@ class RowStore:
         segment = self._segments[bisect_right(self._segments, address, key=_START) - 1]
         return StoredRow(segment.columns, address - segment.start)
 
-    def place(self, slot: int) -> Place:
-        """The location of the row of one slot that has one."""
-        return Place(self._era, slot, self._addresses.item(slot))
-
-    def is_at(self, place: Place) -> bool:
-        """Whether the row of this place is still there."""
-        return place.era is self._era and self._addresses.item(place.slot) == place.address
-
     def remove_rows(self, slots: Slots) -> None:
         """Remove the rows of distinct slots that have one."""
         counts = np.bincount(self._numbers(slots), minlength=len(self._segments)).tolist()
@@ -228,7 +210,6 @@ class RowStore:
 
     def renumber(self, kept: Slots, slot_count: int) -> None:
         """Rename slot `kept[i]`, for all slots that have rows, to slot i."""
-        self._era = object()
         number_of = np.full(len(self._addresses), -1, np.int32)  # any number does for dead rows
         number_of[kept] = np.arange(len(kept))
         self._set_addresses(self._addresses[kept], slot_count)
@@ -312,7 +293,7 @@ class RowStore:
 
     def _close_gaps(self) -> None:
         # In order, so that no new address is still in use by a later segment.
-        self._next_address, self._era = 0, object()
+        self._next_address = 0
         self._set_addresses(self._addresses, len(self._addresses))  # readers have the former ones
         for segment in self._segments:
             is_live = self._is_live(segment)

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from lookup_core.answer import Answer, Outcome, ages_ms, rowless_answer, with_default
 from lookup_core.cache.cache_memory import CacheMemory, OwnMemory
-from lookup_core.cache.dimension_cache import Bookmark, DimensionCache, Hit, Probe
+from lookup_core.cache.dimension_cache import DimensionCache, Hit, Probe
 from lookup_core.cache.row_cache import RowCache
 from lookup_core.changelog.change_decoder import RowChanges
 from lookup_core.dimension.default_row import default_row
@@ -361,15 +361,6 @@ class SingleKeyReader:
         if hit is not None:
             self.hits += 1
         return hit
-
-    def revisit(self, bookmark: Bookmark, now: float) -> float | None:
-        """The age of the row of a former hit; None if `hit` is needed."""
-        if not self._resolver.is_trusted(now):
-            return None
-        age_s = self._resolver.cache.revisit(bookmark, now)
-        if age_s is not None:
-            self.hits += 1
-        return age_s
 
 
 def _invalid_answers(keys: TypedKeys) -> Iterator[Answer]:

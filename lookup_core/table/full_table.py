@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from lookup_core.cache.cache_memory import CacheMemory, OwnMemory
 from lookup_core.cache.cache_view import Gathered
-from lookup_core.cache.dimension_cache import Bookmark, Hit, Probe
+from lookup_core.cache.dimension_cache import Hit, Probe
 from lookup_core.dimension_schema import DimensionSchema
 from lookup_core.keys.canonical_keys import CanonicalKeys, Hashes, SingleKey
 from lookup_core.keys.key_index import ABSENT, Slots
@@ -91,15 +91,7 @@ class FullTable:
         age_s = None if slot == ABSENT else self._table.states.table.row_age_s(slot, now)
         if age_s is None:
             return None
-        bookmark = Bookmark(self._table.rows.place(slot), np.inf)
-        return Hit(self._table.rows.row(slot), min(age_s, now - self._fresh_at), bookmark)
-
-    def revisit(self, bookmark: Bookmark, now: float) -> float | None:
-        """The age of the row of a former hit, if it is still known."""
-        if not self.is_whole or not self._table.rows.is_at(bookmark.place):
-            return None
-        age_s = self._table.states.table.row_age_s(bookmark.place.slot, now)
-        return None if age_s is None else min(age_s, now - self._fresh_at)
+        return Hit(self._table.rows.row(slot), min(age_s, now - self._fresh_at))
 
     def sample(self, draws: npt.NDArray[np.float64]) -> CanonicalKeys:
         """The distinct keys of random entries, for numbers in [0, 1)."""

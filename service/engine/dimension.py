@@ -15,7 +15,7 @@ import pyarrow as pa
 import structlog
 
 from lookup_core.answer import Answer, Outcome
-from lookup_core.cache.dimension_cache import Bookmark, Hit
+from lookup_core.cache.dimension_cache import Hit
 from lookup_core.dimension.dimension_events import ChannelId, LookupId, LookupRequest
 from lookup_core.dimension.explanation import Explanation
 from lookup_core.dimension_schema import DimensionSchema
@@ -273,10 +273,6 @@ class Dimension:
         For one key it is ten times as fast as `lookup`.
         """
         return None if self._present is None else self._present.running.hit(value)
-
-    def revisit(self, bookmark: Bookmark) -> float | None:
-        """The age in seconds of the row of a former hit; None if `hit` is needed."""
-        return None if self._present is None else self._present.running.revisit(bookmark)
 
     def explain(self, keys: TypedKeys) -> list[Explanation]:
         """Where the answer to each key would come from; raises BackendError without a schema."""

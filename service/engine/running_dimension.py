@@ -14,7 +14,7 @@ import structlog
 
 from lookup_core.answer import Answer, Outcome
 from lookup_core.cache.cached_answers import CacheDescription
-from lookup_core.cache.dimension_cache import Bookmark, Hit
+from lookup_core.cache.dimension_cache import Hit
 from lookup_core.changelog.change_decoder import Change, TableChange
 from lookup_core.deadlines import earliest
 from lookup_core.dimension.cache_audit import CacheAudit
@@ -147,14 +147,6 @@ class RunningDimension:
         if hit is not None:
             self._observe_end(now)
         return hit
-
-    def revisit(self, bookmark: Bookmark) -> float | None:
-        """A lookup of the row of a former hit: its age; None if `hit` is needed."""
-        now = self.clock()
-        age_s = self.state.local.single_keys.revisit(bookmark, now)
-        if age_s is not None:
-            self._observe_end(now)
-        return age_s
 
     def leave(self, lookup_id: LookupId) -> None:
         """The caller of a lookup has left; a no-op if the lookup has ended."""

@@ -9,7 +9,6 @@ import numpy as np
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from lookup_core.cache.dimension_cache import Bookmark
 from lookup_core.statistics import EvictionReason
 from tests.lookup_core.cache.row_caches import KINDS, NEGATIVE_TTL_S, OVERHEAD_BYTES, TTL_S
 from tests.lookup_core.hypothesis_runs import example_counts, run_model
@@ -48,7 +47,6 @@ class RowCacheMachine(RuleBasedStateMachine):
         )
         self.is_roomy = max_bytes == ROOMY
         self.held: dict[int, tuple[int | None, float]] = {}
-        self.bookmarks: list[tuple[int, tuple[int | None, float], Bookmark]] = []
         self.now = 0.0
         self.puts = 0
         self.value = 0
@@ -79,17 +77,6 @@ class RowCacheMachine(RuleBasedStateMachine):
         assert self.kind.hit(self.cache, key, self.now) == (expected if probe.is_row[0] else None)
         if (hit := self.cache.hit(self.kind.key(key), self.now)) is not None:
             assert hit.age_s == probe.ages_s[0]
-            self.bookmarks.append((key, self.held[key], hit.bookmark))
-
-    @rule()
-    def revisit(self) -> None:
-        """Revisit all bookmarks: each leads to the same fresh row, or to none."""
-        for key, held, bookmark in self.bookmarks:
-            age_s = self.cache.revisit(bookmark, self.now)
-            assert age_s in {None, self.now - held[1]}
-            if age_s is not None:
-                assert self.held[key] == held
-                assert age_s < self._ttl_s(key)
 
     @rule(keys=st.lists(st.integers(0, 20), max_size=5))
     def invalidate(self, keys: list[int]) -> None:

@@ -318,24 +318,6 @@ def test_addresses_are_given_again() -> None:
         store.remove_rows(slots_of(1, 3, 4, 5))
 
 
-def test_places_never_lead_to_others() -> None:
-    """A place is void after a removal, a reuse of slot and address, and a renumbering."""
-    store = new_store(slots=8, address_count=4)
-    put(store, [6, 7], SMALL)
-    put(store, [1, 2])
-    places = [store.place(slot) for slot in (6, 7, 1)]
-    held = [store.is_at(each) for each in places]
-
-    store.remove_rows(slots_of(6, 1, 2))
-    removed = [store.is_at(each) for each in places]
-    put(store, [1])  # its former slot and address
-    later = store.place(7)
-    store.renumber(slots_of(1, 7), 4)
-
-    assert (held, removed) == ([True] * 3, [False, True, False])
-    assert [store.is_at(each) for each in (*places, later)] == [False] * 4
-
-
 def test_empty_queue_has_nothing_to_split() -> None:
     """The oldest segment of a queue without rows is not divided."""
     store = new_store()

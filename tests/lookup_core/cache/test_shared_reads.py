@@ -267,7 +267,7 @@ CASES = {
     ),
     "closed gaps": Case(
         [lambda writer: writer.limit_addresses(9), put(1, 2), put(3), put(4), remove(1), put(5)],
-        lambda writer: writer.entries.rows._era,
+        address_of_1,
         keys=(1, 5),
     ),
 }

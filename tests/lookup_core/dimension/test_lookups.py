@@ -110,7 +110,7 @@ def test_cache_memory_can_be_withdrawn(scenario: Scenario) -> None:
 
 
 def test_single_hits_are_counted(scenario: Scenario) -> None:
-    """A single key is found by its value, and again by its bookmark, until its row goes."""
+    """A single key is found by its value, until its row goes."""
     scenario.cache({7: "Ada"})
     hit = scenario.state.local.single_keys.hit(7, 1.0)
 
@@ -119,10 +119,9 @@ def test_single_hits_are_counted(scenario: Scenario) -> None:
     probed = ((8, 1.0), ("7", 1.0), (7, 11.0))
     misses = [scenario.state.local.single_keys.hit(value, now) for value, now in probed]
     assert misses == [None] * 3
-    assert scenario.state.local.single_keys.revisit(hit.bookmark, 2.0) == 2.0
     scenario.invalidate()
-    assert scenario.state.local.single_keys.revisit(hit.bookmark, 2.0) is None
-    assert scenario.outcomes == {"fetched": 1, "hit": 2}
+    assert scenario.state.local.single_keys.hit(7, 2.0) is None
+    assert scenario.outcomes == {"fetched": 1, "hit": 1}
 
 
 def test_parts_of_a_request_differ(scenario: Scenario) -> None:
