@@ -14,7 +14,7 @@ from service.config.refresh import UNCHECKED, Changelog, Notifications, Security
 from service.config.source import PostgresSource
 from service.connectors.kafka.settings import KafkaSettings
 from service.connectors.postgres.notifications import PostgresNotificationsSettings
-from service.connectors.postgres.settings import CONNECT_TIMEOUT_S, PostgresSettings
+from service.connectors.postgres.sessions import CONNECT_TIMEOUT_S, PostgresSettings
 from service.postgres_dsn import RotatedDsn
 from service.version import program_name
 

@@ -29,11 +29,11 @@ from service.connectors.parquet.row_groups import ParquetRowGroups
 from service.connectors.ports.backend import Backend
 from service.connectors.ports.source import Source
 from service.connectors.postgres.backend import PostgresBackend
-from service.connectors.postgres.changelog import WatchedTable
 from service.connectors.postgres.connections import PostgresPool
 from service.connectors.postgres.notifications import PostgresNotifications
-from service.connectors.postgres.settings import PostgresSettings
+from service.connectors.postgres.sessions import PostgresSettings
 from service.connectors.postgres.snapshot import PostgresSnapshot
+from service.connectors.postgres.table import WatchedTable
 from service.connectors.rows.several_rows import RowMatch, RowVersions
 from service.engine.refresher import RefreshSources
 from service.engine.shared_connections import ConnectionShare, SharedConnections

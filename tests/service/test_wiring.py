@@ -21,10 +21,10 @@ from service.connectors.kafka.changelog import KafkaChangelog
 from service.connectors.parquet.backend import ParquetBackend, ParquetScan
 from service.connectors.parquet.row_groups import ParquetRowGroups
 from service.connectors.postgres.backend import PostgresBackend
-from service.connectors.postgres.changelog import WatchedTable
 from service.connectors.postgres.notifications import PostgresNotifications
-from service.connectors.postgres.settings import PostgresSettings
+from service.connectors.postgres.sessions import PostgresSettings
 from service.connectors.postgres.snapshot import PostgresSnapshot
+from service.connectors.postgres.table import WatchedTable
 from service.connectors.rows.several_rows import RowMatch, RowVersions
 from service.engine.refresher import RefreshSources
 from service.engine.tracer import NullTracer

@@ -19,7 +19,7 @@ from lookup_core.errors import BackendError, ErrorCode
 from service.connectors.postgres.catalog import read_table
 from service.connectors.postgres.column_values import INVALID_TEXT
 from service.connectors.postgres.connections import PostgresConnections, PostgresPool
-from service.connectors.postgres.errors import is_untranslatable, unavailable
+from service.connectors.postgres.errors import is_untranslatable
 from service.connectors.postgres.queries import (
     REPLY_BYTES,
     blocks_query,
@@ -36,7 +36,7 @@ from service.connectors.postgres.queries import (
     with_snapshot,
 )
 from service.connectors.postgres.rows import rows_of_blocks, rows_of_records
-from service.connectors.postgres.settings import PostgresSettings
+from service.connectors.postgres.sessions import PostgresSettings, unavailable
 from service.connectors.postgres.table import PostgresTable, RelationKind
 
 log = structlog.get_logger()

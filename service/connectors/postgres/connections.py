@@ -20,13 +20,14 @@ from lookup_core.freshness.server_identity import (
 from service.connectors.postgres.errors import explained, mapped_errors, mapped_parameters
 from service.connectors.postgres.sessions import (
     CLOSE_TIMEOUT_S,
-    HOST_NAMES,
     Connection,
     Fetch,
     Identification,
+    PostgresSettings,
     RunQuery,
+    fixed_settings,
 )
-from service.connectors.postgres.settings import PostgresSettings, fixed_settings
+from service.postgres_dsn import HOST_NAMES
 
 _CHECK_TIMEOUT_S = 1.0
 IDENTITY_S = 1.0  # a session may outlive the promotion of its server

@@ -19,7 +19,11 @@ import asyncpg
 
 from lookup_core.errors import BackendError, ErrorCode
 from service.connectors.postgres.column_values import INVALID_TEXT
-from service.connectors.postgres.settings import HIDDEN_ROWS, ISOLATION, PostgresSettings
+
+ISOLATION = "default_transaction_isolation"
+
+# A parameter of this name does not exist: the error of the server names it.
+HIDDEN_ROWS = "sidelook.row_security_hides_rows"
 
 _POOLER = "behind PgBouncer, set pgbouncer: true"
 _SEE_LOG = "see the log of the server"
@@ -356,11 +360,3 @@ def _missing_database(message: str) -> str:
     known = f"the database {name!r} of the DSN" if name else "the database of the DSN"
     create = f"createdb {shlex.quote(name)}" if name else "createdb"
     return f"{known} does not exist; create it ({create}), or correct the name in the DSN"
-
-
-def unavailable(
-    settings: PostgresSettings, reason: str, *, is_permanent: bool = True
-) -> BackendError:
-    """The refusal of a relation; permanent if it exists and does not suit the configuration."""
-    detail = f"{settings.table}: {reason}"
-    return BackendError(ErrorCode.TABLE_UNAVAILABLE, detail, is_permanent=is_permanent)

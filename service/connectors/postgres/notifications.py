@@ -34,14 +34,16 @@ from service.connectors.postgres.errors import (
     own_statements,
 )
 from service.connectors.postgres.sessions import (
-    HOST_NAMES,
+    CONNECT_TIMEOUT_S,
+    READ_COMMITTED,
     Connection,
     DedicatedSession,
     Identification,
+    fixed_settings,
 )
-from service.connectors.postgres.settings import CONNECT_TIMEOUT_S, READ_COMMITTED, fixed_settings
 from service.connectors.postgres.table import TABLE_VERSION
 from service.connectors.postgres.triggers import TriggerCheck, table_triggers
+from service.postgres_dsn import HOST_NAMES
 
 # Without the interval, a session whose client is gone would stay while it waits for its commit.
 _INTERVAL = {"client_connection_check_interval": "250"}

@@ -25,8 +25,7 @@ from service.connectors.postgres.column_types import (
     quoted,
 )
 from service.connectors.postgres.column_values import DAYS, MICROSECONDS
-from service.connectors.postgres.sessions import PARTS
-from service.connectors.postgres.settings import guard
+from service.connectors.postgres.sessions import PARTS, guard
 from service.connectors.postgres.table import PostgresTable, RelationKind
 
 # Why the values of a row are left out: two bits behind the low half of its ordinal. Above them is

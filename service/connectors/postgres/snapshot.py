@@ -39,12 +39,13 @@ from service.connectors.postgres.sessions import (
     Connection,
     DedicatedSession,
     Identification,
+    PostgresSettings,
     RunQuery,
     close_session,
     dedicated_connection,
+    fixed_settings,
     sql_text,
 )
-from service.connectors.postgres.settings import PostgresSettings, fixed_settings
 from service.connectors.postgres.table import PostgresTable, RelationKind
 from service.connectors.rows.pending_read import WAIT_S, PendingRead
 

@@ -7,8 +7,7 @@ import re
 
 from lookup_core.errors import BackendError
 from service.connectors.postgres.column_types import quoted
-from service.connectors.postgres.sessions import RunQuery
-from service.connectors.postgres.settings import PostgresSettings
+from service.connectors.postgres.sessions import PostgresSettings, RunQuery
 
 # The role may not be allowed to use the schema of the relation.
 _LACKING = """

@@ -15,13 +15,8 @@ from service.config.dimension import DimensionConfig
 from service.config.settings import Settings
 from service.config.source import PostgresSource
 from service.connectors.postgres.connections import PostgresPool, PostgresSession
-from service.connectors.postgres.errors import (
-    PoolerParameterError,
-    mapped_errors,
-    own_statements,
-)
-from service.connectors.postgres.sessions import PARTS, Identification
-from service.connectors.postgres.settings import PostgresSettings
+from service.connectors.postgres.errors import PoolerParameterError, mapped_errors, own_statements
+from service.connectors.postgres.sessions import PARTS, Identification, PostgresSettings
 from service.doctor.clock_skew import ClockReading
 from service.wiring.connector_settings import postgres_settings
 

@@ -16,7 +16,6 @@ from service.config.quantity import size_text
 from service.config.source import ParquetSource, PostgresSource
 from service.connectors.parquet.file import parquet_schema
 from service.connectors.postgres.backend import PostgresBackend
-from service.connectors.postgres.changelog import Publications, read_publications
 from service.connectors.postgres.column_types import quoted
 from service.connectors.postgres.connections import PostgresConnections, PostgresPool, Records
 from service.connectors.postgres.notifications import (
@@ -24,9 +23,9 @@ from service.connectors.postgres.notifications import (
     PostgresNotificationsSettings,
 )
 from service.connectors.postgres.queries import index_remedy
-from service.connectors.postgres.settings import PostgresSettings
+from service.connectors.postgres.sessions import PostgresSettings
 from service.connectors.postgres.snapshot import read_size
-from service.connectors.postgres.table import PostgresTable
+from service.connectors.postgres.table import PostgresTable, Publications, read_publications
 from service.connectors.rows.several_rows import list_columns
 from service.doctor.backends.missing_privileges import missing_grants
 from service.doctor.backends.postgres_server import Database, PostgresServer

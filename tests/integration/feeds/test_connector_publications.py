@@ -8,7 +8,7 @@ import pytest
 from demo.embedded_kafka.kafka_broker import KafkaBroker
 from lookup_core.errors import BackendError
 from service.connectors.postgres.backend import PostgresBackend
-from service.connectors.postgres.settings import PostgresSettings
+from service.connectors.postgres.sessions import PostgresSettings
 from tests.integration.feeds.kafka_reading import PATIENCE_S
 from tests.integration.feeds.test_debezium import capturing
 from tools.processes.postgres_server import Database

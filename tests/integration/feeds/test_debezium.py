@@ -25,7 +25,7 @@ from lookup_core.table.reload import same_rows
 from service.connectors.kafka.changelog import KafkaChangelog
 from service.connectors.kafka.settings import KafkaSettings
 from service.connectors.postgres.backend import PostgresBackend
-from service.connectors.postgres.settings import PostgresSettings
+from service.connectors.postgres.sessions import PostgresSettings
 from tests.integration.feeds.kafka_reading import PATIENCE_S, Reading, reading
 from tests.integration.feeds.typed_values import LONG_TEXT, TypedValues
 from tests.integration.lookups.tables import described, put_table

@@ -8,7 +8,7 @@ import pytest
 from lookup_core.changelog.change_decoder import TableChange
 from lookup_core.errors import BackendError, ErrorCode
 from service.connectors.postgres.backend import PostgresBackend
-from service.connectors.postgres.settings import PostgresSettings
+from service.connectors.postgres.sessions import PostgresSettings
 from tests.integration.feeds.test_watched_table import SPLIT, change_in, watched
 from tests.integration.notifications.notified_changes import PATIENCE_S
 from tools.processes.postgres_server import Database

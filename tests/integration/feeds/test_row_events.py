@@ -6,7 +6,7 @@ import pytest
 
 from lookup_core.dimension_schema import TableOrigin
 from service.connectors.postgres.backend import PostgresBackend
-from service.connectors.postgres.settings import PostgresSettings
+from service.connectors.postgres.sessions import PostgresSettings
 from tests.integration.lookups.tables import PATIENCE_S, create_reader
 from tools.processes.postgres_server import Database, PostgresServer
 

@@ -12,8 +12,8 @@ from lookup_core.errors import BackendError
 from lookup_core.sources.splits import Split
 from service.connectors.ports.source import SplitPiece, SplitReader
 from service.connectors.postgres.backend import PostgresBackend
-from service.connectors.postgres.changelog import WatchedTable
-from service.connectors.postgres.settings import PostgresSettings
+from service.connectors.postgres.sessions import PostgresSettings
+from service.connectors.postgres.table import WatchedTable
 from tests.integration.notifications.notified_changes import PATIENCE_S, end_of
 from tests.integration.notifications.test_partitions import CHANGES_OF_PARTITIONS, NEW, PARTED
 from tests.service.connectors.fake_source import FakeSource

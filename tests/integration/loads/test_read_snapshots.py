@@ -11,7 +11,7 @@ from service.connectors.postgres.queries import (
     scanning_query,
     with_snapshot,
 )
-from service.connectors.postgres.settings import PostgresSettings
+from service.connectors.postgres.sessions import PostgresSettings
 from service.connectors.postgres.table import PostgresTable
 from tests.integration.lookups.tables import PATIENCE_S, changing, described
 from tests.integration.lookups.test_plans import plans_of

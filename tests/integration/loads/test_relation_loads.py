@@ -10,7 +10,7 @@ import pytest
 from lookup_core.errors import BackendError, ErrorCode
 from service.connectors.postgres.backend import PostgresBackend
 from service.connectors.postgres.queries import CTID
-from service.connectors.postgres.settings import PostgresSettings
+from service.connectors.postgres.sessions import PostgresSettings
 from service.connectors.postgres.snapshot import PostgresSnapshot, PostgresSnapshotSplit
 from tests.integration.lookups.tables import PATIENCE_S
 from tests.service.connectors.source_contract import ReadSplits, SourceCase, read_all, splits_of

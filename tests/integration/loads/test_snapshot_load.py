@@ -18,7 +18,7 @@ from lookup_core.errors import BackendError, ErrorCode
 from service.connectors.ports.source import SplitPiece
 from service.connectors.postgres.backend import PostgresBackend
 from service.connectors.postgres.queries import CTID, REPLY_BYTES
-from service.connectors.postgres.settings import PostgresSettings
+from service.connectors.postgres.sessions import PostgresSettings
 from service.connectors.postgres.snapshot import (
     PostgresSnapshot,
     PostgresSnapshotReader,

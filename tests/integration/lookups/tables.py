@@ -10,7 +10,7 @@ import pyarrow as pa
 from lookup_core.settings import DimensionSettings
 from service.connectors.ports.backend import Backend
 from service.connectors.postgres.backend import PostgresBackend
-from service.connectors.postgres.settings import PostgresSettings
+from service.connectors.postgres.sessions import PostgresSettings
 from service.engine.dimension import Dimension
 from service.engine.refresher import RefreshSources
 from tests.service.engine import running

@@ -17,7 +17,7 @@ from lookup_core.errors import BackendError
 from lookup_core.keys.json_keys import typed_keys_from_json
 from lookup_core.type_texts import parsed_type
 from service.connectors.postgres.backend import PostgresBackend
-from service.connectors.postgres.settings import PostgresSettings
+from service.connectors.postgres.sessions import PostgresSettings
 from service.connectors.postgres.snapshot import PostgresSnapshot
 from tests.integration.lookups import all_types
 from tests.integration.lookups.tables import PATIENCE_S, described

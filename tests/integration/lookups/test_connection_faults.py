@@ -15,7 +15,7 @@ from lookup_core.errors import BackendError, ErrorCode
 from service.connectors.postgres import connections
 from service.connectors.postgres.backend import PostgresBackend
 from service.connectors.postgres.connections import PostgresConnections
-from service.connectors.postgres.settings import PostgresSettings
+from service.connectors.postgres.sessions import PostgresSettings
 from tests.integration.fault_proxy import FaultProxy
 from tests.integration.lookups import tables
 from tests.integration.lookups.tables import PATIENCE_S, names_of, put_table, serving

@@ -4,7 +4,7 @@ import pyarrow as pa
 import pytest
 
 from service.connectors.postgres.backend import PostgresBackend
-from service.connectors.postgres.settings import PostgresSettings
+from service.connectors.postgres.sessions import PostgresSettings
 from tests.hand_clock import HandClock
 from tests.integration.lookups.tables import put_table, serving
 from tests.service.engine.running import lookup

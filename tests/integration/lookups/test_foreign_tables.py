@@ -13,7 +13,7 @@ import pytest
 
 from lookup_core.errors import BackendError, ErrorCode
 from service.connectors.postgres.backend import PostgresBackend
-from service.connectors.postgres.settings import PostgresSettings
+from service.connectors.postgres.sessions import PostgresSettings
 from service.connectors.postgres.snapshot import PostgresSnapshot
 from tests.integration.lookups.tables import PATIENCE_S, described, names_of
 from tests.service.connectors.source_contract import SourceCase, read_all, splits_of

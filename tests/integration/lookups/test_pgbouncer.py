@@ -10,7 +10,7 @@ import pytest
 
 from lookup_core.errors import BackendError, ErrorCode
 from service.connectors.postgres.backend import PostgresBackend
-from service.connectors.postgres.settings import PostgresSettings
+from service.connectors.postgres.sessions import PostgresSettings
 from tests.integration.lookups.tables import PATIENCE_S, described, names_of, put_table
 from tools.processes.pgbouncer import SERVER_CONNECTIONS, PgBouncer
 from tools.processes.postgres_server import IS_BLOCKED, Database

@@ -13,7 +13,7 @@ from lookup_core.errors import BackendError, ErrorCode
 from service.connectors.postgres.backend import PostgresBackend
 from service.connectors.postgres.catalog import read_table
 from service.connectors.postgres.queries import blocks_query, lookup_query, scanning_query
-from service.connectors.postgres.settings import PostgresSettings
+from service.connectors.postgres.sessions import PostgresSettings
 from service.connectors.postgres.table import PostgresTable
 from tests.integration.lookups.tables import PATIENCE_S, described
 from tools.processes.postgres_server import Database, PostgresServer

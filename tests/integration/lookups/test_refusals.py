@@ -10,7 +10,7 @@ import pytest
 from lookup_core.errors import BackendError, ErrorCode
 from lookup_core.keys.json_keys import typed_keys_from_json
 from service.connectors.postgres.backend import PostgresBackend
-from service.connectors.postgres.settings import PostgresSettings
+from service.connectors.postgres.sessions import PostgresSettings
 from tests.integration.fault_proxy import FaultProxy
 from tests.integration.lookups.tables import PATIENCE_S, create_reader, described, serving
 from tools.processes.postgres_server import Database, PostgresServer

@@ -13,7 +13,7 @@ from lookup_core.errors import BackendError, ErrorCode
 from lookup_core.keys.json_keys import typed_keys_from_json
 from lookup_core.type_texts import parsed_type
 from service.connectors.postgres.backend import PostgresBackend
-from service.connectors.postgres.settings import PostgresSettings
+from service.connectors.postgres.sessions import PostgresSettings
 from tests.integration.lookups.tables import PATIENCE_S, create_reader, described, serving
 from tools.processes.postgres_server import Database
 

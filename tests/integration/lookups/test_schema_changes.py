@@ -12,7 +12,7 @@ from lookup_core.errors import BackendError, ErrorCode
 from lookup_core.settings import CacheMode, CacheSettings
 from service.connectors.postgres.backend import PostgresBackend
 from service.connectors.postgres.connections import PostgresConnections
-from service.connectors.postgres.settings import PostgresSettings
+from service.connectors.postgres.sessions import PostgresSettings
 from service.engine.dimension import Dimension
 from tests.integration.lookups.tables import (
     PATIENCE_S,

@@ -21,9 +21,9 @@ from lookup_core.statistics import InvalidationOrigin, LoadResult
 from service.connectors.ports.source import SplitPiece
 from service.connectors.postgres import connections
 from service.connectors.postgres.backend import PostgresBackend
-from service.connectors.postgres.changelog import WatchedTable
-from service.connectors.postgres.settings import PostgresSettings
+from service.connectors.postgres.sessions import PostgresSettings
 from service.connectors.postgres.snapshot import PostgresSnapshot
+from service.connectors.postgres.table import WatchedTable
 from service.engine.dimension import Dimension
 from service.engine.refresher import RefreshSources
 from tests.integration.lookups.tables import (

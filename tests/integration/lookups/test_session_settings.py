@@ -15,7 +15,8 @@ from lookup_core.dimension_schema import DimensionSchema
 from lookup_core.errors import BackendError, ErrorCode
 from lookup_core.type_texts import parsed_type
 from service.connectors.postgres.backend import PostgresBackend
-from service.connectors.postgres.settings import ISOLATION, PostgresSettings
+from service.connectors.postgres.errors import ISOLATION
+from service.connectors.postgres.sessions import PostgresSettings
 from service.connectors.postgres.snapshot import PostgresSnapshot
 from tests.integration.lookups.tables import PATIENCE_S, create_reader, described, names_of
 from tools.processes.pgbouncer import PgBouncer

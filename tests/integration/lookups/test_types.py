@@ -15,7 +15,7 @@ from lookup_core.dimension.dimension_events import FetchedRows
 from lookup_core.dimension_schema import DimensionSchema
 from lookup_core.keys.json_keys import typed_keys_from_json
 from service.connectors.postgres.backend import PostgresBackend
-from service.connectors.postgres.settings import PostgresSettings
+from service.connectors.postgres.sessions import PostgresSettings
 from tests.integration.lookups.tables import PATIENCE_S, described, put_table
 from tests.service.connectors.backend_contract import BackendContract, OpenBackend
 from tools.processes.postgres_server import Database

@@ -11,7 +11,7 @@ from lookup_core.keys.json_keys import typed_keys_from_json
 from lookup_core.statistics import InvalidationOrigin
 from service.connectors.postgres.backend import PostgresBackend
 from service.connectors.postgres.notifications import PostgresNotifications
-from service.connectors.postgres.settings import PostgresSettings
+from service.connectors.postgres.sessions import PostgresSettings
 from service.engine.dimension import Dimension
 from service.engine.refresher import RefreshSources
 from tests.integration.lookups.tables import serving

@@ -24,7 +24,7 @@ from service.connectors.postgres.notifications import (
     PostgresNotifications,
     PostgresNotificationsSettings,
 )
-from service.connectors.postgres.settings import PostgresSettings
+from service.connectors.postgres.sessions import PostgresSettings
 from service.engine.dimension import Dimension
 from service.engine.refresher import RefreshSources
 from tests.integration.lookups.tables import serving

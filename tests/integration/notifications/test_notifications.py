@@ -12,7 +12,7 @@ from service.connectors.postgres.notifications import (
     PostgresNotifications,
     PostgresNotificationsSettings,
 )
-from service.connectors.postgres.settings import PostgresSettings
+from service.connectors.postgres.sessions import PostgresSettings
 from service.engine.source_coordinator import CoordinatorSettings, SourceCoordinator
 from tests.integration.fault_proxy import FaultProxy
 from tests.integration.lookups.tables import changing, described

@@ -11,7 +11,7 @@ from lookup_core.dimension_schema import DimensionSchema
 from service.commands.application import run
 from service.connectors.postgres.backend import PostgresBackend
 from service.connectors.postgres.notifications import PostgresNotificationsSettings
-from service.connectors.postgres.settings import PostgresSettings
+from service.connectors.postgres.sessions import PostgresSettings
 from tests.integration.notifications.notified_changes import (
     PATIENCE_S,
     changes_of,

@@ -3,7 +3,7 @@
 import pytest
 
 from service.connectors.postgres.backend import PostgresBackend
-from service.connectors.postgres.settings import PostgresSettings
+from service.connectors.postgres.sessions import PostgresSettings
 from tests.integration.notifications.notified_changes import (
     PATIENCE_S,
     changed_ids,

@@ -29,7 +29,7 @@ from service.config.refresh import Changelog
 from service.config.settings import Settings
 from service.connectors.postgres.column_types import KeySending
 from service.connectors.postgres.notifications import PostgresNotificationsSettings
-from service.connectors.postgres.settings import PostgresSettings
+from service.connectors.postgres.sessions import PostgresSettings
 from service.connectors.postgres.table import PostgresTable
 from service.doctor.backends.database_check import check_database
 from service.doctor.backends.kafka_check import check_kafka

@@ -19,9 +19,8 @@ from lookup_core.errors import BackendError, ErrorCode
 from service.config.cache import Cache
 from service.config.settings import Settings
 from service.connectors.kafka.settings import KafkaSettings
-from service.connectors.postgres.changelog import Publications
 from service.connectors.postgres.column_types import KeySending
-from service.connectors.postgres.table import PostgresTable
+from service.connectors.postgres.table import PostgresTable, Publications
 from service.doctor.backends.database_check import connection_findings, server_findings
 from service.doctor.backends.kafka_check import KafkaTopicFacts, retention_finding, topic_findings
 from service.doctor.backends.postgres_server import ConnectionDemand, PostgresServer

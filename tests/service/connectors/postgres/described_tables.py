@@ -12,7 +12,7 @@ from lookup_core.freshness.table_snapshot import TableSnapshot
 from lookup_core.keys.typed_keys import UUID_FIELD
 from service.connectors.postgres.column_types import KeySending, PostgresType, column_reading
 from service.connectors.postgres.queries import Bound, key_columns
-from service.connectors.postgres.settings import PostgresSettings
+from service.connectors.postgres.sessions import PostgresSettings
 from service.connectors.postgres.snapshot import ExportedSnapshot, PostgresSnapshotSplit
 from service.connectors.postgres.table import PostgresTable
 

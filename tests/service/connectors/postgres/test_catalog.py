@@ -19,7 +19,7 @@ from service.connectors.postgres.column_types import (
     key_sending,
 )
 from service.connectors.postgres.errors import mapped_errors
-from service.connectors.postgres.settings import PostgresSettings
+from service.connectors.postgres.sessions import PostgresSettings
 from service.connectors.postgres.table import PostgresTable
 from tests.service.connectors.postgres.described_tables import builtin, numeric
 

@@ -23,8 +23,7 @@ from service.config.source import PostgresSource
 from service.connectors.postgres.backend import PostgresBackend
 from service.connectors.postgres.connections import PostgresConnections
 from service.connectors.postgres.errors import explained, mapped_errors, mapped_parameters
-from service.connectors.postgres.sessions import close_session
-from service.connectors.postgres.settings import TRACKED, PostgresSettings
+from service.connectors.postgres.sessions import TRACKED, PostgresSettings, close_session
 from service.connectors.postgres.snapshot import PostgresSnapshot, PostgresSnapshotReader
 from service.postgres_dsn import RotatedDsn
 from tests.service.connectors.postgres.described_tables import NO_SERVER, PRICES, split_of

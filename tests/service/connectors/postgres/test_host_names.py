@@ -7,9 +7,8 @@ from threading import Event, Thread
 
 import pytest
 
-from service.connectors.postgres.sessions import HostNames
-from service.connectors.postgres.settings import PostgresSettings
-from service.postgres_dsn import host_names
+from service.connectors.postgres.sessions import PostgresSettings
+from service.postgres_dsn import HostNames, host_names
 
 PATIENCE_S = 30.0
 
