@@ -34,8 +34,6 @@ SCHEMA = pa.schema(
 NEW_YEAR = dt.datetime(2013, 1, 1, tzinfo=dt.UTC)
 FAR = dt.datetime(9999, 12, 31, tzinfo=dt.UTC)  # the end of versions in tables without NULL
 HOURS = 365 * 24
-HOUR_US = 3_600_000_000
-LATE_HOURS = 3_000  # by which overlapping versions last longer, at most
 MAX_VERSIONS = 6
 
 
@@ -65,16 +63,6 @@ def versions_of(tailnum: str, chance: np.random.Generator) -> Iterator[tuple[obj
         )
 
 
-def overlapping(history: pa.Table) -> pa.Table:
-    """The history with every third version prolonged beyond the next ones."""
-    number = np.arange(history.num_rows)
-    late_us = np.where(number % 3, 0, number * 7919 % LATE_HOURS * HOUR_US)
-    has_end = pc.less(history["valid_to"], pa.scalar(FAR, INSTANT))
-    later = pc.add(history["valid_to"], pa.array(late_us, pa.duration("us")))
-    ends = pc.if_else(has_end, later, history["valid_to"])
-    return history.set_column(SCHEMA.get_field_index("valid_to"), "valid_to", ends)
-
-
 @pytest.fixture(scope="module")
 def sidecar(module_folder: Path) -> Iterator[Sidecar]:
     """A sidecar with a history of most planes that fly, and of one that does not."""
@@ -84,14 +72,12 @@ def sidecar(module_folder: Path) -> Iterator[Sidecar]:
     some = [tailnum for number, tailnum in enumerate(tailnums) if number % 9]
     history = plane_history([*some, "N0"])
     ends = {"valid_from": "valid_from", "valid_to": "valid_to"}
-    prolonged = overlapping(history)
     dimensions = {
         "planes": parquet(module_folder, "planes", history, "tailnum", versions=ends),
         # Without ends, a version lasts until the next one begins.
         "planes_since": parquet(
             *(module_folder, "since", history, "tailnum"), versions={"valid_from": "valid_from"}
         ),
-        "overlapping": parquet(module_folder, "overlapping", prolonged, "tailnum", versions=ends),
     }
     process = configured(module_folder, dimensions)
     with process.running():
@@ -161,22 +147,6 @@ def test_batch_output_is_that_of_a_range_join(
     assert_same(enriched, range_join(flights, versions))
     assert enriched.where("seats IS NOT NULL").count() > FLIGHTS // 10
     assert enriched.where("ts = valid_from").count() > 10
-
-
-def test_last_begun_of_overlapping_versions_counts(
-    spark_session: SparkSession, sidecar: Sidecar, flights: DataFrame, module_folder: Path
-) -> None:
-    """Of several valid versions, the one that began last is used."""
-    join = sidecar.lookup_join("overlapping", on="tailnum", as_of="ts", columns=ADDED)
-
-    enriched = flights.transform(join).localCheckpoint()
-
-    history = spark_session.read.parquet(str(module_folder / "overlapping.parquet"))
-    every = range_join(flights, history)
-    by_begin = Window.partitionBy("flight_id").orderBy(F.col("valid_from").desc_nulls_last())
-    last = every.withColumn("nr", F.row_number().over(by_begin)).where("nr = 1").drop("nr")
-    assert every.count() > FLIGHTS + FLIGHTS // 100
-    assert_same(enriched, last)
 
 
 @pytest.mark.parametrize("kind", ["date", "timestamp_ntz"])

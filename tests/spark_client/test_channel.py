@@ -138,19 +138,6 @@ def test_refused_channel_is_opened_later() -> None:
     assert (line.session.refusal, line.session.is_open_within(0.0)) == (None, True)
 
 
-def test_idle_channel_is_reported_once(line: Line) -> None:
-    """A channel is idle from the first report until the next frame of the task."""
-    line.session.report_idle()
-    line.session.report_idle()
-    line.session.mark(5)
-
-    assert line.sent == [
-        frames.Status(1, is_idle=True),
-        frames.Status(1, is_idle=False),
-        frames.Watermark(1, 5),
-    ]
-
-
 def payload(*positions: int, outcome: int = Outcome.MISSING) -> bytes:
     """The payload of a RESULT without rows."""
     answer = rowless_answer(np.array(positions, np.int32), Outcome.MISSING)

@@ -23,7 +23,7 @@ from lookup_core.errors import (
     SidelookError,
 )
 from lookup_core.protocol import frames
-from lookup_core.protocol.client_channel import ChannelRequest, ChannelStatistics
+from lookup_core.protocol.client_channel import ChannelRequest
 from lookup_core.protocol.frame_codec import encode_frame
 from lookup_core.protocol.frames import MAX_CHANNELS, Frame
 from lookup_core.protocol.sent_lookups import RunId
@@ -83,20 +83,6 @@ def test_full_channel_blocks_no_other(sidecar: ReachableSidecar, connection: Con
     assert len(answered(quiet, 1000)) == 50
     assert quiet.channel.columns == pa.schema({"name": pa.utf8()})
     assert sidecar.connection_count == 1
-
-
-def test_idleness_survives_a_reconnect(sidecar: ReachableSidecar) -> None:
-    """A channel without input is idle, and again on a new connection; the others are not."""
-    connection = connection_to(sidecar)
-    silent, busy = connection.open(REQUEST), connection.open(REQUEST)
-
-    silent.report_idle()
-    assert is_served(busy)
-    assert received(sidecar, frames.Status) == [frames.Status(1, is_idle=True)]
-    sidecar.crash()
-    assert is_served(busy)
-
-    assert received(sidecar, frames.Status) == [frames.Status(1, is_idle=True)] * 2
 
 
 def test_lost_connection_is_replayed(sidecar: ReachableSidecar) -> None:
@@ -377,25 +363,6 @@ def test_lookups_wait_for_open_after_loss() -> None:
     assert is_served(busy)
     assert answered(blocked, 15) == {1: [*range(6)], 2: [*range(9)]}
     assert sidecar.connection_count == 2
-
-
-def test_outage_spends_no_credit(sidecar: ReachableSidecar) -> None:
-    """Lookups during an outage wait in the backlog and go out on the next connection."""
-    is_lost, is_over = threading.Event(), threading.Event()
-
-    def pause(_: float) -> None:
-        is_lost.set()
-        assert is_over.wait(WAIT_S)
-
-    channel = connection_to(sidecar, Timing(pause=pause)).open(REQUEST)
-    sidecar.crash()
-    assert is_lost.wait(WAIT_S)
-
-    look_up(channel, 1, 0, 1, 2)
-
-    assert channel.channel.statistics() == ChannelStatistics(0, 0, 0, backlog_records=3)
-    is_over.set()
-    assert answered(channel, 3) == {1: [0, 1, 2]}
 
 
 def test_failed_channel_sends_nothing() -> None:

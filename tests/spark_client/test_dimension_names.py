@@ -65,27 +65,6 @@ def test_names_are_awaited(server: MemoryServer, tmp_path: Path) -> None:
     assert found == [("composite", "customers", "history")]
 
 
-@pytest.mark.parametrize(
-    ("status", "code", "reason"),
-    [
-        (401, ErrorCode.UNAUTHORIZED, "wants a token (HTTP 401)"),
-        (404, ErrorCode.BAD_REQUEST, "is no sidecar: HTTP 404"),
-        (503, ErrorCode.SIDECAR_UNREACHABLE, "it answered HTTP 503"),
-    ],
-)
-def test_status_is_the_reason(
-    server: MemoryServer, tmp_path: Path, *, status: int, code: ErrorCode, reason: str
-) -> None:
-    """The errors are those of the handshake of a stream."""
-    server.status = HTTPStatus(status)
-
-    with server.at(tmp_path / "s.sock") as url:
-        error = refusal(url)
-
-    assert error.code is code
-    assert reason in error.detail
-
-
 def test_wait_is_logged_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """A wait has one log line; its error has the reason, and the option that bounds it."""
     times_s = count(step=5)

@@ -10,32 +10,17 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 -- its usual name
 
-from lookup_core.dimension_schema import VersionColumns
 from lookup_core.errors import ErrorCode, InvalidRequest
 from spark_client import Sidecar
 from spark_client.driver.input_columns import InputColumns
 from spark_client.driver.key_repartition import divided_by_salt, in_sequence
 from spark_client.testing.fake_server import MemoryServer
 from spark_client.testing.served_dimension import ServedDimension
-from spark_client.worker.lookup_task import task_trace
 from tests.spark_client.builders import ALL_DIMENSIONS
 from tests.spark_client.memory_transport import ReachableSidecar
 
 pytestmark = pytest.mark.full
 
-DAY_US = 86_400_000_000
-SINCE = pa.array([0, DAY_US, 2 * DAY_US], pa.timestamp("us", "UTC"))
-HISTORY = pa.table({"id": [1, 1, 1], "name": ["a", "b", "c"], "since": SINCE})
-TYPES = pa.table(
-    {
-        "id": pa.array([1], pa.int64()),
-        "u": pa.array([2**63], pa.uint64()),
-        "text": pa.array(["x"], pa.large_utf8()),
-        "at": pa.array([10**18], pa.timestamp("ns", "Europe/Berlin")),
-        "local": pa.array([1000], pa.timestamp("ms")),
-        "half": pa.array([1.5], pa.float32()),
-    }
-)
 NOWHERE = Sidecar("unix:///nowhere", connect_timeout=0.01)
 
 
@@ -44,8 +29,6 @@ def sidecar(tmp_path: Path) -> Iterator[Sidecar]:
     """A sidecar that the driver and the workers reach."""
     dimensions = {
         **ALL_DIMENSIONS,
-        "history": ServedDimension(HISTORY, ("id",), versions=VersionColumns("since")),
-        "types": ServedDimension(TYPES, ("id",)),
     }
     with MemoryServer(ReachableSidecar(dimensions)).at(tmp_path / "s.sock") as url:
         yield Sidecar(url, connect_timeout=20.0)
@@ -154,19 +137,6 @@ def test_driver_refuses_impossible_joins(sidecar: Sidecar, records: DataFrame) -
     ]
 
 
-def test_records_get_the_version_of_their_time(
-    sidecar: Sidecar, spark_session: SparkSession
-) -> None:
-    """Timestamps with and without a zone, and dates, in UTC."""
-    records = spark_session.sql("SELECT 1L AS id, DATE '1970-01-02' AS day").selectExpr(
-        "id", "day", "cast(day AS timestamp_ntz) AS local", "cast(day AS timestamp) AS at"
-    )
-
-    for name in ("day", "local", "at"):
-        join = sidecar.lookup_join("history", on="id", as_of=name, columns=["name"])
-        assert [row["name"] for row in records.transform(join).collect()] == ["b"]
-
-
 def test_lookups_share_a_pass(sidecar: Sidecar, records: DataFrame, tmp_path: Path) -> None:
     """Columns stand in the order of the lookups, also of another sidecar, and of one dimension."""
     tiers = pa.table({"tier": pa.array([1], pa.int32()), "title": ["gold"]})
@@ -210,41 +180,6 @@ def test_pass_refuses_unclear_columns(sidecar: Sidecar, records: DataFrame) -> N
     ]:
         with pytest.raises(InvalidRequest, match=text):
             records.transform(sidecar.lookup_joins(lookups))
-
-
-def test_values_arrive_in_spark_types(sidecar: Sidecar, spark_session: SparkSession) -> None:
-    """Types that Spark has only in another form arrive as the value that they were."""
-    ids = spark_session.range(1, 2).withColumnRenamed("id", "key")
-
-    (row,) = (
-        ids.transform(sidecar.lookup_join("types", on="key", event_time="key"))
-        .select(
-            F.col("u").cast("string"),
-            "text",
-            F.unix_micros("at").alias("at"),
-            F.col("local").cast("string"),
-            "half",
-        )
-        .collect()
-    )
-
-    assert tuple(row) == (str(2**63), "x", 10**15, "1970-01-01 00:00:01", 1.5)
-
-
-def test_functions_give_struct_columns(sidecar: Sidecar, records: DataFrame) -> None:
-    """A struct for each record in order, NULL without a row; also of composite keys."""
-    customer = sidecar.lookup_udf("customers", columns=["name"])
-    name = sidecar.lookup_udf("composite", schema="name string")
-    both = (F.lit(2), F.when(F.col("id") == 1, "y").otherwise("x"))
-
-    rows = records.select("id", customer("id").alias("c"), name(*both).alias("d")).collect()
-
-    assert [(row["id"], row["c"] and row["c"]["name"], row["d"]) for row in rows] == [
-        (1, "Ann", ("two",)),
-        (9, None, None),
-        (None, None, None),
-        (3, "Ćirić", None),
-    ]
 
 
 @pytest.fixture
@@ -296,21 +231,6 @@ def test_sequence_orders_each_partition(
     assert Counter(divided.collect()) == Counter(newest_first.collect())
 
 
-def test_sequence_precedes_the_lookup(sidecar: Sidecar, keyed: DataFrame) -> None:
-    """An ordered lookup keeps the sequence of each key's records, by several columns, too."""
-    newest_first = keyed.select("id", (1000 - F.col("n")).alias("a.b"), F.lit(1).alias("day"))
-
-    enriched = newest_first.transform(
-        sidecar.repartition_for("customers", partitions=3, sequence=["day", "a.b"])
-    ).transform(sidecar.lookup_join("customers", on="id"))
-
-    numbers: dict[Any, list[int]] = {}
-    for row in enriched.collect():
-        numbers.setdefault(row[0], []).append(row[1])
-    assert len(numbers) == 101
-    assert all(found == sorted(found) for found in numbers.values())
-
-
 def test_stream_has_no_sequence(sidecar: Sidecar, spark_session: SparkSession) -> None:
     """A sequence of a stream, or of an unknown column, is refused with the remedy."""
     stream = spark_session.readStream.format("rate").load()
@@ -358,25 +278,3 @@ def test_driver_refuses_impossible_repartitions(
 
     assert detail in caught.value.detail
     assert ("with on=" in caught.value.detail) is (column is None)
-
-
-def test_tasks_have_the_trace_of_their_job(spark_session: SparkSession) -> None:
-    """The local properties of the job are its trace in the tasks, with the vendor's state."""
-    traceparent = f"00-{'a' * 32}-{'b' * 16}-01"
-
-    def texts(_batches: object) -> object:
-        trace = task_trace(None)
-        found = [] if trace is None else [trace.traceparent, trace.tracestate]
-        yield pa.record_batch({"text": pa.array(found, pa.utf8())})
-
-    context = spark_session.sparkContext
-    context.setLocalProperty("traceparent", traceparent)
-    context.setLocalProperty("tracestate", "vendor=1")
-    try:
-        one = spark_session.range(1).coalesce(1)
-        rows = one.mapInArrow(texts, "text string").collect()  # type: ignore[arg-type]
-    finally:
-        context.setLocalProperty("traceparent", None)  # type: ignore[arg-type]
-        context.setLocalProperty("tracestate", None)  # type: ignore[arg-type]
-
-    assert [row.text for row in rows] == [traceparent, "vendor=1"]

@@ -45,20 +45,6 @@ def function_task(address: SidecarAddress, dimension: str) -> LookupFunctionTask
     return LookupFunctionTask(address, dimension, COLUMNS, LookupSettings(), PassSettings())
 
 
-def test_partition_is_enriched(address: SidecarAddress, sidecar: ReachableSidecar) -> None:
-    """Batches in, batches of one schema out, over one channel that is closed at the end."""
-    batches = [batch(), batch(1, 9), batch(), batch(3)]
-
-    outputs = list(join_task(address)(iter(batches)))
-    list(join_task(address)(iter([batch(3)])))  # behind the first on the same connection
-
-    names = [name for output in outputs for name in output.column("c_name").to_pylist()]
-    kinds = [type(frame) for frame in sidecar.memory.received]
-    assert names == ["Ann", None, "Ćirić"]
-    assert len({output.schema for output in outputs}) == 1
-    assert kinds[:5] == [frames.Open, frames.Lookup, frames.Lookup, frames.Close, frames.Open]
-
-
 def test_empty_partition_needs_no_sidecar() -> None:
     """Without records there is no connection, and the schema is that of any output."""
     (output,) = join_task(NOWHERE)(iter([batch()]))
@@ -172,21 +158,6 @@ def pass_of(address: SidecarAddress) -> LookupPass:
         for name, each in zip(("customers", "history"), settings, strict=True)
     ]
     return LookupPass(targets, PassSettings(event_time=1))
-
-
-def test_passes_give_structs(address: SidecarAddress) -> None:
-    """A pass needs its key and time columns only, and gives a struct for each record."""
-    lookups = pass_of(address)
-
-    keys, times = pa.array([1, 9, 1]), pa.array([4, 4, 5], pa.timestamp("us"))
-    (structs,) = LookupPassTask(lookups.over_inputs())(iter([(times, keys)]))
-
-    assert lookups.inputs == (1, 3)
-    assert structs.to_pylist() == [
-        {"0": "Ann", "1": "Ann"},
-        {"0": None, "1": None},
-        {"0": "Ann", "1": "Ann II"},
-    ]
 
 
 @pytest.mark.parametrize(

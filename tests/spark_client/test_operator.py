@@ -499,7 +499,6 @@ TIMED = [
     *[(1, 7, "Ann"), (1, 8, None), (1, 10, "Ann II"), (2, 6, "Bob")],
     *[(2, None, None), (9, 6, None), (None, 6, None), (1, -5, "Ann")],
 ]
-NAMES = [name for _, _, name in TIMED]
 
 
 def timed(
@@ -513,33 +512,6 @@ def timed(
     records = pa.record_batch(columns, ["id", "ts", "n"])
     lookup = Lookup("history", ("name",), settings=LookupSettings(as_of=1), **options)
     return Partition(sidecar, settings or PassSettings(), (lookup,)).rows(records)
-
-
-@pytest.mark.parametrize("mode", OutputMode)
-@pytest.mark.parametrize("capacity", [2, 100])
-@pytest.mark.parametrize("part_size", [None, 1])
-def test_records_get_the_version_of_their_time(
-    mode: OutputMode, capacity: int, part_size: int | None
-) -> None:
-    """Before, between and after versions, without a time or a row, with any parts."""
-    sidecar = ReachableSidecar({"history": VERSIONED}, Behaviour(part_size=part_size, seed=1))
-
-    rows = timed(sidecar, PassSettings(mode, capacity))
-
-    found = [(each["n"], each["name"]) for each in rows]
-    assert sorted(found) == list(enumerate(NAMES))
-    assert mode is not OutputMode.ORDERED or found == list(enumerate(NAMES))
-
-
-def test_records_without_a_version_are_missing() -> None:
-    """An inner join drops them; their status is `missing`."""
-    sidecar = ReachableSidecar({"history": VERSIONED})
-
-    inner = timed(sidecar, how=JoinType.INNER)
-    left = timed(sidecar, status_column="_s")
-
-    assert [row["name"] for row in inner] == [name for name in NAMES if name]
-    assert [row["_s"]["outcome"] == "missing" for row in left] == [not name for name in NAMES]
 
 
 def test_versioned_keys_travel_once() -> None:

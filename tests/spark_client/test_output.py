@@ -67,24 +67,6 @@ def test_columns_stand_next_to_the_records(answers: RunAnswers, rows: list[int])
     assert found.schema == output().schema
 
 
-def test_inner_output_drops_missing_rows(answers: RunAnswers) -> None:
-    """A record without a row does not leave; one with a row of nulls does."""
-    found = built(output(how=JoinType.INNER), rows_of(answers, 0, 1, 3))
-
-    assert found.column("id").to_pylist() == [7, 9]
-
-
-def test_status_stands_last(answers: RunAnswers) -> None:
-    """The status column has the outcome and the age of each lookup."""
-    found = built(output(status="_s"), rows_of(answers, 1, 3))
-
-    assert found.schema.names == ["id", "n", "c_name", "_s"]
-    assert found.column("_s").to_pylist() == [
-        {"outcome": "missing", "age_ms": None, "error": None},
-        {"outcome": "hit", "age_ms": 2, "error": None},
-    ]
-
-
 def test_empty_output_has_the_same_schema() -> None:
     """An empty batch has the schema of the others."""
     empty, structs = output(status="_s").empty(), StructOutput(COLUMNS).empty()

@@ -156,27 +156,6 @@ def test_unreadable_folders_are_refused(sidecar: Sidecar) -> None:
         sidecar.folder.chmod(0o750)
 
 
-@pytest.mark.parametrize("content", [b"", b"{}", b"[1, 2"])
-def test_broken_descriptions_are_refused(sidecar: Sidecar, content: bytes) -> None:
-    """A description that cannot be read is a ValueError."""
-    (sidecar.folder / "description").write_bytes(content)
-
-    with pytest.raises(ValueError):  # noqa: PT011  # the texts are those of the decoders
-        sidecar.worker()
-
-
-def test_files_are_mapped_for_reading_only(sidecar: Sidecar) -> None:
-    """A worker cannot change a cache."""
-    worker = sidecar.worker()
-    assert found(worker, 1) == [1]
-
-    assert {each.partition("-")[0] for each in mapped_files(sidecar.folder)} == {
-        *("lease", "numbers", "rows")
-    }
-    with pytest.raises(ValueError, match="read-only"):
-        worker._times[LeaseField.VALID_UNTIL] = 1e9
-
-
 def test_replaced_files_are_unmapped(sidecar: Sidecar) -> None:
     """What the cache has replaced is unmapped by the next lookup, or when the worker is idle."""
     worker = sidecar.worker()
