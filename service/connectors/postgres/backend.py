@@ -27,15 +27,18 @@ from service.connectors.postgres.queries import (
     bounded_shares,
     first_rows,
     index_remedy,
-    key_arguments,
-    key_order,
     keys_query,
     lookup_query,
     scanning_query,
     trial_query,
     with_snapshot,
 )
-from service.connectors.postgres.rows import rows_of_blocks, rows_of_records
+from service.connectors.postgres.rows import (
+    key_arguments,
+    key_order,
+    rows_of_blocks,
+    rows_of_records,
+)
 from service.connectors.postgres.sessions import PostgresSettings, unavailable
 from service.connectors.postgres.table import PostgresTable, RelationKind
 

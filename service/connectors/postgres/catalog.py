@@ -1,6 +1,5 @@
 """PostgreSQL catalog: describes the configured relation, and refuses an unsuitable one."""
 
-import json
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -19,15 +18,12 @@ from service.connectors.postgres.column_types import (
     quoted,
     requested_reading,
 )
-from service.connectors.postgres.column_values import Attributes
 from service.connectors.postgres.errors import is_invalid_name, own_statement_fault, statement_fault
 from service.connectors.postgres.sessions import (
-    LOST,
-    REPLACED_CATALOG,
-    UNFIXED,
     CatalogRow,
     PostgresSettings,
     RunQuery,
+    check_meaning,
     run_own,
     sql_text,
     unavailable,
@@ -38,7 +34,6 @@ from service.connectors.postgres.table import (
     RelationKind,
     read_publications,
 )
-from service.postgres_dsn import settings_of
 
 WITHOUT_FEED = (
     "remove refresh.listen and refresh.changelog; cache.ttl bounds the age of rows, or "
@@ -50,6 +45,56 @@ pg_catalog.pg_typeof({0})::oid,
 CASE WHEN (SELECT k.typcollation FROM pg_catalog.pg_type k WHERE k.oid = pg_catalog.pg_typeof({0}))
      <> 0 THEN pg_catalog.pg_collation_for({0})::regcollation::oid END
 """
+_COLUMNS = sql_text("columns")
+
+# The columns of a query, described as those of a relation.
+_QUERY_COLUMNS = _COLUMNS.replace(
+    "pg_catalog.pg_attribute a",
+    """(
+        SELECT $1::oid AS attrelid, c.number::int2 AS attnum, c.name AS attname,
+               c.type_id AS atttypid, -1 AS atttypmod, false AS attisdropped,
+               false AS attnotnull, false AS atthasdef, '' AS attgenerated,
+               c.collation_id AS attcollation
+        FROM unnest($2::text[], $3::oid[], $4::oid[])
+             WITH ORDINALITY AS c (name, type_id, collation_id, number)
+    ) a""",
+)
+_EXACT_TYPES = frozenset(
+    {"int2", "int4", "int8", "bool", "float4", "float8", "text", "varchar", "uuid"}
+    | {"date", "timestamp", "timestamptz"}
+)
+# {setting of the connector's role: types whose texts in its events it changes}
+_CHANGED_BY = {"extra_float_digits": "float", "bytea_output": "bytea"}
+_MAX_INLINE_DIGITS = 37  # of a numeric of 23 bytes; from 25 on, values may be stored out of line
+_TABLE = sql_text("table")
+
+_NAMES = sql_text("relation_names")
+
+_OTHER_KINDS = {"S": "a sequence", "i": "an index", "I": "an index", "c": "a composite type"}
+_NO_FEED = {
+    RelationKind.VIEW: "is a view, and changes of its tables are not reported for its rows",
+    RelationKind.MATERIALIZED_VIEW: "is a materialized view, and REFRESH reports no changes",
+    RelationKind.FOREIGN_TABLE: "is a foreign table, and its own server reports the changes",
+    RelationKind.QUERY: "is a query, and changes of its tables are not reported for its rows",
+}
+# A CatalogRow of a query.
+_QUERY_ENTRY: dict[Any, Any] = {
+    **dict.fromkeys(("database", "table_name", "foreign_part")),
+    **dict.fromkeys(("is_subscribed", "has_full_identity", "has_exact_texts"), False),
+    **dict.fromkeys(("primary_key", "identity", "inexact_settings"), ()),
+    "oid": 0,
+    "schema_name": "",
+    "kind": RelationKind.QUERY.value,
+}
+# What a filter names. Operators have no names of their own: those of the server are none of these.
+_NAMED = sql_text("filter_objects")
+_MEANING = (
+    f"WITH RECURSIVE {MEANING.replace('/* more objects */', _NAMED)}"  # noqa: S608  constants
+    " SELECT digest FROM meaning"
+)
+_CHANGING_FUNCTIONS = sql_text("changing_functions")
+_NAME = re.compile(r'"((?:[^"]|"")+)"|([^\W\d]\w*)')
+_CALL = re.compile(r'(?:"((?:[^"]|"")+)"|([^\W\d]\w*))\s*\(')
 
 
 async def described_query(
@@ -90,29 +135,6 @@ async def check_statement(
         raise unavailable(settings, reason, is_permanent=False) from error
 
 
-_COLUMNS = sql_text("columns")
-
-# The columns of a query, described as those of a relation.
-_QUERY_COLUMNS = _COLUMNS.replace(
-    "pg_catalog.pg_attribute a",
-    """(
-        SELECT $1::oid AS attrelid, c.number::int2 AS attnum, c.name AS attname,
-               c.type_id AS atttypid, -1 AS atttypmod, false AS attisdropped,
-               false AS attnotnull, false AS atthasdef, '' AS attgenerated,
-               c.collation_id AS attcollation
-        FROM unnest($2::text[], $3::oid[], $4::oid[])
-             WITH ORDINALITY AS c (name, type_id, collation_id, number)
-    ) a""",
-)
-_EXACT_TYPES = frozenset(
-    {"int2", "int4", "int8", "bool", "float4", "float8", "text", "varchar", "uuid"}
-    | {"date", "timestamp", "timestamptz"}
-)
-# {setting of the connector's role: types whose texts in its events it changes}
-_CHANGED_BY = {"extra_float_digits": "float", "bytea_output": "bytea"}
-_MAX_INLINE_DIGITS = 37  # of a numeric of 23 bytes; from 25 on, values may be stored out of line
-
-
 async def read_columns(
     run: RunQuery, settings: PostgresSettings, table_id: int
 ) -> Mapping[str, CatalogRow]:
@@ -150,14 +172,16 @@ def readings_of(
     settings: PostgresSettings, columns: Mapping[str, CatalogRow]
 ) -> tuple[tuple[str, ColumnReading], ...]:
     """How the columns are read; raises BackendError with all faults of `types`."""
-    readings = {name: column_reading(_type(column)) for name, column in columns.items()}
+    readings = {
+        name: column_reading(PostgresType.of_column(column)) for name, column in columns.items()
+    }
     faults = []
     for name, wanted in settings.types.items():
         if name not in columns:
             hint = nearest_name(name, list(columns)).removeprefix("; ")
             faults.append(f"no column {name} among the columns ({hint})")
             continue
-        found = requested_reading(_type(columns[name]), wanted)
+        found = requested_reading(PostgresType.of_column(columns[name]), wanted)
         if isinstance(found, ColumnReading):
             readings[name] = found
         else:
@@ -169,7 +193,7 @@ def readings_of(
 
 def sending_of(settings: PostgresSettings, column: CatalogRow) -> KeySending:
     """How a key column is sent; raises BackendError for an unsuitable one."""
-    sending = key_sending(column["name"], _type(column))
+    sending = key_sending(column["name"], PostgresType.of_column(column))
     if isinstance(sending, str):
         raise unavailable(settings, f"key column {column['name']}: {sending}")
     if (fault := _feed_fault(settings, column)) is not None:
@@ -192,29 +216,6 @@ def _feed_fault(settings: PostgresSettings, column: CatalogRow) -> str | None:
     if settings.has_triggers and column["has_json_cast"]:
         return "has a type whose cast to json changes the keys in notifications; drop the cast"
     return None
-
-
-def _type(column: CatalogRow) -> PostgresType:
-    return PostgresType(
-        name=column["type_name"],
-        is_builtin=column["is_builtin"],
-        modifier=column["modifier"],
-        has_exact_equality=column["has_exact_equality"],
-        is_array=column["is_array"],
-        is_enum=column["is_enum"],
-        schema_name=column["type_schema"],
-        attributes=_attributes(column["attributes"]),
-    )
-
-
-def _attributes(paths: str | None) -> Attributes:
-    tree: dict[str, Any] = {}
-    for *outer, name, is_document in json.loads(paths or "[]"):  # shorter paths come first
-        within = tree
-        for each in outer:
-            within = within[each]
-        within[name] = None if is_document == "true" else {}
-    return tree
 
 
 def has_exact_changes(
@@ -262,27 +263,8 @@ def _is_exact(column: CatalogRow, has_full_identity: bool) -> bool:  # noqa: FBT
         return has_full_identity
     if name != "numeric":
         return name in _EXACT_TYPES
-    kind = column_reading(_type(column)).type
+    kind = column_reading(PostgresType.of_column(column)).type
     return types.is_decimal(kind) and (has_full_identity or kind.precision <= _MAX_INLINE_DIGITS)
-
-
-_TABLE = sql_text("table")
-
-_NAMES = """
-SELECT pg_catalog.format('%I.%I', n.nspname, c.relname) AS name
-FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
-WHERE c.relkind IN ('r', 'p', 'v', 'm', 'f')
-      AND n.nspname NOT IN ('pg_catalog', 'information_schema')
-ORDER BY 1 LIMIT 10000
-"""
-
-_OTHER_KINDS = {"S": "a sequence", "i": "an index", "I": "an index", "c": "a composite type"}
-_NO_FEED = {
-    RelationKind.VIEW: "is a view, and changes of its tables are not reported for its rows",
-    RelationKind.MATERIALIZED_VIEW: "is a materialized view, and REFRESH reports no changes",
-    RelationKind.FOREIGN_TABLE: "is a foreign table, and its own server reports the changes",
-    RelationKind.QUERY: "is a query, and changes of its tables are not reported for its rows",
-}
 
 
 async def read_table(run: RunQuery, settings: PostgresSettings) -> PostgresTable:
@@ -343,22 +325,6 @@ async def _version(run: RunQuery, settings: PostgresSettings, entry: CatalogRow)
     if not (settings.is_followed and settings.needs_publication):
         return meaning
     return f"{meaning}{await read_publications(run, settings, entry['oid'])}"
-
-
-_QUERY_ENTRY: Any = {  # a CatalogRow
-    "oid": 0,
-    "database": None,
-    "is_subscribed": False,
-    "kind": RelationKind.QUERY.value,
-    "schema_name": "",
-    "table_name": None,
-    "primary_key": (),
-    "has_full_identity": False,
-    "identity": (),
-    "foreign_part": None,
-    "has_exact_texts": False,
-    "inexact_settings": (),
-}
 
 
 async def _entry(run: RunQuery, table: str) -> CatalogRow:
@@ -425,22 +391,6 @@ def _refuse_unreported_parts(
         raise unavailable(settings, reason + remedy)
 
 
-# What a filter names. Operators have no names of their own: those of the server are none of these.
-_NAMED = """
-UNION ALL SELECT 'pg_catalog.pg_proc'::regclass, p.oid FROM pg_catalog.pg_proc p
-WHERE p.oid >= 16384 AND p.proname = ANY ($2::text[])
-UNION ALL SELECT 'pg_catalog.pg_type'::regclass, t.oid FROM pg_catalog.pg_type t
-WHERE t.oid >= 16384 AND t.typname = ANY ($2::text[])
-UNION ALL SELECT 'pg_catalog.pg_operator'::regclass, r.oid FROM pg_catalog.pg_operator r
-WHERE r.oid >= 16384 AND pg_catalog.strpos($3, r.oprname) > 0 AND NOT EXISTS (
-    SELECT FROM pg_catalog.pg_operator own WHERE own.oid < 16384 AND own.oprname = r.oprname)
-"""
-_MEANING = (
-    f"WITH RECURSIVE {MEANING.replace('/* more objects */', _NAMED)}"  # noqa: S608  constants
-    " SELECT digest FROM meaning"
-)
-
-
 async def row_meaning(run: RunQuery, table_id: int, *, where: str | None = None) -> str:
     """The digest of what the relation's rows look like, with this filter.
 
@@ -448,40 +398,6 @@ async def row_meaning(run: RunQuery, table_id: int, *, where: str | None = None)
     """
     (record,) = await run_own(run, _MEANING, table_id, names_in(where), where or "")
     return str(record["digest"])
-
-
-_CHANGING_FUNCTIONS = """
-SELECT DISTINCT p.proname AS name FROM pg_catalog.pg_proc p
-WHERE p.provolatile <> 'i' AND (p.proname = ANY ($1::text[]) OR
-    -- a function of a row can be called like a column
-    p.proname = ANY ($2::text[]) AND p.proargtypes[0] =
-    (SELECT c.reltype FROM pg_catalog.pg_class c WHERE c.oid = $3::oid)) ORDER BY 1
-"""
-_NAME = re.compile(r'"((?:[^"]|"")+)"|([^\W\d]\w*)')
-_CALL = re.compile(r'(?:"((?:[^"]|"")+)"|([^\W\d]\w*))\s*\(')
-
-
-async def check_meaning(run: RunQuery, settings: PostgresSettings) -> None:
-    """Check that sessions have the settings of the DSN, and none that change what SQL means.
-
-    Raises BackendError: `table_unavailable` with the statement that mends it.
-    """
-    given = settings_of(settings.dsn)
-    if given and (lost := await run_own(run, LOST, [*given], [*given.values()])):
-        names = ", ".join(each["name"] for each in lost)
-        remedy = "set it by ALTER ROLE, and remove it from the DSN"
-        reason = f"sessions lack {names} of the DSN, which a pooler ignores; {remedy}"
-        raise unavailable(settings, reason, is_permanent=False)
-    if not settings.pgbouncer:
-        return
-    found = [*await run_own(run, REPLACED_CATALOG)]
-    if settings.query is not None or settings.where is not None:
-        found += await run_own(run, UNFIXED)
-    if found:
-        names = ", ".join(f"{each[0]} = {each[1]}" for each in found)
-        remedy = "; ".join(f"ALTER ROLE … SET {each[0]} = {each[2]}" for each in found)
-        reason = f"behind PgBouncer, sessions have {names}, which changes what SQL means; run "
-        raise unavailable(settings, reason + remedy, is_permanent=False)
 
 
 async def check_filter(run: RunQuery, settings: PostgresSettings, table: PostgresTable) -> None:

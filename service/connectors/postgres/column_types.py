@@ -1,8 +1,10 @@
 """Types of PostgreSQL columns as Arrow types: how a column is read, and how a key is sent."""
 
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import Any
 
 import pyarrow as pa
 from pyarrow import types
@@ -20,6 +22,7 @@ from service.connectors.postgres.column_values import (
     lists_of_arrays,
     parsed_json,
 )
+from service.connectors.postgres.sessions import CatalogRow
 
 MAX_NAME_BYTES = 63  # PostgreSQL truncates longer names
 _MAX_DIGITS, _SHORT_BYTES = 38, 32  # of a decimal128, and of Spark; of a short text
@@ -43,6 +46,24 @@ class PostgresType:
     is_enum: bool = False
     schema_name: str = "pg_catalog"
     attributes: Attributes = field(default_factory=dict)  # of a composite type
+
+    @classmethod
+    def of_column(cls, column: CatalogRow) -> "PostgresType":
+        """The type of a column as the catalog describes it."""
+        attributes: dict[str, Any] = {}
+        # Shorter paths come first.
+        for *outer, name, is_document in json.loads(column["attributes"] or "[]"):
+            within = attributes
+            for each in outer:
+                within = within[each]
+            within[name] = None if is_document == "true" else {}
+        names = ("is_builtin", "modifier", "has_exact_equality", "is_array", "is_enum")
+        return cls(
+            column["type_name"],
+            schema_name=column["type_schema"],
+            attributes=attributes,
+            **{name: column[name] for name in names},
+        )
 
     @property
     def sql_name(self) -> str:
@@ -113,6 +134,18 @@ class KeySending:
         """The SQL expression of the key column of a row `t`, for comparisons."""
         # A domain has no operators of its enum.
         return f"t.{quoted(name)}::{self.sql_type}" if self.is_enum else f"t.{quoted(name)}"
+
+    @property
+    def reading(self) -> ColumnReading:
+        """How values of the key column are read, in the type of keys."""
+        if self.field.metadata == UUID_FIELD:
+            return _UUID
+        if types.is_string(self.field.type):
+            return LABEL if self.is_enum else AS_TEXT  # char(n) has no trailing blanks then
+        kind, modifier = self.field.type, -1
+        if types.is_decimal(kind):
+            modifier = (kind.precision << 16 | kind.scale) + 4  # as in the catalog
+        return column_reading(PostgresType(self.sql_type, is_builtin=True, modifier=modifier))
 
     def array(self, number: int) -> str:
         """The SQL expression of the query's argument with this number."""
@@ -259,6 +292,9 @@ AS_TEXT = ColumnReading(pa.utf8(), lambda name: f"{name}::text", _sent_by("texts
 _SHORT = replace(AS_TEXT, is_short=True)
 LABEL = replace(
     _SHORT, expression=lambda name: f"CASE WHEN {name} IS NOT NULL THEN {output_of(name)} END"
+)
+_UUID = ColumnReading(
+    pa.binary(), to_bytes=lambda value: f"pg_catalog.uuid_send({value})", is_short=True
 )
 _SHORT_TEXTS = frozenset(
     {"uuid", "name", "interval", "time", "timetz", "money", "pg_lsn", "point"}

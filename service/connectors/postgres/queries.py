@@ -2,29 +2,17 @@
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeAlias
-from uuid import UUID
+from typing import TypeAlias
 
-import numpy as np
-import numpy.typing as npt
-import pyarrow as pa
-import pyarrow.compute as pc
 from pyarrow import types
 
 from lookup_core.dimension.dimension_events import MAX_QUERY_ROWS_BYTES
-from lookup_core.keys.typed_keys import UUID_FIELD
 from lookup_core.row_bytes import LISTED_ROW_BYTES
 from service.connectors.postgres.column_types import (
-    AS_TEXT,
-    LABEL,
     ColumnReading,
-    KeySending,
-    PostgresType,
-    column_reading,
     output_of,
     quoted,
 )
-from service.connectors.postgres.column_values import DAYS, MICROSECONDS
 from service.connectors.postgres.sessions import PARTS, guard
 from service.connectors.postgres.table import PostgresTable, RelationKind
 
@@ -358,44 +346,6 @@ def _is_among(table: PostgresTable) -> str:
     )
 
 
-def key_order(keys: pa.RecordBatch) -> npt.NDArray[np.int32]:
-    """The positions of the keys in ascending order, about that of an index and its pages."""
-    if keys.num_columns == 1 and types.is_integer(keys.schema.field(0).type):  # never null
-        return np.argsort(keys.column(0).to_numpy()).astype(np.int32)
-    by_all = [(name, "ascending") for name in keys.schema.names]
-    return pc.sort_indices(keys, sort_keys=by_all).to_numpy().astype(np.int32)
-
-
-def key_arguments(keys: pa.RecordBatch, described: pa.Schema) -> list[Any]:
-    """The query argument of each key column: a list, or an array literal for integers.
-
-    A time outside the years 1 to 9999 becomes NULL, which matches no row. Integers are never null.
-    """
-    return [_argument(column, field) for column, field in zip(keys.columns, described, strict=True)]
-
-
-def _argument(column: pa.Array, field: pa.Field) -> list[Any] | str:
-    if types.is_date32(field.type):
-        column = _within(column, pa.int32(), DAYS).cast(pa.utf8())
-    if types.is_timestamp(field.type):
-        utc = _within(column, pa.int64(), MICROSECONDS).cast(pa.timestamp("us")).cast(pa.utf8())
-        column = utc if field.type.tz is None else pc.binary_join_element_wise(utc, "Z", "")
-    values: list[Any] = column.to_pylist()
-    if types.is_integer(field.type):
-        return f"{{{str(values)[1:-1]}}}"
-    if field.metadata == UUID_FIELD:
-        return [None if value is None else UUID(bytes=value) for value in values]
-    return values
-
-
-def _within(column: pa.Array, number: pa.DataType, limits: tuple[int, int]) -> pa.Array:
-    numbers = column.cast(number)
-    low, high = (pa.scalar(limit, number) for limit in limits)
-    fits = pc.and_(pc.greater_equal(numbers, low), pc.less_equal(numbers, high))
-    within: pa.Array = pc.if_else(fits, column, pa.scalar(None, column.type))
-    return within
-
-
 Bound: TypeAlias = tuple[str, ...]  # the value of each range column, as text
 
 
@@ -409,10 +359,6 @@ class RangeColumn:
 
 
 CTID = RangeColumn("ctid", "t.ctid", "tid")
-
-_UUID = ColumnReading(
-    pa.binary(), to_bytes=lambda value: f"pg_catalog.uuid_send({value})", is_short=True
-)
 
 
 def postgres_snapshot_query(
@@ -491,19 +437,8 @@ def key_columns(table: PostgresTable) -> tuple[RangeColumn, ...]:
 
 def with_keys(table: PostgresTable) -> PostgresTable:
     """The table with its key's columns before the other columns."""
-    keys = tuple((name, _key_reading(sending)) for name, sending in table.keys)
+    keys = tuple((name, sending.reading) for name, sending in table.keys)
     return replace(table, columns=(*keys, *table.columns))
-
-
-def _key_reading(sending: KeySending) -> ColumnReading:
-    if sending.field.metadata == UUID_FIELD:
-        return _UUID
-    if types.is_string(sending.field.type):
-        return LABEL if sending.is_enum else AS_TEXT  # char(n) has no trailing blanks then
-    kind, modifier = sending.field.type, -1
-    if types.is_decimal(kind):
-        modifier = (kind.precision << 16 | kind.scale) + 4  # as in the catalog
-    return column_reading(PostgresType(sending.sql_type, is_builtin=True, modifier=modifier))
 
 
 def _has_key(table: PostgresTable) -> str:

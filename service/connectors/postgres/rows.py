@@ -1,4 +1,4 @@
-"""Rows of a lookup query as Arrow: from asyncpg records, or from one binary array per column."""
+"""Keys and rows of a lookup query as Arrow: arguments, records, and one binary array per column."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -6,21 +6,26 @@ from dataclasses import replace
 from datetime import date, datetime
 from decimal import Decimal
 from typing import Any
+from uuid import UUID
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyarrow import types
 
 from lookup_core.dimension.dimension_events import FetchedRows, UnfitRows
 from lookup_core.errors import BackendError, ErrorCode
 from lookup_core.freshness.server_identity import UNKNOWN_SERVER, ServerEpoch, ServerIdentity
 from lookup_core.freshness.table_snapshot import TableSnapshot
+from lookup_core.keys.typed_keys import UUID_FIELD
 from lookup_core.row_bytes import LISTED_ROW_BYTES, largest_column, row_bytes
 from lookup_core.type_texts import type_text
 from service.connectors.postgres.column_types import ColumnReading
 from service.connectors.postgres.column_values import (
+    DAYS,
     ELEMENTS,
+    MICROSECONDS,
     BinaryArray,
     DecodedColumn,
     checked_text,
@@ -253,3 +258,41 @@ def _of_any_length(block: bytes) -> pa.BinaryArray:
     is_valid = None if lengths.is_null is None else pa.array(~lengths.is_null).buffers()[1]
     content = pa.py_buffer(block).slice(lengths.end)
     return pa.Array.from_buffers(pa.binary(), size, [is_valid, pa.py_buffer(offsets), content])
+
+
+def key_order(keys: pa.RecordBatch) -> npt.NDArray[np.int32]:
+    """The positions of the keys in ascending order, about that of an index and its pages."""
+    if keys.num_columns == 1 and types.is_integer(keys.schema.field(0).type):  # never null
+        return np.argsort(keys.column(0).to_numpy()).astype(np.int32)
+    by_all = [(name, "ascending") for name in keys.schema.names]
+    return pc.sort_indices(keys, sort_keys=by_all).to_numpy().astype(np.int32)
+
+
+def key_arguments(keys: pa.RecordBatch, described: pa.Schema) -> list[Any]:
+    """The query argument of each key column: a list, or an array literal for integers.
+
+    A time outside the years 1 to 9999 becomes NULL, which matches no row. Integers are never null.
+    """
+    return [_argument(column, field) for column, field in zip(keys.columns, described, strict=True)]
+
+
+def _argument(column: pa.Array, field: pa.Field) -> list[Any] | str:
+    if types.is_date32(field.type):
+        column = _within(column, pa.int32(), DAYS).cast(pa.utf8())
+    if types.is_timestamp(field.type):
+        utc = _within(column, pa.int64(), MICROSECONDS).cast(pa.timestamp("us")).cast(pa.utf8())
+        column = utc if field.type.tz is None else pc.binary_join_element_wise(utc, "Z", "")
+    values: list[Any] = column.to_pylist()
+    if types.is_integer(field.type):
+        return f"{{{str(values)[1:-1]}}}"
+    if field.metadata == UUID_FIELD:
+        return [None if value is None else UUID(bytes=value) for value in values]
+    return values
+
+
+def _within(column: pa.Array, number: pa.DataType, limits: tuple[int, int]) -> pa.Array:
+    numbers = column.cast(number)
+    low, high = (pa.scalar(limit, number) for limit in limits)
+    fits = pc.and_(pc.greater_equal(numbers, low), pc.less_equal(numbers, high))
+    within: pa.Array = pc.if_else(fits, column, pa.scalar(None, column.type))
+    return within

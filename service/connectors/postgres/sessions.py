@@ -31,7 +31,7 @@ from service.connectors.postgres.errors import (
     mapped_parameters,
     own_statements,
 )
-from service.postgres_dsn import HOST_NAMES, shown_hosts
+from service.postgres_dsn import HOST_NAMES, settings_of, shown_hosts
 
 READ_COMMITTED = {ISOLATION: "read committed"}  # a standby refuses serializable transactions
 # Startup parameters of lookups.
@@ -417,3 +417,26 @@ async def close_session(connection: Connection) -> None:
         pass  # it is closed, and nothing was written
     finally:
         connection.terminate()
+
+
+async def check_meaning(run: RunQuery, settings: PostgresSettings) -> None:
+    """Check that sessions have the settings of the DSN, and none that change what SQL means.
+
+    Raises BackendError: `table_unavailable` with the statement that mends it.
+    """
+    given = settings_of(settings.dsn)
+    if given and (lost := await run_own(run, LOST, [*given], [*given.values()])):
+        names = ", ".join(each["name"] for each in lost)
+        remedy = "set it by ALTER ROLE, and remove it from the DSN"
+        reason = f"sessions lack {names} of the DSN, which a pooler ignores; {remedy}"
+        raise unavailable(settings, reason, is_permanent=False)
+    if not settings.pgbouncer:
+        return
+    found = [*await run_own(run, REPLACED_CATALOG)]
+    if settings.query is not None or settings.where is not None:
+        found += await run_own(run, UNFIXED)
+    if found:
+        names = ", ".join(f"{each[0]} = {each[1]}" for each in found)
+        remedy = "; ".join(f"ALTER ROLE … SET {each[0]} = {each[2]}" for each in found)
+        reason = f"behind PgBouncer, sessions have {names}, which changes what SQL means; run "
+        raise unavailable(settings, reason + remedy, is_permanent=False)

@@ -24,9 +24,7 @@ from service.connectors.postgres.queries import (
     bounds_query,
     columns_sql,
     index_remedy,
-    key_arguments,
     key_columns,
-    key_order,
     lookup_query,
     postgres_snapshot_query,
     scanning_query,
@@ -34,6 +32,7 @@ from service.connectors.postgres.queries import (
     with_keys,
     with_snapshot,
 )
+from service.connectors.postgres.rows import key_arguments, key_order
 from service.connectors.postgres.table import RelationKind
 from service.connectors.postgres.triggers import table_triggers, trigger_sql
 from tests.service.connectors.postgres.described_tables import (
