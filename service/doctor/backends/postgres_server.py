@@ -4,6 +4,7 @@ import asyncio
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from importlib import resources
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -22,41 +23,11 @@ from service.wiring.connector_settings import postgres_settings
 
 _LOADING_CONNECTIONS = 5  # the session with the snapshot of a full load, and four readers
 _LISTENING_CONNECTIONS = 1
-# Columns have the names of the fields below. Functions that a server may refuse are in statements
-# of their own.
-_SERVER = """
-SELECT pg_catalog.current_setting('server_version_num')::int AS version,
-       pg_catalog.current_setting('server_version') AS version_text,
-       current_user::text AS role, pg_catalog.current_database()::text AS database,
-       pg_catalog.pg_backend_pid() AS process,
-       pg_catalog.current_setting('port') AS port,
-       pg_catalog.current_setting('statement_timeout') <> '0' AS has_statement_timeout,
-       pg_catalog.current_setting('max_connections')::int AS max_connections,
-       pg_catalog.current_setting('superuser_reserved_connections')::int
-       + coalesce(pg_catalog.current_setting('reserved_connections', true), '0')::int AS reserved,
-       r.rolsuper AS is_superuser, r.rolbypassrls AS bypasses_policies,
-       nullif(r.rolconnlimit, -1) AS role_limit, nullif(d.datconnlimit, -1) AS database_limit,
-       pg_catalog.date_part('epoch', pg_catalog.clock_timestamp()) AS clock_s
-FROM pg_catalog.pg_roles r
-CROSS JOIN pg_catalog.pg_database d
-WHERE r.rolname = current_user AND d.datname = pg_catalog.current_database()
-"""
-# Any role sees the sessions of others, though perhaps not their backend_type.
-_SESSIONS = """
-SELECT count(*) AS used,
-       count(*) FILTER (WHERE application_name LIKE 'sidelook%') AS used_by_sidecars,
-       count(*) FILTER (WHERE usename = current_user) AS used_by_role,
-       count(*) FILTER (WHERE datname = pg_catalog.current_database()) AS used_by_database
-FROM pg_catalog.pg_stat_activity
-WHERE datid IS NOT NULL AND pid <> pg_catalog.pg_backend_pid()
-AND coalesce(backend_type, 'client backend') = 'client backend'
-"""
-# A function that the server lacks is not revoked.
-_REVOKED = """
-SELECT ARRAY(SELECT f.name FROM pg_catalog.unnest($1::text[]) AS f (name)
-WHERE NOT pg_catalog.has_function_privilege(
-    pg_catalog.to_regprocedure('pg_catalog.' || f.name), 'EXECUTE')) AS revoked_functions
-"""
+
+
+def sql_text(name: str) -> str:
+    """Return the SQL in a file of the folder `sql`."""
+    return (resources.files(__package__) / "sql" / f"{name}.sql").read_text()
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,18 +74,18 @@ async def read_postgres_server(settings: PostgresSettings) -> PostgresServer:
 async def _properties(session: PostgresSession, settings: PostgresSettings) -> PostgresServer:
     await session.fetchval("SELECT 1")  # the first query of a session is slower
     sent_s = time.time()
-    (record,) = await session.fetch(_SERVER)  # every session has a role and a database
+    (record,) = await session.fetch(sql_text("server"))  # every session has a role and a database
     received_s = time.time()
     columns = dict(record)
     clock = ClockReading(sent_s, received_s, columns.pop("clock_s"))
     # A pooler gives its clients process numbers of its own.
     is_pooled = columns.pop("process") != session.get_server_pid()
-    sessions = await _permitted(session, _SESSIONS) or {"used": None}
+    sessions = await _permitted(session, "sessions") or {"used": None}
     identification = Identification()
     found = await identification.read(session.fetch)
     unknown = tuple(part for part in PARTS if part in identification.unknown)
     functions = [name for part in unknown for name in PARTS[part].functions]
-    revoked = await _permitted(session, _REVOKED, functions) if functions else None
+    revoked = await _permitted(session, "revoked_functions", functions) if functions else None
     start = settings.address if found.started_at is None else found.started_at
     return PostgresServer(
         clock=clock,
@@ -129,11 +100,11 @@ async def _properties(session: PostgresSession, settings: PostgresSettings) -> P
 
 
 async def _permitted(
-    session: PostgresSession, statement: str, *arguments: object
+    session: PostgresSession, file: str, *arguments: object
 ) -> dict[str, Any] | None:
     """The record of a statement that no sidecar runs; None if the role has no right to it."""
     try:
-        (record,) = await session.fetch(statement, *arguments)
+        (record,) = await session.fetch(sql_text(file), *arguments)
     except asyncpg.InsufficientPrivilegeError:
         return None
     return dict(record)
