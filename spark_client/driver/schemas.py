@@ -42,7 +42,7 @@ def described_columns(
     )
     try:
         # A person waits for the driver: what a person must mend is reported at once.
-        channel = described_channel(address, request, is_patient=False)
+        channel = described_channel(address, request, is_interactive=True)
         needs.check(channel, dimension)
         if not needs.has_lists:
             return channel.columns
@@ -57,7 +57,7 @@ def described_key(address: SidecarAddress, dimension: str) -> tuple[str, ...]:
     """Read the names of the key's columns, in order; raises as `described_columns` does."""
     try:
         request = ChannelRequest(dimension, (), "driver", ANY_KEY)
-        return described_channel(address, request, is_patient=False).key
+        return described_channel(address, request, is_interactive=True).key
     except SidecarUnreachable as error:
         error.add_remedy("where the driver has no sidecar, name the key's columns with on=")
         raise

@@ -101,10 +101,10 @@ class ChannelSession:
         wire: Wire,
         *,
         backoff: Backoff,
-        is_patient: bool = True,
+        is_interactive: bool = False,
         wake: Callable[[], None] = nothing,
     ) -> None:
-        """Without `is_patient`, only refusals that heal by themselves are retried.
+        """With `is_interactive`, only refusals that heal by themselves are retried.
 
         `wake` wakes a thread that waits for answers of several channels.
         """
@@ -114,7 +114,7 @@ class ChannelSession:
         self._is_revoked = False  # until there is work: meanwhile others need its credit
         self._wire = wire
         self._backoff = backoff
-        self._is_patient = is_patient
+        self._is_interactive = is_interactive
         self._changed = threading.Condition(wire.lock)
         self._wake_task = wake
         self._failure: SidelookError | None = None
@@ -261,7 +261,7 @@ class ChannelSession:
             return True
         now_s = self._wire.clock()
         delay_s = NEVER
-        if refusal.is_retryable and (self._is_patient or refusal.code.heals_by_itself):
+        if refusal.is_retryable and (not self._is_interactive or refusal.code.heals_by_itself):
             delay_s = self._backoff.on_failure(jitter, now=now_s)
         if delay_s == NEVER:
             self.fail(refusal)

@@ -61,7 +61,7 @@ class Transport(Protocol):
     def close(self) -> None:
         """Close, without waiting for the peer; a no-op if closed."""
 
-    def disown(self) -> None:
+    def close_after_fork(self) -> None:
         """In a forked child: close the descriptors; the parent continues to use them."""
 
 
@@ -104,20 +104,20 @@ class Connection:
         with self._lock:
             return len(self._sessions) < MAX_CHANNELS
 
-    def open(self, request: ChannelRequest, *, is_patient: bool = True) -> ChannelSession:
+    def open(self, request: ChannelRequest, *, is_interactive: bool = False) -> ChannelSession:
         """An open channel; `begin` and `finish` in one."""
-        return self.finish(self.begin(request, is_patient=is_patient))
+        return self.finish(self.begin(request, is_interactive=is_interactive))
 
     def begin(
         self,
         request: ChannelRequest,
         *,
-        is_patient: bool = True,
+        is_interactive: bool = False,
         wake: Callable[[], None] = nothing,
     ) -> ChannelSession:
         """A channel that is being opened, for `finish`; the caller closes it in any case.
 
-        Without `is_patient`, a refusal that does not heal by itself is raised at once. `wake` is
+        With `is_interactive`, a refusal that does not heal by itself is raised at once. `wake` is
         called when the channel has answers, or has failed.
         """
         clock = self._timing.clock
@@ -125,7 +125,7 @@ class Connection:
         with self._lock:
             channel = ClientChannel(next(self._numbers), request)
             session = ChannelSession(
-                channel, wire, backoff=self._new_backoff(), is_patient=is_patient, wake=wake
+                channel, wire, backoff=self._new_backoff(), is_interactive=is_interactive, wake=wake
             )
             self._sessions[channel.number] = session
             if self._transport is not None and not self._is_leaving:
@@ -166,10 +166,10 @@ class Connection:
                 return str(session.refusal)
             return "no answer yet" if self._outage is None else self._outage.reason
 
-    def disown(self) -> None:
+    def close_after_fork(self) -> None:
         """In a forked child: close the descriptors. Nothing else is safe to use."""
         if self._transport is not None:
-            self._transport.disown()
+            self._transport.close_after_fork()
 
     def _new_backoff(self) -> Backoff:
         give_up_after_s = self._timing.connect_timeout_s

@@ -77,7 +77,7 @@ class Connections:
         """In a forked child: close the descriptors of the parent's connections."""
         self._lock = threading.Lock()  # the parent may have held it
         for connection in chain.from_iterable(self._open.values()):
-            connection.disown()
+            connection.close_after_fork()
         self._open.clear()
 
 
@@ -86,10 +86,10 @@ os.register_at_fork(after_in_child=connections.forget)
 
 
 def described_channel(
-    address: SidecarAddress, request: ChannelRequest, *, is_patient: bool = True
+    address: SidecarAddress, request: ChannelRequest, *, is_interactive: bool = False
 ) -> ClientChannel:
     """A closed channel, which has the schema; raises as `Connection.open` does."""
-    session = connections.to(address).open(request, is_patient=is_patient)
+    session = connections.to(address).open(request, is_interactive=is_interactive)
     session.close()
     return session.channel
 

@@ -100,9 +100,9 @@ class WebSocket:
                 self._protocol.send_close(CloseCode.NORMAL_CLOSURE)
                 self._flush()
             self._is_closed = True
-        self.disown()
+        self.close_after_fork()
 
-    def disown(self) -> None:
+    def close_after_fork(self) -> None:
         """See `Transport`."""
         self._selector.close()
         for each in (self._socket, self._waker, self._woken):

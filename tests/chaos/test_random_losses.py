@@ -117,9 +117,9 @@ class LossyTransport:
         """See `Transport`."""
         self._inner.close()
 
-    def disown(self) -> None:
+    def close_after_fork(self) -> None:
         """See `Transport`."""
-        self._inner.disown()
+        self._inner.close_after_fork()
 
     def _passes(self) -> bool:
         if self._messages:

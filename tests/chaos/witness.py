@@ -115,9 +115,9 @@ class WitnessedTransport:
         self.is_closed = True
         self._inner.close()
 
-    def disown(self) -> None:
+    def close_after_fork(self) -> None:
         """See `Transport`."""
-        self._inner.disown()
+        self._inner.close_after_fork()
 
     def _note_sent(self, frame: Frame) -> None:
         match frame:

@@ -65,7 +65,7 @@ class MemoryTransport:
         """See `Transport`."""
         self.lose("closed by the client")
 
-    def disown(self) -> None:
+    def close_after_fork(self) -> None:
         """See `Transport`; there are no descriptors."""
 
     def deliver(self, messages: Sequence[bytes]) -> None:

@@ -59,11 +59,11 @@ def refusal(
 def test_connects_with_the_first_channel(sidecar: ReachableSidecar, connection: Connection) -> None:
     """No thread and no connection exist before the first channel."""
     before = set(threading.enumerate())
-    connection.disown()  # nothing to close yet
+    connection.close_after_fork()  # nothing to close yet
     assert (sidecar.connection_count, connection._thread) == (0, None)
 
     channel = connection.open(REQUEST)
-    connection.disown()  # in memory there are no descriptors
+    connection.close_after_fork()  # in memory there are no descriptors
 
     assert is_served(channel)
     assert sidecar.connection_count == 1
@@ -147,21 +147,21 @@ UNAVAILABLE = ErrorCode.TABLE_UNAVAILABLE
 
 
 @pytest.mark.parametrize(
-    ("sent", "is_patient"),
+    ("sent", "is_interactive"),
     [
-        (refusal(UNAVAILABLE, is_retryable=False), True),
-        (refusal(UNAVAILABLE), False),
-        (refusal(ErrorCode.BACKEND_AUTH), False),
+        (refusal(UNAVAILABLE, is_retryable=False), False),
+        (refusal(UNAVAILABLE), True),
+        (refusal(ErrorCode.BACKEND_AUTH), True),
     ],
 )
 def test_lasting_refusal_fails_at_once(
-    sidecar: ReachableSidecar, connection: Connection, sent: frames.Failure, *, is_patient: bool
+    sidecar: ReachableSidecar, connection: Connection, sent: frames.Failure, *, is_interactive: bool
 ) -> None:
     """A permanent refusal ends any OPEN; the driver's also one that a person must mend."""
     sidecar.memory.refusals.append(sent)
 
     with pytest.raises(BackendError, match=f"{sent.code}: full") as caught:
-        connection.open(REQUEST, is_patient=is_patient)
+        connection.open(REQUEST, is_interactive=is_interactive)
 
     assert caught.value.is_permanent is not sent.is_retryable
     assert len(received(sidecar, frames.Open)) == 1
@@ -187,7 +187,7 @@ def test_driver_waits_for_what_heals(sidecar: ReachableSidecar, connection: Conn
     """An outage of the database or an overload is retried, also by the driver."""
     sidecar.memory.refusals += [refusal(), refusal(ErrorCode.BACKEND_UNAVAILABLE)]
 
-    assert is_served(connection.open(REQUEST, is_patient=False))
+    assert is_served(connection.open(REQUEST, is_interactive=True))
     assert len(received(sidecar, frames.Open)) == 3
 
 

@@ -273,41 +273,6 @@ def test_registering_again_replaces(sidecar: Sidecar, session: SparkSession) -> 
     assert functions(session.newSession()) == set()
 
 
-IN_SUBQUERY = "SELECT c.times FROM (SELECT id, {f}(id) AS c FROM events) WHERE c.times = 1"
-IN_VIEW = "SELECT c.times FROM looked_up WHERE c.times = 1"
-TWO_CALLS = "SELECT {f}(id).times FROM events WHERE {f}(id).times = 1"
-
-
-@pytest.mark.parametrize(
-    ("deterministic", "query", "seen"),
-    [
-        (True, IN_SUBQUERY, 2),
-        (False, IN_SUBQUERY, 1),
-        (True, IN_VIEW, 2),
-        (False, IN_VIEW, 1),
-        (True, TWO_CALLS, 2),
-        (False, TWO_CALLS, 2),
-    ],
-)
-def test_nondeterministic_calls_have_one_answer(
-    sidecar: Sidecar,
-    session: SparkSession,
-    counted: CountedDimension,
-    *,
-    deterministic: bool,
-    query: str,
-    seen: int,
-) -> None:
-    """A filter and a projection see one answer if the call is written once and may not repeat."""
-    (name,) = sidecar.register(session, dimensions=["counted"], deterministic=deterministic)
-    session.sql(f"CREATE TEMPORARY VIEW looked_up AS SELECT {name}(id) AS c FROM events")
-
-    found = rows(session, query.format(f=name))
-
-    assert found == [(seen,)] * 3  # the filter saw 1 in each case
-    assert counted.asked == Counter({1: seen, 3: seen, 9: seen})
-
-
 @pytest.mark.parametrize("deterministic", [True, False])
 def test_udf_calls_repeat_unless_nondeterministic(
     sidecar: Sidecar, session: SparkSession, counted: CountedDimension, *, deterministic: bool

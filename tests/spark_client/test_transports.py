@@ -287,7 +287,7 @@ def test_silent_peer_is_lost(listener: WebSocketListener) -> None:
     with pytest.raises(SidecarUnreachable, match="silent for 20 s"):
         silent.receive(0.0)
     for each in (silent, probe):
-        each.disown()
+        each.close_after_fork()
     theirs.close()
 
 
