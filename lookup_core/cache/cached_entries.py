@@ -30,41 +30,36 @@ class GhostKeys:
     """Fingerprints of the keys that were added last, in set-associative buckets."""
 
     def __init__(self) -> None:
-        self._buckets = np.full((0, _WAYS), _NO_KEY, np.uint16)  # youngest first
+        self.buckets = np.full((0, _WAYS), _NO_KEY, np.uint16)  # youngest first
         self._is_empty = True
-
-    @property
-    def bytes(self) -> int:
-        """Memory of the fingerprints."""
-        return self._buckets.nbytes
 
     def resize(self, key_count: int) -> None:
         """Make room for `key_count` keys, a positive multiple of eight; forgets all keys."""
-        self._buckets = np.full((key_count // _WAYS, _WAYS), _NO_KEY, np.uint16)
+        self.buckets = np.full((key_count // _WAYS, _WAYS), _NO_KEY, np.uint16)
         self._is_empty = True
 
-    def add(self, hashes: Hashes) -> None:
+    def add_keys(self, hashes: Hashes) -> None:
         """Add keys, which replace the oldest ones."""
-        buckets, fingerprints = self._places(hashes)
+        buckets, fingerprints = self._locations(hashes)
         self._is_empty = self._is_empty and not buckets.size
         while buckets.size:
             _, turn = np.unique(buckets, return_index=True)  # one key per bucket and turn
             at = buckets[turn]
-            self._buckets[at, 1:] = self._buckets[at, :-1]
-            self._buckets[at, 0] = fingerprints[turn]
+            self.buckets[at, 1:] = self.buckets[at, :-1]
+            self.buckets[at, 0] = fingerprints[turn]
             buckets, fingerprints = np.delete(buckets, turn), np.delete(fingerprints, turn)
 
     def is_in(self, hashes: Hashes) -> npt.NDArray[np.bool_]:
         """Which of the keys were added lately; false positives are possible."""
         if self._is_empty:
             return np.zeros(len(hashes), np.bool_)  # costs nothing until the cache is full
-        buckets, fingerprints = self._places(hashes)
-        return (self._buckets[buckets] == fingerprints[:, None]).any(axis=1)
+        buckets, fingerprints = self._locations(hashes)
+        return (self.buckets[buckets] == fingerprints[:, None]).any(axis=1)
 
-    def _places(self, hashes: Hashes) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.uint16]]:
+    def _locations(self, hashes: Hashes) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.uint16]]:
         # Not the lowest bits, by which the index places keys.
         shares = (hashes >> np.uint64(16)) & np.uint64(2**32 - 1)
-        buckets = (shares * np.uint64(len(self._buckets))) >> np.uint64(32)
+        buckets = (shares * np.uint64(len(self.buckets))) >> np.uint64(32)
         fingerprints = (hashes >> np.uint64(48)).astype(np.uint16)
         return buckets.astype(np.intp), np.maximum(fingerprints, _NO_KEY + 1)
 
@@ -256,7 +251,7 @@ class CachedEntries:
         self.rows.check_invariants()
         assert self.slot_count == self.index.slot_count
         assert self.states.bytes == entry_states.BYTES_BY_SLOT * self.slot_count
-        assert self.ghosts.bytes == _GHOST_BYTES * self.slot_count
+        assert self.ghosts.buckets.nbytes == _GHOST_BYTES * self.slot_count
         used = self.index.used_slots()
         is_negative = self.rows.is_in(used, RowQueue.NEGATIVE)
         assert (

@@ -63,7 +63,7 @@ class Eviction:
         if kept >= count:
             return new
         passed = max(count - max(kept, 1), 0)
-        entries.ghosts.add(new.hashes[:passed])
+        entries.ghosts.add_keys(new.hashes[:passed])
         left = new.stored.take(pa.array(np.arange(passed, count)))
         return NewEntries(new.queue, new.hashes[passed:], left)
 
@@ -140,7 +140,7 @@ class Eviction:
         entries.rows.split_oldest(RowQueue.SMALL)
         oldest = self._without_expired(entries.rows.oldest_slots(RowQueue.SMALL), now)
         is_proven = states.visits(states.words_of(oldest)) >= _VISITS_TO_PROVE
-        entries.ghosts.add(entries.index.hashes_of(oldest[~is_proven]))
+        entries.ghosts.add_keys(entries.index.hashes_of(oldest[~is_proven]))
         self.forget(oldest[~is_proven], reason)
         entries.rows.move_rows(oldest[is_proven], RowQueue.MAIN)
         entries.states.set_visits(oldest[is_proven], 0)

@@ -249,9 +249,9 @@ def test_ghost_bucket_keeps_last_eight() -> None:
     ghosts, one_bucket = ghosts_of(), np.arange(11, dtype=np.uint64) << np.uint64(48)
     assert not ghosts.is_in(one_bucket).any()
 
-    ghosts.add(one_bucket[2:3])
-    ghosts.add(one_bucket[3:])
-    ghosts.add(one_bucket[:1])
+    ghosts.add_keys(one_bucket[2:3])
+    ghosts.add_keys(one_bucket[3:])
+    ghosts.add_keys(one_bucket[:1])
 
     assert ghosts.is_in(one_bucket).tolist() == [True, True] + [False] * 2 + [True] * 7
 
@@ -263,14 +263,14 @@ def test_ghost_memory_is_fixed(key_count: int) -> None:
     former, last, strangers = (
         some_hashes(count, seed=count) for count in (5_000, key_count, 9_999)
     )
-    ghosts.add(former)
+    ghosts.add_keys(former)
 
-    ghosts.add(last)
+    ghosts.add_keys(last)
 
-    assert ghosts.bytes == 2 * key_count
+    assert ghosts.buckets.nbytes == 2 * key_count
     assert 0.8 * key_count < ghosts.is_in(last).sum()
     assert ghosts.is_in(former[:4_000]).sum() < 100
     assert ghosts.is_in(strangers).sum() < 20
     ghosts.resize(2_048)
-    assert ghosts.bytes == 2 * 2_048
+    assert ghosts.buckets.nbytes == 2 * 2_048
     assert not ghosts.is_in(last).any()
