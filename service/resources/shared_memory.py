@@ -14,7 +14,7 @@ from collections.abc import Callable
 from functools import partial
 from itertools import count
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +23,7 @@ import structlog
 
 from lookup_core.cache.cache_view import CacheView
 from lookup_core.cache.cached_answers import CacheDescription
+from lookup_core.cache.dimension_cache import DimensionCache
 from lookup_core.cache.shared_layout import (
     LEASE_S,
     MAP_FILE,
@@ -56,23 +57,6 @@ boot_time: Callable[[], float] = partial(
 _CLOSED = "the sidecar ends, or its table has changed"
 
 
-class MovableCache(Protocol):
-    """A cache whose arrays and rows may be stored in its memory again."""
-
-    @property
-    def bytes(self) -> int:
-        """Memory of rows, keys, index and slots."""
-
-    def begin_move(self) -> None:
-        """Store the arrays again; the rows follow."""
-
-    def move_next(self) -> bool:
-        """Store some rows again; false once all are stored."""
-
-    def end_move(self) -> None:
-        """Let readers use the cache."""
-
-
 class SharedCaches:
     """The shared caches of this process, in a folder of its own below `parent`.
 
@@ -94,7 +78,7 @@ class SharedCaches:
         self._socket = socket
         self.why_private = why_private
         self._numbers = count(1)
-        self._caches: dict[SharedMemory, MovableCache | None] = {}
+        self._caches: dict[SharedMemory, DimensionCache | None] = {}
         self._is_draining = False
         self._folder: ProcessFolder | None = None  # since the first cache
 
@@ -130,7 +114,7 @@ class SharedCaches:
         self._caches[cache] = None
         return cache
 
-    def restore(self, cache: "SharedMemory", owner: MovableCache) -> None:
+    def restore(self, cache: "SharedMemory", owner: DimensionCache) -> None:
         """Share the cache of this owner again, whenever its sharing has ended."""
         self._caches[cache] = owner
 
@@ -163,7 +147,7 @@ class SharedCaches:
         for cache in self._caches:
             cache.end_lease()
 
-    def _keep(self, cache: "SharedMemory", owner: MovableCache | None, *, is_due: bool) -> None:
+    def _keep(self, cache: "SharedMemory", owner: DimensionCache | None, *, is_due: bool) -> None:
         if is_due:
             cache.check()
         if owner is not None and is_due and not (cache.is_moving or cache.is_shared_now):
@@ -172,7 +156,7 @@ class SharedCaches:
             _move(cache, owner)
         cache.extend_lease()
 
-    def _restart(self, cache: "SharedMemory", owner: MovableCache) -> None:
+    def _restart(self, cache: "SharedMemory", owner: DimensionCache) -> None:
         try:
             path = self._new_path()
             needed_bytes = max(owner.bytes - cache.mapped_bytes, 0) + _SPARE_BYTES
@@ -203,7 +187,7 @@ class SharedCaches:
         return found
 
 
-def _move(cache: "SharedMemory", owner: MovableCache) -> None:
+def _move(cache: "SharedMemory", owner: DimensionCache) -> None:
     """Move rows for some milliseconds; sharing may end meanwhile."""
     until = time.monotonic() + _MOVING_ROWS_S
     while cache.is_moving and owner.move_next():
