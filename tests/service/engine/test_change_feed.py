@@ -309,64 +309,6 @@ async def test_lookup_waits_for_its_event_time() -> None:
         assert dimension.statistics().waiting_keys == 0
 
 
-@pytest.mark.parametrize("event_time_ms", [1_000, None])
-async def test_past_lookups_do_not_wait(event_time_ms: int | None) -> None:
-    """A lookup before the watermark, or without an event time, is submitted at once."""
-    source = changelog()
-    async with following(source, chosen=PATIENT) as dimension:
-        source.append(PARTITION, at_time(2_000))
-        await until(lambda: feed_of(dimension).watermark_ms == 2_000)
-        await lookup(dimension, 7)
-
-        assert Caller(dimension).submit(7, event_time_ms=event_time_ms).is_done
-
-
-async def test_change_releases_its_key() -> None:
-    """A change of a waiting key releases that key; the others of the lookup wait on."""
-    source = changelog()
-    async with following(source, chosen=PATIENT) as dimension:
-        caller = Caller(dimension)
-        caller.submit(9, 7, event_time_ms=1_000)
-        source.append(PARTITION, touched(7))
-        await until(lambda: bool(caller.answers))
-        released = in_words(caller.answers)
-        source.append(PARTITION, at_time(1_001))
-
-        assert released == {1: "fetched Ada"}
-        assert await caller.words() == {1: "fetched Ada", 0: "missing"}
-
-
-async def test_left_lookup_is_not_queried() -> None:
-    """A lookup that is left while it waits costs no query; left later, its query is cancelled."""
-    source, backend = changelog(), customers()
-    async with following(source, backend, chosen=PATIENT) as dimension:
-        caller = Caller(dimension)
-        dimension.leave(caller.submit(7, event_time_ms=1_000).lookup_id)
-        backend.hold()
-        second = caller.submit(8, event_time_ms=1_000)
-        source.append(PARTITION, at_time(1_001))
-        await backend.wait_for_fetches(1)
-        dimension.leave(second.lookup_id)
-        await until(lambda: backend.cancelled_total == 1)
-
-    assert (queried(backend), caller.answers) == ([[8]], [])
-
-
-async def test_waiting_keys_are_bounded() -> None:
-    """Keys that wait for changes count against `max_waiting_keys`, also when they are released."""
-    source, backend = changelog(), customers()
-    async with following(source, backend, chosen=replace(PATIENT, max_waiting_keys=2)) as dimension:
-        first, second = Caller(dimension), Caller(dimension)
-        first.submit(100, event_time_ms=1_000)
-        with pytest.raises(Overloaded):
-            second.submit(8, 9, event_time_ms=1_000)
-        backend.hold()
-        second.submit(101, 102)
-        source.append(PARTITION, at_time(1_001))
-
-        assert await first.words() == {0: "error overloaded"}
-
-
 async def test_end_of_the_feed_ends_waiting_lookups() -> None:
     """When the dimension stops following, waiting lookups end with `schema_changed`."""
     backend = customers()
