@@ -4,8 +4,8 @@ A private part of `InFlight`. Decides which keys go together, not when a query s
 """
 
 from collections import deque
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from lookup_core.dimension.dimension_events import MAX_QUERY_ROWS_BYTES, ChannelId
 from lookup_core.dimension.numbered_rows import Numbers
+from lookup_core.fair_turns import FairTurns
 from lookup_core.protocol.answer_budget import AnswerSize
 from lookup_core.settings import BatchSettings
 
@@ -45,17 +46,12 @@ class KeyRun:
         return KeyRun(self.flights.copy(), copied, np.arange(len(self.rows), dtype=np.int32))
 
 
-@dataclass(slots=True)
-class _Turn:
-    runs: deque[KeyRun] = field(default_factory=deque)
-    deficit: int = 0
-
-
 class KeyQueue:
-    """Keys by channel, oldest first, taken in turns of deficit round robin."""
+    """Keys by channel, oldest first, taken in fair turns."""
 
     def __init__(self) -> None:
-        self._turns: dict[ChannelId, _Turn] = {}  # in their order
+        self._runs: dict[ChannelId, deque[KeyRun]] = {}
+        self._turns: FairTurns[ChannelId] = FairTurns()
         self._size = 0
         self.oldest_at = 0.0  # since when keys are queued, those behind a full batch included
 
@@ -66,61 +62,65 @@ class KeyQueue:
         """Queue keys for a channel."""
         if not self._size:
             self.oldest_at = now
-        self._turns.setdefault(channel, _Turn()).runs.append(run.compacted())
+        self._turns.enter(channel)
+        self._runs.setdefault(channel, deque()).append(run.compacted())
         self._size += len(run.flights)
 
     def take_batch(self, max_keys: int, wanted: Callable[[KeyRun], KeyRun]) -> list[KeyRun]:
-        """Take keys in fair turns; those that are not `wanted` are dropped, and do not count."""
+        """Take keys in turn; those that are not `wanted` are dropped, and do not count."""
         batch: list[KeyRun] = []
         room = max_keys
-        while room and self._turns:
-            channel, turn = next(iter(self._turns.items()))
-            if not turn.deficit:
-                turn.deficit = max(1, max_keys // len(self._turns))
-            taken = [*self._take_run(turn, min(room, turn.deficit), wanted)]
-            batch.extend(taken)
+        while room and len(self._turns):
+            channel = self._turns.current
+            allowance = self._turns.allowance(max(1, max_keys // len(self._turns)))
+            taken = self._take_runs(self._runs[channel], min(room, allowance), wanted)
+            batch += taken
             count = sum(len(run.flights) for run in taken)
             room -= count
-            turn.deficit -= count
-            if not turn.runs:
-                del self._turns[channel]
-            elif not turn.deficit:
-                self._turns[channel] = self._turns.pop(channel)  # to the back
+            self._turns.spend(count)
+            self._drop_empty(channel)
         return batch
 
     def drop_unwanted(self, wanted: Callable[[KeyRun], KeyRun]) -> None:
         """Drop the keys that are not `wanted`, before their turn."""
-        for channel, turn in list(self._turns.items()):
-            turn.runs = deque(run for run in map(wanted, turn.runs) if run.flights.size)
-            if not turn.runs:
-                del self._turns[channel]
+        for channel, runs in list(self._runs.items()):
+            self._runs[channel] = deque(run for run in map(wanted, runs) if run.flights.size)
+            self._drop_empty(channel)
         self._size = sum(map(len, self.flights()))
 
     def flights(self) -> list[Numbers]:
         """The flights of the queued keys."""
-        return [run.flights for turn in self._turns.values() for run in turn.runs]
+        return [run.flights for runs in self._runs.values() for run in runs]
 
     def check_invariants(self) -> None:
-        """For tests: counts agree, and each channel has keys."""
+        """For tests: counts agree, and each channel that has a turn has keys."""
         assert self._size == sum(map(len, self.flights()))
-        for turn in self._turns.values():
-            assert turn.runs
-            assert all(len(run.flights) == len(run.rows) > 0 for run in turn.runs)
-            assert turn.deficit >= 0
+        assert len(self._turns) == len(self._runs)
+        for channel, runs in self._runs.items():
+            assert channel in self._turns
+            assert runs
+            assert all(len(run.flights) == len(run.rows) > 0 for run in runs)
 
-    def _take_run(
-        self, turn: _Turn, count: int, wanted: Callable[[KeyRun], KeyRun]
-    ) -> Iterator[KeyRun]:
-        while count and turn.runs:
-            run = turn.runs.popleft()
+    def _take_runs(
+        self, runs: deque[KeyRun], count: int, wanted: Callable[[KeyRun], KeyRun]
+    ) -> list[KeyRun]:
+        taken = []
+        while count and runs:
+            run = runs.popleft()
             if len(run.flights) > count:
-                turn.runs.appendleft(run.select(slice(count, None)).compacted())
+                runs.appendleft(run.select(slice(count, None)).compacted())
                 run = run.select(slice(count))
             self._size -= len(run.flights)
             run = wanted(run)
             if run.flights.size:
-                yield run
+                taken.append(run)
             count -= len(run.flights)
+        return taken
+
+    def _drop_empty(self, channel: ChannelId) -> None:
+        if not self._runs[channel]:
+            del self._runs[channel]
+            self._turns.leave(channel)
 
 
 class QuerySize:

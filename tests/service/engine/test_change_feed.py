@@ -9,7 +9,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from lookup_core.changelog.change_decoder import TableChange
-from lookup_core.errors import BackendError, ErrorCode, Overloaded
+from lookup_core.errors import BackendError, ErrorCode
 from lookup_core.freshness.feed_health import FeedState
 from lookup_core.freshness.server_identity import ServerEpoch
 from lookup_core.freshness.table_snapshot import TableSnapshot
@@ -39,7 +39,6 @@ from tests.service.engine.running import (
     PATIENCE_S,
     Caller,
     customers,
-    in_words,
     lookup,
     queried,
     running,
