@@ -198,8 +198,11 @@ class DimensionState:
         The latter get stale rows if allowed, else the error `timeout`, or the known fault of the
         backend.
         """
-        released = self._look_up_parts(self._wait.expire(now), now)
-        ended = self._end(self.in_flight.lookups.expired(now), self.guard.late_code, now)
+        parts, late = self._wait.expire(now), self.in_flight.lookups.expired(now)
+        if not (parts or late):  # the usual case
+            return Effects()
+        released = self._look_up_parts(parts, now)
+        ended = self._end(late, self.guard.late_code, now)
         return Effects([*released, *ended.deliveries], ended.cancelled)
 
     def abandon(self, code: ErrorCode) -> Effects:
@@ -400,8 +403,6 @@ class DimensionState:
         return [(lookup.id, answer) for answer in answers]
 
     def _end(self, lookups: Sequence[WaitingLookup], code: ErrorCode, now: float) -> Effects:
-        if not lookups:  # the usual case
-            return Effects()
         shares = []
         for lookup in lookups:
             left = self.in_flight.open_keys(lookup)

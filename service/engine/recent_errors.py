@@ -71,10 +71,10 @@ class RecentErrors:
 
 
 class DimensionRecord:
-    """Implements `service.engine.observer.Observer` over all schemas of a dimension."""
+    """Errors and query counts over all schemas of a dimension; its observer gets the events."""
 
     def __init__(self, observer: Observer | None, clock: Callable[[], float]) -> None:
-        self._observer = observer
+        self.observer = observer
         self.errors = RecentErrors(clock)
         self.queries = 0  # every attempt counts
         self.batch_keys = 0  # distinct keys of all these queries
@@ -85,10 +85,5 @@ class DimensionRecord:
         """Count the query, whatever its result."""
         self.queries += 1
         self.batch_keys += keys
-        if self._observer is not None:
-            self._observer.query_ended(dimension, keys=keys, seconds=seconds, result=result)
-
-    def lookup_ended(self, dimension: str, *, seconds: float) -> None:
-        """Forward the event."""
-        if self._observer is not None:
-            self._observer.lookup_ended(dimension, seconds=seconds)
+        if self.observer is not None:
+            self.observer.query_ended(dimension, keys=keys, seconds=seconds, result=result)

@@ -106,6 +106,7 @@ class RunningDimension:
         if self._memory is not None:
             parts.shared_caches.restore(self._memory, self.state.local.cache)
         self._parts = parts
+        self._observer = parts.record.observer
         self.settings = parts.settings
         self.clock = parts.clock
         self.name = parts.settings.name
@@ -179,6 +180,8 @@ class RunningDimension:
 
     def on_server(self, server: ServerEpoch) -> None:
         """A server has answered; one of a later epoch may lack changes of the former one."""
+        if server == self.server:  # the usual case
+            return
         removed = self.state.on_epoch(server.number, self.clock())
         if removed is not None and self._logs.is_due("failover", self.clock()):
             log.warning(
@@ -447,7 +450,8 @@ class RunningDimension:
             caller.deliver(delivery.answer, delivery.is_last)
 
     def _observe_end(self, started_at: float) -> None:
-        self._parts.record.lookup_ended(self.name, seconds=self.clock() - started_at)
+        if self._observer is not None:
+            self._observer.lookup_ended(self.name, seconds=self.clock() - started_at)
 
 
 def _has_stale_rows(answer: Answer) -> bool:
