@@ -5,7 +5,7 @@ Playwright only drives it: its own download is not available in closed networks.
 
 import os
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -33,7 +33,7 @@ def running_browser() -> Iterator[Browser]:
     """Start a headless Chromium; raises ToolUnavailable if none can be installed."""
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(
-            executable_path=str(chromium()), args=list(ARGUMENTS), headless=True
+            executable_path=_chromium(), args=list(ARGUMENTS), headless=True
         )
         try:
             yield browser
@@ -41,30 +41,19 @@ def running_browser() -> Iterator[Browser]:
             browser.close()
 
 
-def chromium(*, environ: Mapping[str, str] = os.environ) -> Path:
-    """Return the path of the program, which is installed if it is missing; that requires root."""
-    search = environ.get("PATH")
-    if found := shutil.which(PROGRAM, path=search):
-        return Path(found)
-    with download_cache(environ):  # one at a time
-        if not shutil.which(PROGRAM, path=search):
-            _install(environ)
-    if found := shutil.which(PROGRAM, path=search):
-        return Path(found)
-    raise ToolUnavailable(f"{PROGRAM} is not on PATH, although apt-get has installed it")
-
-
-def _install(environ: Mapping[str, str]) -> None:
-    if not shutil.which("apt-get", path=environ.get("PATH")):
-        raise ToolUnavailable(
-            f"{PROGRAM} is not on PATH, and without apt-get it cannot be installed"
-        )
-    if os.geteuid() != 0:
-        raise ToolUnavailable(f"{PROGRAM} is not on PATH; run as root: apt-get install {PROGRAM}")
-    packages = [PROGRAM, "fonts-dejavu-core"]  # without a font a page has no width
-    for command in (
-        ["apt-get", "update"],
-        ["apt-get", "install", "--yes", "--no-install-recommends", *packages],
-    ):
-        quiet = {**environ, "DEBIAN_FRONTEND": "noninteractive"}
-        run_tool(command, Path("/"), environ=quiet, timeout_s=INSTALL_TIMEOUT_S)
+def _chromium() -> str:
+    with download_cache(os.environ):  # one at a time
+        found = shutil.which(PROGRAM)
+        if found is None:
+            if os.geteuid() != 0:
+                raise ToolUnavailable(f"no {PROGRAM}; run as root: apt-get install {PROGRAM}")
+            quiet = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
+            packages = (PROGRAM, "fonts-dejavu-core")  # without a font a page has no width
+            install = ("install", "--yes", "--no-install-recommends", *packages)
+            for arguments in (("update",), install):
+                command = ["apt-get", *arguments]
+                run_tool(command, Path("/"), environ=quiet, timeout_s=INSTALL_TIMEOUT_S)
+            found = shutil.which(PROGRAM)
+    if found is None:
+        raise ToolUnavailable(f"{PROGRAM} is not on PATH, although apt-get has installed it")
+    return found

@@ -33,17 +33,16 @@ def debian_tool(
     program: str,
     *,
     suite: str | None = None,
-    environ: Mapping[str, str] = os.environ,
 ) -> Path:
     """Return the path of `program`: the one on PATH, else the one of `package` in the cache.
 
     Without `suite` the package is of the machine's own Debian release. Raises ToolUnavailable
     without apt-get or a network.
     """
-    installed = shutil.which(program, path=environ.get("PATH"))
+    installed = shutil.which(program)
     if installed:
         return Path(installed)
-    unpacked = debian_package(package, suite=suite, environ=environ)
+    unpacked = debian_package(package, suite=suite)
     for folder in ("bin", "sbin"):
         tool = unpacked / "usr" / folder / program
         if tool.exists():
@@ -51,15 +50,13 @@ def debian_tool(
     raise ToolUnavailable(f"the Debian package {package} does not contain {program}")
 
 
-def debian_package(
-    package: str, *, suite: str | None = None, environ: Mapping[str, str] = os.environ
-) -> Path:
+def debian_package(package: str, *, suite: str | None = None) -> Path:
     """Return the folder with the unpacked package; raises ToolUnavailable as `debian_tool` does."""
-    with download_cache(environ) as cache:
+    with download_cache(os.environ) as cache:
         unpacked = cache / "debian" / (f"{package}-{suite}" if suite else package)
         unpacked.parent.mkdir(exist_ok=True)
         if not unpacked.exists():
-            _fetch(package, unpacked, suite=suite, environ=environ)
+            _fetch(package, unpacked, suite)
     return unpacked
 
 
@@ -87,16 +84,12 @@ def run_tool(
         raise ToolUnavailable(f"{' '.join(command)}: timed out after {error.timeout} s") from error
 
 
-def _fetch(package: str, unpacked: Path, *, suite: str | None, environ: Mapping[str, str]) -> None:
-    for needed in ("apt-get", "dpkg"):
-        if not shutil.which(needed, path=environ.get("PATH")):
-            raise ToolUnavailable(
-                f"the Debian package {package} cannot be downloaded without {needed}"
-            )
+def _fetch(package: str, unpacked: Path, suite: str | None) -> None:
+    if not shutil.which("apt-get"):
+        raise ToolUnavailable(f"the Debian package {package} cannot be downloaded without apt-get")
     with tempfile.TemporaryDirectory(dir=unpacked.parent) as work:
         folder = Path(work)
-        if suite is not None:
-            environ = _environ_of_suite(suite, folder / "apt", environ)
+        environ = os.environ if suite is None else _environ_of_suite(suite, folder / "apt")
         archive = _download(package, folder, environ=environ)
         run_tool(["dpkg", "-x", archive.name, "unpacked"], folder, environ=environ)
         (folder / "unpacked").rename(unpacked)
@@ -113,21 +106,17 @@ def _download(package: str, folder: Path, *, environ: Mapping[str, str]) -> Path
     return archive
 
 
-def _environ_of_suite(suite: str, folder: Path, environ: Mapping[str, str]) -> Mapping[str, str]:
-    """Return an environment in which apt-get reads only this suite, with its lists in `folder`."""
+def _environ_of_suite(suite: str, folder: Path) -> Mapping[str, str]:
+    """Variables with which apt-get reads only this suite, with its lists in `folder`."""
     for part in ("no-others", "lists/partial", "cache/archives/partial"):
         (folder / part).mkdir(parents=True, exist_ok=True)
-    source = f"deb [signed-by={KEYRING}] {_mirror(folder, environ)} {suite} main\n"
+    command = ["apt-get", "indextargets", "--format", " ".join(_FIELDS)]
+    targets = map(str.split, run_tool(command, folder, environ=os.environ).splitlines())
+    own = ["Packages", platform.freedesktop_os_release()["VERSION_CODENAME"], "main"]
+    mirror = next((fields[3] for fields in targets if fields[:3] == own), None)
+    if mirror is None:
+        raise ToolUnavailable(f"apt-get has no source of {own[1]} main; add one")
+    source = f"deb [signed-by={KEYRING}] {mirror} {suite} main\n"
     (folder / "sources.list").write_text(source)
     (folder / "apt.conf").write_text(_CONFIGURATION.format(folder=folder))
-    return {**environ, "APT_CONFIG": str(folder / "apt.conf")}
-
-
-def _mirror(folder: Path, environ: Mapping[str, str]) -> str:
-    command = ["apt-get", "indextargets", "--format", " ".join(_FIELDS)]
-    targets = run_tool(command, folder, environ=environ).splitlines()
-    own = ["Packages", platform.freedesktop_os_release()["VERSION_CODENAME"], "main"]
-    mirrors = [fields[3] for fields in map(str.split, targets) if fields[:3] == own]
-    if not mirrors:
-        raise ToolUnavailable(f"apt-get has no source of {own[1]} main; add one")
-    return mirrors[0]
+    return {**os.environ, "APT_CONFIG": str(folder / "apt.conf")}

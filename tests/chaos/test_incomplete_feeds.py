@@ -15,8 +15,12 @@ from tools.freshness.incomplete.connector_faults import (
     SETTINGS,
     SKIPPED_DELETES,
 )
-from tools.freshness.incomplete.feed_fault import FeedFault
-from tools.freshness.incomplete.feed_faults import FOREIGN_EVENTS, LATE_REPLICA, OMITTED_OPERATION
+from tools.freshness.incomplete.feed_faults import (
+    FOREIGN_EVENTS,
+    LATE_REPLICA,
+    OMITTED_OPERATION,
+    FeedFault,
+)
 from tools.freshness.incomplete.run import IncompleteReport, audit_incomplete
 from tools.freshness.world import AuditPlan
 

@@ -22,7 +22,7 @@ from tools.processes.until import until
 WHOLE_TIMEOUT_S = 1500.0  # the first run builds Kubernetes
 STEPS = (
     *("API server: ", "node: ", "database: ", "install: ", "job: ", "sidecar: ", "full table: "),
-    *("order: ", "driver deleted: ", "stream: "),
+    *("driver deleted: ", "stream: "),
 )
 RIGHT = "lost = 0, doubled = 0, wrong = 0"
 # {case: (text of the pod template, its replacement, the cause that is printed)}

@@ -19,8 +19,8 @@ from pyspark.sql import functions as F  # noqa: N812 -- its usual name
 
 from spark_client import Sidecar
 from tests.end_to_end.sidecars import CUSTOMERS
+from tests.end_to_end.spark_cluster import BatchGate, cluster_session
 from tests.end_to_end.spark_frames import fingerprint
-from tools.processes.spark_cluster import BatchGate, cluster_session
 
 RECORDS = 20_000  # of each of two partitions
 PADDING = 1000  # bytes of each record: a partition exceeds all buffers

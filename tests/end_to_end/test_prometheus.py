@@ -10,6 +10,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from tests.end_to_end.prometheus_process import PrometheusProcess
 from tests.end_to_end.sidecars import configured, ended, parquet, postgres, running_load, url_of
 from tests.integration.notifications.trigger_messages import CHANNEL, make_triggers
 from tests.monitoring.expressions import dashboard_expressions
@@ -22,10 +23,9 @@ from tests.monitoring.rule_file import (
 )
 from tests.service.tls.certificates import authority
 from tools.processes.postgres_server import PostgresServer, running_postgres
-from tools.processes.prometheus_process import PrometheusProcess
 from tools.processes.sidecar_process import ROOT, SidecarProcess, free_port
 from tools.processes.until import until
-from tools.reference.rules import plain_rules
+from tools.reference.pages import plain_rules
 
 WINDOW = "10s"  # instead of minutes, as the sidecar is scraped each second
 LABELS = {"namespace": "etl", "pod": "enrich-exec-1"}

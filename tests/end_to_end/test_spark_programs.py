@@ -9,9 +9,9 @@ from pyspark.sql import SparkSession
 from spark_client.lookup_settings import OutputMode
 from tests.end_to_end.restart_queries import FILES, ROWS, RestartQueries
 from tests.end_to_end.sidecars import url_of
+from tests.end_to_end.spark_cluster import BatchGate
 from tests.end_to_end.spark_program import SparkProgram
 from tools.processes.sidecar_process import SidecarFigures, SidecarProcess
-from tools.processes.spark_cluster import BatchGate
 from tools.processes.until import until
 
 WAYS = ("udf", "divided", "sql", "once", "path", "expression")

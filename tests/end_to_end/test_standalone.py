@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from tests.end_to_end.standalone_spark import StandaloneSpark, standalone_spark
 from tests.service.tls.certificates import Authority, authority
 from tools.processes.postgres_server import running_postgres
 from tools.processes.sidecar_process import (
@@ -25,7 +26,6 @@ from tools.processes.sidecar_process import (
     clean_environ,
     free_port,
 )
-from tools.processes.standalone_spark import StandaloneSpark, standalone_spark
 from tools.processes.until import until
 
 DEPLOY = ROOT / "examples" / "deploy"

@@ -15,9 +15,9 @@ from pyspark.sql import functions as F  # noqa: N812 -- its usual name
 
 from spark_client import Sidecar
 from tests.end_to_end.sidecars import url_of
+from tests.end_to_end.spark_cluster import BatchGate
 from tests.end_to_end.spark_frames import python_workers
 from tools.processes.sidecar_process import SidecarFigures, SidecarProcess
-from tools.processes.spark_cluster import BatchGate
 from tools.processes.until import until
 
 RECORDS = 40_000

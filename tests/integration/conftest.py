@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from demo.embedded_kafka.kafka_broker import KafkaBroker, kafka_broker
+from tests.integration.pgbouncer import PgBouncer, pgbouncer
 from tools.debian import ToolUnavailable
-from tools.processes.pgbouncer import PgBouncer, pgbouncer
 from tools.processes.postgres_server import Database, PostgresServer, running_postgres
 
 GUEST_PASSWORD = "opens-sesame"  # of the Kafka user `guest`, which has no rights

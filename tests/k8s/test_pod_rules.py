@@ -21,7 +21,6 @@ ROOT_CONTAINER = {
         "capabilities": {"drop": ["ALL"]},
     },
 }
-RIGHTS = "no_container_has_privileges"
 USER = "all_run_as_user_185"
 SECRET_RULE = "secret_belongs_to_the_sidecar_alone"
 STOLEN = {"name": "sidelook-secret", "mountPath": "/opt/secret"}
@@ -39,21 +38,6 @@ BREAKAGES: dict[str, tuple[dict[str, Any], list[str]]] = {
     "root group": ({"initContainers.0.securityContext.runAsGroup": 0}, [USER]),
     "second group root": ({"securityContext.supplementalGroups": [0]}, [USER]),
     "root container": ({"initContainers.1": ROOT_CONTAINER}, [USER]),
-    "container without a context": ({"initContainers.1": {"name": "other"}}, [RIGHTS]),
-    "no seccomp": ({"securityContext.seccompProfile": ABSENT}, [RIGHTS]),
-    "seccomp overridden": (
-        {"initContainers.0.securityContext.seccompProfile": {"type": "Unconfined"}},
-        [RIGHTS],
-    ),
-    "unknown right": ({"initContainers.0.securityContext.procMount": "Unmasked"}, [RIGHTS]),
-    "unknown right of the pod": (
-        {"securityContext.appArmorProfile": {"type": "Unconfined"}},
-        [RIGHTS],
-    ),
-    "privileged": ({"initContainers.0.securityContext.privileged": True}, [RIGHTS]),
-    "capability": ({"initContainers.0.securityContext.capabilities.add": ["ANY"]}, [RIGHTS]),
-    "escalation": ({"containers.0.securityContext.allowPrivilegeEscalation": True}, [RIGHTS]),
-    "host network": ({"hostNetwork": True}, ["node_is_isolated"]),
     "service links": ({"enableServiceLinks": ABSENT}, ["environment_is_its_own"]),
     "short startup": (
         {"initContainers.0.startupProbe.failureThreshold": 600},
@@ -79,9 +63,6 @@ BREAKAGES: dict[str, tuple[dict[str, Any], list[str]]] = {
         {"initContainers.0.volumeMounts.2.subPath": "dsn"},
         [SECRET_RULE],
     ),
-    "node port": ({"initContainers.0.ports.0.hostPort": 8816}, ["node_is_isolated"]),
-    "node path": ({"volumes.3": {"hostPath": {}}}, ["node_is_isolated"]),
-    "shared processes": ({"shareProcessNamespace": True}, ["node_is_isolated"]),
     "writable root": (
         {"initContainers.0.securityContext.readOnlyRootFilesystem": False},
         ["sidecar_root_is_read_only"],

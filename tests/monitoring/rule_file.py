@@ -11,7 +11,7 @@ import pytest
 
 from tools.debian import ToolUnavailable, debian_tool
 from tools.k8s.manifests import parse_yaml
-from tools.reference.rules import plain_rules
+from tools.reference.pages import plain_rules
 
 CASE_FILES = sorted((Path(__file__).parent / "rules").glob("*.yaml"))  # one for each alert
 PLAIN_NAME = "sidelook.rules.yml"  # of the rules, in the cases

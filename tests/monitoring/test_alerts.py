@@ -19,7 +19,7 @@ from tests.monitoring.rule_file import (
     rules,
 )
 from tools.k8s.manifests import ROOT
-from tools.reference.rules import RULE_FILE, plain_rules
+from tools.reference.pages import RULE_FILE, plain_rules
 
 # level:metric:operations
 RECORD_NAME = re.compile(r"namespace(_dimension)?:sidelook_[a-z_]+:[a-z0-9_]+")

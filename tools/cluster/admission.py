@@ -70,7 +70,7 @@ def _ask(version: str, cases: Cases, sections: Sequence[str]) -> Any:  # noqa: A
     with run_folder() as folder:
         given = {"programs": programs, "cases": cases, "sections": sections}
         task = folder / "task.json"
-        task.write_text(json.dumps({**given, "types": custom_resource_definitions()}))
+        task.write_text(json.dumps({**given, "types": [*custom_resource_definitions()]}))
         inside = [sys.executable, "-m", "tools.cluster.admission", str(task)]
         ended = subprocess.run(
             command_inside(folder, inside),

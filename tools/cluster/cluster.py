@@ -3,8 +3,7 @@
 import json
 import os
 import subprocess
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from string import Template
@@ -141,18 +140,6 @@ class Cluster:
             self._wait(program, lambda: self._is_ok("/api/v1/nodes/node/proxy/healthz"))
         if program == "containerd":
             self._wait(program, self._has_containers)
-
-    @contextmanager
-    def recording(self, *command: str) -> Iterator[Path]:
-        """The file with what a command prints during the block."""
-        file = self.folder / "logs" / f"recorded-{command[0]}"
-        with file.open("wb") as log:
-            process = subprocess.Popen([*command], env=self.environ, stdout=log, stderr=log)
-        try:
-            yield file
-        finally:
-            process.kill()
-            process.wait()
 
     def stop(self) -> None:
         """End all programs of the cluster, the last one first."""

@@ -20,7 +20,7 @@ from tools.cluster.cluster import (
 )
 from tools.cluster.images import job_name
 from tools.cluster.machine import run
-from tools.k8s.manifests import EXAMPLES, Manifest, read_manifest
+from tools.k8s.manifests import EXAMPLES, read_manifest
 from tools.processes.steps import demand
 from tools.processes.until import until
 
@@ -40,11 +40,6 @@ SMALL = {  # two processors serve everything
     "spark.driver.memory": "512m",
     "spark.executor.memory": "512m",
 }
-_SUBMISSION = (  # what `spark-submit.sh` reads
-    "k8s/examples/spark-submit.sh",
-    "k8s/spark.conf",
-    "k8s/base/executor-pod/executor-pod-template.yaml",
-)
 _CLIENT = EXAMPLES / "client-mode-driver.yaml"
 
 
@@ -80,7 +75,7 @@ class SparkJobs:
         """Variables with which the newest spark-submit is called on the node."""
         environ = self.cluster.environ
         path = os.pathsep.join([str(Path(sys.executable).parent), environ["PATH"]])
-        return environ | {"PATH": path} | self._variables(API_SERVER)
+        return environ | {"PATH": path, "KUBERNETES_API": API_SERVER, "NAMESPACE": NAMESPACE}
 
     def submit(self, job: Job) -> None:
         """Run `spark-submit.sh` of the examples on the node, in cluster mode."""
@@ -88,33 +83,20 @@ class SparkJobs:
         environ = self.environ | {"IMAGE": job_name(job.spark)}
         run("sh", script, *job.options, *job.command, environ=environ)
 
-    def submit_inside(self, job: Job) -> None:
-        """Run `spark-submit.sh` in a pod of the job's image: that version of Spark submits."""
-        pod = self._pod(job, "submission")
-        (container,) = pod["spec"]["containers"]
-        inside = self._variables("https://kubernetes.default.svc") | {"IMAGE": job_name(job.spark)}
-        container["command"] = ["sh", "/checkout/k8s/examples/spark-submit.sh"]
-        container["args"] = [*job.options, *job.command]
-        container["env"] = [{"name": name, "value": text} for name, text in inside.items()]
-        container["volumeMounts"] = [{"name": "checkout", "mountPath": "/checkout"}]
-        files = [{"key": Path(each).name, "path": each} for each in _SUBMISSION]
-        pod["spec"]["volumes"] = [
-            {"name": "checkout", "configMap": {"name": "checkout", "items": files}}
-        ]
-        del pod["metadata"]["labels"]  # it is no driver
-        given = [f"--from-file={self.checkout / each}" for each in _SUBMISSION]
-        self.cluster.kubectl("create", "configmap", "checkout", *IN_NAMESPACE, *given)
-        self._create(pod)
-
     def start_client(self, job: Job) -> None:
         """Start the driver of the examples: client mode in a pod."""
-        pod = self._pod(job, "client")
+        pod, image = read_manifest(_CLIENT), job_name(job.spark)
+        pod["metadata"]["name"] = "client"
         (container,) = pod["spec"]["containers"]
+        container["image"] = image
+        container["resources"]["requests"]["cpu"] = "100m"
         options = [each for each in container["args"] if each.startswith("--")]
         shown = [each for each in options if not each.startswith("--conf=spark.kubernetes.cont")]
-        image = f"--conf=spark.kubernetes.container.image={job_name(job.spark)}"
-        container["args"] = [*shown, image, *job.options, *job.command]
-        self._create(pod)
+        own = f"--conf=spark.kubernetes.container.image={image}"
+        container["args"] = [*shown, own, *job.options, *job.command]
+        file = self.cluster.folder / "pod.json"
+        file.write_text(json.dumps(pod))
+        self.cluster.kubectl("create", *IN_NAMESPACE, f"--filename={file}")
 
     def demand_result(self, *, ends: bool = True) -> None:
         """Wait for the result, demand that all rows are right, and that the driver succeeds."""
@@ -170,22 +152,6 @@ class SparkJobs:
         lines = [*[*errors][:_ERRORS], *(f"{warnings[each]} times {each}" for each in common)]
         lines += self._log(EXECUTORS, "--container=sidelook")[-1:]
         return "".join(f"\n    {each[:_LONGEST]}" for each in lines)
-
-    def _variables(self, api: str) -> dict[str, str]:
-        return {"KUBERNETES_API": api, "NAMESPACE": NAMESPACE}
-
-    def _pod(self, job: Job, name: str) -> Manifest:
-        pod = read_manifest(_CLIENT)
-        pod["metadata"]["name"] = name
-        (container,) = pod["spec"]["containers"]
-        container["image"] = job_name(job.spark)
-        container["resources"]["requests"]["cpu"] = "100m"
-        return pod
-
-    def _create(self, pod: Manifest) -> None:
-        file = self.cluster.folder / "pod.json"
-        file.write_text(json.dumps(pod))
-        self.cluster.kubectl("create", *IN_NAMESPACE, f"--filename={file}")
 
     def _phase(self) -> str:
         return next((each["status"]["phase"] for each in self.cluster.pods(DRIVERS)), "")

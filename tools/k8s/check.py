@@ -4,7 +4,7 @@ Needs no cluster. `validation` and `pod_rules` define the faults.
 """
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,7 +12,7 @@ import typer
 
 from demo.maven_libraries import LibrariesUnavailable
 from tools.debian import ToolUnavailable
-from tools.k8s.manifests import FOLDER, POD_FILE, Manifest, ManifestUnreadable, read_manifest
+from tools.k8s.manifests import FOLDER, POD_FILE, ManifestUnreadable, read_manifest
 from tools.k8s.pod_rules import broken_rules
 from tools.k8s.renderers import KustomizationRefused, ValuesRefused, build_kustomization
 from tools.k8s.renderings import (
@@ -38,8 +38,7 @@ def findings(folder: Path = FOLDER, values: Sequence[Path] = CHART_VALUES) -> It
     """One for each object in k8s/ and each executor pod; raises what `renderings` does."""
     with complete_copy(folder) as copy:
         for rendering in renderings(copy, values):
-            yield from _object_findings(rendering, copy)
-            yield from _pod_findings(rendering, copy)
+            yield from _rendering_findings(rendering, copy)
         yield from _file_findings(copy)
 
 
@@ -61,48 +60,17 @@ def main(folder: Path = FOLDER, values: Sequence[Path] = CHART_VALUES) -> int:
     return 1 if faulty else 0
 
 
-def _object_findings(rendering: Rendering, folder: Path) -> Iterator[Finding]:
+def _rendering_findings(rendering: Rendering, folder: Path) -> Iterator[Finding]:
     secrets = read_manifest(folder / "secret.example.yaml")["stringData"]
     for manifest in rendering.manifests:
-        found = [
-            *_faults(schema_faults, manifest),
-            *_faults(configuration_faults, manifest, secrets),
-            *_faults(policy_faults, manifest),
-        ]
-        yield Finding(rendering.name, _title(manifest), found)
-
-
-def _pod_findings(rendering: Rendering, folder: Path) -> Iterator[Finding]:
-    title = "rules of the executor pod"
-    try:
-        pods = rendering.executor_pods
-    except Exception as error:  # noqa: BLE001  # as in _faults
-        yield Finding(rendering.name, title, [_unreadable(error)])
-        return
-    for pod in pods:
-        yield Finding(rendering.name, title, _faults(_broken_rules, pod, rendering, folder))
-
-
-def _faults(check: Callable[..., list[str]], *arguments: object) -> list[str]:
-    try:
-        return check(*arguments)
-    except (ToolUnavailable, LibrariesUnavailable):
-        raise
-    except Exception as error:  # noqa: BLE001  # an object of unexpected form has a fault
-        return [_unreadable(error)]
-
-
-def _unreadable(error: Exception) -> str:
-    return f"cannot be read: {type(error).__name__}: {error}"
-
-
-def _broken_rules(pod: Manifest, rendering: Rendering, folder: Path) -> list[str]:
-    return broken_rules(deployment_of(pod, rendering, folder))
-
-
-def _title(manifest: Manifest) -> str:
-    metadata = manifest.get("metadata") or {}
-    return f"{manifest.get('kind')} {metadata.get('name')}"
+        found = schema_faults(manifest)
+        found += configuration_faults(manifest, secrets)
+        found += policy_faults(manifest)
+        title = f"{manifest['kind']} {manifest['metadata']['name']}"
+        yield Finding(rendering.name, title, found)
+    for pod in rendering.executor_pods:
+        found = broken_rules(deployment_of(pod, rendering, folder))
+        yield Finding(rendering.name, "rules of the executor pod", found)
 
 
 def _file_findings(folder: Path) -> Iterator[Finding]:

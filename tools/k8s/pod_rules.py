@@ -1,7 +1,8 @@
 """Rules for executor pods: the findings of `sidelook doctor`, and the policy for shipped pods.
 
-The doctor finds what keeps any pod from working. The rules here are hardening, and what depends on
-the ConfigMap and the Secret. Each rule is a function named after its demand.
+The doctor finds what keeps any pod from working, and Pod Security `restricted` refuses privileges:
+`make admission`. The rules here depend on the ConfigMap, the Secret or Spark. Each rule is a
+function named after its demand.
 """
 
 from collections.abc import Callable, Sequence
@@ -28,12 +29,6 @@ PROBE_PATHS = {
 }
 # The pod's security context, which containers may repeat.
 OWNERS = {"runAsNonRoot": True, "runAsUser": 185, "runAsGroup": 185}
-PROFILE = {"seccompProfile": {"type": "RuntimeDefault"}}
-# The security context of each container, and what it may add.
-RIGHTS = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
-OPTIONAL_RIGHTS = {"privileged": False, **PROFILE}
-KNOWN = {*OWNERS, *RIGHTS, *OPTIONAL_RIGHTS, "readOnlyRootFilesystem"}
-KNOWN_OF_THE_POD = {*OWNERS, *PROFILE, "fsGroup", "fsGroupChangePolicy", "supplementalGroups"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,26 +119,6 @@ def all_run_as_user_185(deployment: Deployment) -> bool:
     is_repeated = all(_has({**OWNERS, **each}, OWNERS) for each in deployment.contexts)
     groups: Sequence[int] = deployment.context.get("supplementalGroups", [])
     return is_owned and is_repeated and 0 not in groups
-
-
-def no_container_has_privileges(deployment: Deployment) -> bool:
-    """No capability, no escalation, the runtime's seccomp profile, and no unknown right."""
-    context = deployment.context
-    is_confined = _has(context, PROFILE) and context.keys() <= KNOWN_OF_THE_POD
-    return is_confined and all(
-        _has({**OPTIONAL_RIGHTS, **each}, {**RIGHTS, **OPTIONAL_RIGHTS}) and each.keys() <= KNOWN
-        for each in deployment.contexts
-    )
-
-
-def node_is_isolated(deployment: Deployment) -> bool:
-    """No namespace, path or port of the node, and no shared processes."""
-    spec = deployment.spec
-    keys = ("hostNetwork", "hostPID", "hostIPC", "shareProcessNamespace")
-    ports = [port for each in deployment.containers for port in each.items("ports")]
-    is_apart = not any(spec.get(key) for key in keys)
-    is_apart = is_apart and not any("hostPort" in port.values for port in ports)
-    return is_apart and all("hostPath" not in each.values for each in spec.items("volumes"))
 
 
 def sidecar_root_is_read_only(deployment: Deployment) -> bool:
@@ -275,8 +250,6 @@ def memory_is_guaranteed(deployment: Deployment) -> bool:
 RULES: list[Callable[[Deployment], bool]] = [
     executor_is_named_as_spark_expects,
     all_run_as_user_185,
-    no_container_has_privileges,
-    node_is_isolated,
     sidecar_root_is_read_only,
     no_service_account_token,
     probes_use_their_routes,

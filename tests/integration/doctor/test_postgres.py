@@ -15,8 +15,8 @@ from service.doctor.deployment.spark_check import Deployment
 from service.doctor.finding import Finding, Severity
 from service.doctor.plan import Configured, plan
 from tests.integration.lookups.tables import create_reader
+from tests.integration.pgbouncer import PgBouncer
 from tests.integration.subscriptions import subscribed
-from tools.processes.pgbouncer import PgBouncer
 from tools.processes.postgres_server import (
     Database,
     PostgresServer,

@@ -26,6 +26,7 @@ from service.connectors.postgres.snapshot import (
 )
 from service.engine.source_coordinator import CoordinatorSettings, SourceCoordinator
 from tests.integration.lookups.tables import PATIENCE_S, described
+from tests.integration.pgbouncer import PgBouncer
 from tests.service.connectors.source_contract import (
     ReadSplits,
     RepeatableSourceContract,
@@ -34,7 +35,6 @@ from tests.service.connectors.source_contract import (
     read_on,
     splits_of,
 )
-from tools.processes.pgbouncer import PgBouncer
 from tools.processes.postgres_server import Database, PostgresServer, running_standby
 
 ROWS = 5_000

@@ -12,7 +12,7 @@ from lookup_core.errors import BackendError, ErrorCode
 from service.connectors.postgres.backend import PostgresBackend
 from service.connectors.postgres.sessions import PostgresSettings
 from tests.integration.lookups.tables import PATIENCE_S, described, names_of, put_table
-from tools.processes.pgbouncer import SERVER_CONNECTIONS, PgBouncer
+from tests.integration.pgbouncer import SERVER_CONNECTIONS, PgBouncer
 from tools.processes.postgres_server import IS_BLOCKED, Database
 from tools.processes.until import until
 

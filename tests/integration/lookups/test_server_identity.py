@@ -33,12 +33,12 @@ from tests.integration.lookups.tables import (
     put_table,
     serving,
 )
+from tests.integration.pgbouncer import PgBouncer, pgbouncer
 from tests.service.connectors.fake_source import FakeSource
 from tests.service.engine import running
 from tests.service.engine.refreshing import load_of, until_whole
 from tests.service.engine.running import lookup, typed
 from tools.debian import ToolUnavailable
-from tools.processes.pgbouncer import PgBouncer, pgbouncer
 from tools.processes.postgres_server import (
     Database,
     PostgresServer,

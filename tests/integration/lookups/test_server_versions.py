@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from service.connectors.postgres.triggers import trigger_sql
+from tests.integration.lookups.postgres_versions import VERSIONS, postgres_of_version
 from tests.integration.sidecars import postgres_sidecar
 from tools.debian import ToolUnavailable
 from tools.processes.postgres_server import Database
-from tools.processes.postgres_versions import VERSIONS, postgres_of_version
 from tools.processes.sidecar_process import SidecarProcess
 from tools.processes.until import until
 

@@ -19,8 +19,8 @@ from service.connectors.postgres.errors import ISOLATION
 from service.connectors.postgres.sessions import PostgresSettings
 from service.connectors.postgres.snapshot import PostgresSnapshot
 from tests.integration.lookups.tables import PATIENCE_S, create_reader, described, names_of
-from tools.processes.pgbouncer import PgBouncer
-from tools.processes.pgbouncer import pgbouncer as running_pooler
+from tests.integration.pgbouncer import PgBouncer
+from tests.integration.pgbouncer import pgbouncer as running_pooler
 from tools.processes.postgres_server import Database, PostgresServer, running_standby
 
 TENANT = """CREATE VIEW own AS SELECT id, name FROM named

@@ -33,8 +33,8 @@ from tests.integration.notifications.notified_changes import (
     schema_of,
 )
 from tests.integration.notifications.trigger_messages import CHANNEL, make_triggers
+from tests.integration.pgbouncer import PgBouncer
 from tests.service.connectors.source_contract import SourceCase, SourceContract, cut_off_read
-from tools.processes.pgbouncer import PgBouncer
 from tools.processes.postgres_server import (
     Database,
     PostgresServer,

@@ -12,8 +12,7 @@ from tools.freshness.incomplete.connector_faults import (
     SETTINGS,
     SKIPPED,
 )
-from tools.freshness.incomplete.feed_fault import FeedFault
-from tools.freshness.incomplete.feed_faults import LATE_REPLICA, OF_PUBLICATION, OF_TOPIC
+from tools.freshness.incomplete.feed_faults import LATE_REPLICA, OF_PUBLICATION, OF_TOPIC, FeedFault
 from tools.freshness.incomplete.run import audit_incomplete
 from tools.freshness.world import AuditPlan
 

@@ -13,7 +13,7 @@ from typing import Any
 from service.config.refresh import LEAST_GRACE_S
 from tools.freshness.connections import HttpConnection
 from tools.freshness.feeds import MAX_STALENESS_S
-from tools.freshness.incomplete.feed_fault import Chance, FeedFault
+from tools.freshness.incomplete.feed_faults import Chance, FeedFault
 from tools.freshness.table import KEYS, NAME, NEVER
 from tools.freshness.world import FreshnessWorld
 from tools.processes.until import until

@@ -1,18 +1,23 @@
-"""Faults of a feed that its publications, its topic or its log show: found by checks."""
+"""Faults of a feed that its publications, its topic or its log show: found by checks.
+
+The bounds are those of docs/explanation/consistency.md.
+"""
 
 import json
 import os
+import random
 import signal
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 from demo.embedded_kafka.shortened_log import shorten_log
 from tools.freshness.feeds import PATIENCE_S, ForeignMessage
-from tools.freshness.incomplete.feed_fault import Chance, FeedFault, repair_nothing
 from tools.freshness.table import KEYS, NAME
 from tools.freshness.world import FreshnessWorld
 from tools.processes.until import until
 
+Chance = random.Random
 _CHECK_S = 5.0  # until the catalog shows a publication that changed
 _LOG_CHECK_S = 10.0  # until a log that lost its end is found
 _LONGEST_STOP_S = 2.0  # of a replica, whose lag must be less than the hold-off of keys, 5 s
@@ -24,6 +29,21 @@ _FOREIGN_SOURCES: tuple[Mapping[str, str], ...] = (
     {"name": "another_server"},
     {"connector": "sqlserver"},
 )
+
+
+@dataclass(frozen=True, slots=True)
+class FeedFault:
+    """A way in which a feed is incomplete."""
+
+    name: str
+    bound_s: float  # of a wrong hit, without the delay of a complete feed
+    strike: Callable[[FreshnessWorld, Chance], None]
+    repair: Callable[[FreshnessWorld], None]
+    ends_trust: bool = False  # for longer than a run: it is the last fault
+
+
+def repair_nothing(_: FreshnessWorld) -> None:
+    """The feed is complete again."""
 
 
 def _alter(world: FreshnessWorld, *changes: str) -> None:

@@ -13,7 +13,7 @@ import numpy as np
 
 from tools.freshness.connections import HttpConnection, LookupAnswers, StreamConnection
 from tools.freshness.feeds import PATIENCE_S, feed_of
-from tools.freshness.incomplete.feed_fault import Chance, FeedFault
+from tools.freshness.incomplete.feed_faults import Chance, FeedFault
 from tools.freshness.table import KEYS, Versions, versions_in
 from tools.freshness.workers import BULK_KEYS
 from tools.freshness.world import AuditPlan, FreshnessWorld, freshness_world

@@ -88,12 +88,6 @@ def pgbouncer(
         process.wait()
 
 
-def fetch_pgbouncer() -> None:
-    """Install the program; raises ToolUnavailable."""
-    debian_tool("pgbouncer", "pgbouncer")
-    _library_path()
-
-
 def start_pgbouncer(configuration: Path, log: Path) -> "subprocess.Popen[bytes]":
     """Start it; raises ToolUnavailable if the program cannot be installed."""
     with log.open("ab") as output:
