@@ -14,7 +14,7 @@ import pyarrow as pa
 from lookup_core.dimension.dimension_events import MAX_QUERY_ROWS_BYTES, ChannelId
 from lookup_core.dimension.numbered_rows import Numbers
 from lookup_core.fair_turns import FairTurns
-from lookup_core.protocol.answer_budget import AnswerSize
+from lookup_core.record_costs import AnswerSize
 from lookup_core.settings import BatchSettings
 
 _MIN_COPIED_BYTES = 4 * 1024  # less memory is not worth a copy

@@ -6,16 +6,15 @@ from itertools import count
 from lookup_core.errors import ErrorCode, Overloaded
 from lookup_core.event_time.record_watermarks import MAX_WATERMARK_MS
 from lookup_core.event_time.watermark_valve import NO_WATERMARK_MS, WatermarkValve
-from lookup_core.protocol.answer_budget import AnswerBudget, AnswerSize
 from lookup_core.protocol.credit_ledger import CreditLedger
 from lookup_core.protocol.frames import Open
-from lookup_core.protocol.lookup_turns import LookupTurns
+from lookup_core.protocol.lookup_turns import AnswerBudget, LookupTurns
 from lookup_core.protocol.server_channel import (
     ChannelSchema,
     ChannelStatistics,
-    RecordCosts,
     ServerChannel,
 )
+from lookup_core.record_costs import FIRST_GUESS_BYTES, AnswerSize, RecordCosts
 
 # A channel without a lookup for this time may lose its share to a new channel.
 SILENT_S = 10.0
@@ -122,12 +121,17 @@ class ChannelRegistry:
     """Admits channels within the limits, and lists them; `now` is monotonic seconds."""
 
     def __init__(
-        self, credit: CreditLedger[int], budget: AnswerBudget, *, guess_bytes: int | None = None
+        self,
+        credit: CreditLedger[int],
+        budget: AnswerBudget,
+        *,
+        guess_bytes: int = FIRST_GUESS_BYTES,
     ) -> None:
         """`guess_bytes`: the size of a row of an unknown dimension, for `budget`."""
+        self.budget = budget
         self.turns = LookupTurns(budget)
         self._credit = credit
-        self._first_size = AnswerSize() if guess_bytes is None else AnswerSize(guess_bytes)
+        self._first_costs = RecordCosts(size=AnswerSize(guess_bytes))
         self._streams: dict[str, DimensionStreams] = {}
         self._ids = count(1)  # 0 is the scheduler channel of HTTP lookups
         self._channels: dict[int, ServerChannel] = {}
@@ -155,8 +159,7 @@ class ChannelRegistry:
         channel.used_at_s = now
         self._channels[number] = channel
         if opened.dimension not in self._streams:
-            costs = RecordCosts(size=self._first_size)
-            self._streams[opened.dimension] = DimensionStreams(costs)
+            self._streams[opened.dimension] = DimensionStreams(self._first_costs)
         self.streams_of(channel).open(channel, now)
         return channel, revoked
 
@@ -206,6 +209,7 @@ class ChannelRegistry:
 
     def check_invariants(self) -> None:
         """For tests: all parts agree on the open channels."""
+        self.budget.check_invariants()
         self.turns.check_invariants()
         self._credit.check_invariants()
         for channel in self._channels.values():

@@ -8,28 +8,42 @@
          4     4  channel    0 = the connection
          8     8  sequence   LOOKUP, RESULT, CANCEL: below 2**63; otherwise 0
 
+The body of HELLO, WELCOME, OPEN, OPENED, REASON, ERROR and GOAWAY is a description: its length as a
+u32, then a JSON object in UTF-8; in OPEN and OPENED an Arrow schema follows.
+
 The peer is not trusted: any malformed frame is a ProtocolViolation. Arrow payloads stay bytes,
 because only the channel knows their schema.
 """
 
+import base64
+import json
 import struct
-from collections.abc import Callable
-from typing import NamedTuple
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Generic, NamedTuple, TypeVar
 
+from lookup_core.compatibility import assert_never
+from lookup_core.dimension_schema import VersionColumns
 from lookup_core.errors import bad_frame
+from lookup_core.lookup_options import LookupOptions
 from lookup_core.protocol import frames
-from lookup_core.protocol.frames import Frame, FrameKind
-from lookup_core.protocol.json_frames import KINDS, decode_json_body, encode_json_body
+from lookup_core.protocol.arrow_payload import decode_schema, encode_schema
+from lookup_core.protocol.frames import Frame, FrameKind, TraceParent
 
 HEADER = struct.Struct("<BBHIQ")
+MAX_DESCRIPTION_BYTES = 64 * 1024
+MAX_DEFAULT_BYTES = 40 * 1024  # of a default row, whose text is a third longer
+MAX_COUNT = 2**53 - 1  # the largest integer that JSON carries exactly in every language
+
+_LENGTH = struct.Struct("<I")
 _LOOKUP = struct.Struct("<II")
 _LOOKUP_WITH_EVENT_TIME = struct.Struct("<IIq")
 _WATERMARK = struct.Struct("<q")
 _CREDIT = struct.Struct("<IQ")
 _CACHED = struct.Struct("<QQQ")
-_MOST_KEYS = 2**40  # of one CACHED, which reports about a second: a peer can spoil no sum for ever
-_SLOT_BYTES = 4
 _NOTHING = struct.Struct("")
+_MAX_CACHED_KEYS = 2**40  # CACHED reports about a second: a peer can spoil no sum for ever
+_SLOT_BYTES = 4
 
 # For languages without unsigned integers; enough for 290,000 years of a million lookups a second.
 _MAX_SEQUENCE = 2**63 - 1
@@ -45,6 +59,26 @@ _FLAGS = {
 _WITH_SEQUENCE = {FrameKind.LOOKUP, FrameKind.RESULT, FrameKind.CANCEL}
 _OF_CONNECTION = {FrameKind.HELLO, FrameKind.WELCOME, FrameKind.GOAWAY}
 _KINDS = {int(kind): kind for kind in FrameKind}
+
+_T = TypeVar("_T")
+_JsonFrame = (
+    frames.Hello
+    | frames.Welcome
+    | frames.Open
+    | frames.Opened
+    | frames.Reason
+    | frames.Failure
+    | frames.Goaway
+)
+_JSON_KINDS = {
+    frames.Hello: FrameKind.HELLO,
+    frames.Welcome: FrameKind.WELCOME,
+    frames.Open: FrameKind.OPEN,
+    frames.Opened: FrameKind.OPENED,
+    frames.Failure: FrameKind.ERROR,
+    frames.Goaway: FrameKind.GOAWAY,
+    frames.Reason: FrameKind.REASON,
+}
 
 
 class _Header(NamedTuple):
@@ -62,7 +96,7 @@ def encode_frame(frame: Frame) -> bytes:
         case frames.Lookup():
             head, body = _lookup_head(frame), frame.payload
         case frames.Result():
-            flags = _LAST * frame.is_last | _HAS_ROWS * frame.has_rows
+            flags = (_LAST if frame.is_last else 0) | (_HAS_ROWS if frame.has_rows else 0)
             head = _head(FrameKind.RESULT, frame.channel, sequence=frame.sequence, flags=flags)
             body = frame.payload
         case frames.Credit():
@@ -72,7 +106,8 @@ def encode_frame(frame: Frame) -> bytes:
             head = _head(FrameKind.WATERMARK, frame.channel)
             body = _WATERMARK.pack(frame.watermark_ms)
         case frames.Status():
-            head = _head(FrameKind.STATUS, frame.channel, flags=_IDLE * frame.is_idle)
+            flags = _IDLE if frame.is_idle else 0
+            head = _head(FrameKind.STATUS, frame.channel, flags=flags)
         case frames.Cached():
             counts = _CACHED.pack(frame.hits, frame.missing, frame.defaults)
             head = _head(FrameKind.CACHED, frame.channel) + counts
@@ -84,8 +119,8 @@ def encode_frame(frame: Frame) -> bytes:
         case frames.Closed():
             head = _head(FrameKind.CLOSED, frame.channel)
         case _:
-            head = _head(KINDS[type(frame)], getattr(frame, "channel", frames.CONNECTION))
-            body = encode_json_body(frame)
+            head = _head(_JSON_KINDS[type(frame)], getattr(frame, "channel", frames.CONNECTION))
+            body = _json_body(frame)
     return b"".join((head, body))
 
 
@@ -125,7 +160,7 @@ def _head(kind: FrameKind, channel: int, *, sequence: int = 0, flags: int = 0) -
 
 
 def _lookup_head(frame: frames.Lookup) -> bytes:
-    flags = _HAS_EVENT_TIME * (frame.event_time_ms is not None)
+    flags = 0 if frame.event_time_ms is None else _HAS_EVENT_TIME
     head = _head(FrameKind.LOOKUP, frame.channel, sequence=frame.sequence, flags=flags)
     if frame.event_time_ms is None:
         return head + _LOOKUP.pack(frame.timeout_ms, frame.backlog_records)
@@ -147,20 +182,18 @@ def _decode_body(kind: FrameKind, header: _Header, body: memoryview) -> Frame:
             frame = frames.Credit(channel, *_unpack(_CREDIT, body))
         case FrameKind.WATERMARK:
             frame = frames.Watermark(channel, *_unpack(_WATERMARK, body))
-        case FrameKind.STATUS:
-            _unpack(_NOTHING, body)
-            frame = frames.Status(channel, is_idle=bool(header.flags & _IDLE))
         case FrameKind.CACHED:
             frame = _decode_cached(header, body)
-        case FrameKind.CANCEL | FrameKind.CLOSE | FrameKind.CLOSED:
+        case FrameKind.STATUS | FrameKind.CANCEL | FrameKind.CLOSE | FrameKind.CLOSED:
             _unpack(_NOTHING, body)
             frame = _BODILESS[kind](header)
         case _:
-            frame = decode_json_body(kind, body, channel=channel, offset=HEADER.size)
+            frame = _decode_described(kind, channel, _Description.decode(body))
     return frame
 
 
 _BODILESS: dict[FrameKind, Callable[[_Header], Frame]] = {
+    FrameKind.STATUS: lambda header: frames.Status(header.channel, bool(header.flags & _IDLE)),
     FrameKind.CANCEL: lambda header: frames.Cancel(header.channel, header.sequence),
     FrameKind.CLOSE: lambda header: frames.Close(header.channel),
     FrameKind.CLOSED: lambda header: frames.Closed(header.channel),
@@ -169,8 +202,8 @@ _BODILESS: dict[FrameKind, Callable[[_Header], Frame]] = {
 
 def _decode_cached(header: _Header, body: memoryview) -> frames.Cached:
     hits, missing, defaults = _unpack(_CACHED, body[: _CACHED.size])
-    if hits + missing + defaults > _MOST_KEYS:
-        raise bad_frame(f"CACHED reports more than {_MOST_KEYS} keys", HEADER.size)
+    if hits + missing + defaults > _MAX_CACHED_KEYS:
+        raise bad_frame(f"CACHED reports more than {_MAX_CACHED_KEYS} keys", HEADER.size)
     visited = body[_CACHED.size :]
     if len(visited) % _SLOT_BYTES:
         raise bad_frame("slots have 4 bytes each", HEADER.size + _CACHED.size)
@@ -195,3 +228,221 @@ def _unpack(layout: struct.Struct, body: memoryview) -> tuple[int, ...]:
         shorter = min(len(body), layout.size)
         raise bad_frame(f"expected {layout.size} bytes, got {len(body)}", HEADER.size + shorter)
     return layout.unpack(body)
+
+
+# Descriptions
+
+
+@dataclass(frozen=True, slots=True)
+class _Json(Generic[_T]):
+    """A type of members; `read` raises TypeError or ValueError for other values."""
+
+    name: str
+    read: Callable[[Any], _T]
+
+
+def _of_type(kind: type[_T]) -> Callable[[object], _T]:
+    def read(value: object) -> _T:
+        if not isinstance(value, kind):
+            raise TypeError
+        return value
+
+    return read
+
+
+def _read_count(value: object) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= MAX_COUNT:
+        raise ValueError
+    return value
+
+
+def _each(read: Callable[[object], _T]) -> Callable[[object], tuple[_T, ...]]:
+    return lambda value: tuple(map(read, _of_type(list)(value)))
+
+
+_TEXT = _Json("a string", _of_type(str))
+_TEXTS = _Json("a list of strings", _each(_TEXT.read))
+_FLAG = _Json("true or false", _of_type(bool))
+_COUNT = _Json("an integer from 0 to 2**53 - 1", _read_count)
+_COUNTS = _Json("a list of integers from 0 to 2**53 - 1", _each(_read_count))
+_BASE64 = _Json("base64", lambda text: base64.b64decode(_TEXT.read(text), validate=True))
+
+
+@dataclass(frozen=True, slots=True)
+class _Description:
+    """A JSON object, and the bytes behind it; offsets are those in the frame."""
+
+    members: Mapping[str, object]
+    offset: int
+    rest: memoryview
+    rest_offset: int
+
+    @classmethod
+    def decode(cls, body: memoryview) -> "_Description":
+        """The description at the start of a frame's body; raises ProtocolViolation for others."""
+        offset = HEADER.size
+        if len(body) < _LENGTH.size:
+            raise bad_frame("the frame ends too early", offset + len(body))
+        (length,) = _LENGTH.unpack_from(body)
+        end = _LENGTH.size + length
+        if length > MAX_DESCRIPTION_BYTES or len(body) < end:
+            raise bad_frame("the description is longer than the frame or its limit", offset)
+        offset += _LENGTH.size
+        try:
+            members = json.loads(bytes(body[_LENGTH.size : end]).decode())
+            # JSON can escape half of a surrogate pair, which no log or answer can contain.
+            json.dumps(members, ensure_ascii=False).encode()
+        except (ValueError, RecursionError) as error:
+            raise bad_frame("the description is not JSON", offset) from error
+        if not isinstance(members, dict):
+            raise bad_frame("the description must be a JSON object", offset)
+        return cls(members, offset, body[end:], offset + length)
+
+    def required(self, kind: _Json[_T], name: str) -> _T:
+        """A member; raises ProtocolViolation if it is absent, or has another type."""
+        try:
+            return kind.read(self.members.get(name))
+        except (TypeError, ValueError) as error:
+            detail = f"the description's {name!r} must be {kind.name}"
+            raise bad_frame(detail, self.offset) from error
+
+    def optional(self, kind: _Json[_T], name: str) -> _T | None:
+        """A member; None if it is absent or null."""
+        return None if self.members.get(name) is None else self.required(kind, name)
+
+
+def _encode_description(members: Mapping[str, object]) -> bytes:
+    text = json.dumps(members, separators=(",", ":")).encode()
+    return _LENGTH.pack(len(text)) + text
+
+
+def _json_body(frame: _JsonFrame) -> bytes:
+    """The description of a frame, and its schema if it has one."""
+    match frame:
+        case frames.Hello():
+            members: dict[str, object] = {"versions": frame.versions, "agent": frame.agent}
+        case frames.Welcome():
+            members = {"version": frame.version, "agent": frame.agent}
+        case frames.Open():
+            return _encode_description(_open_members(frame)) + encode_schema(frame.key)
+        case frames.Opened():
+            return _encode_description(_opened_members(frame)) + encode_schema(frame.columns)
+        case frames.Reason():
+            members = {"code": frame.code, "detail": frame.detail}
+        case frames.Failure():
+            members = {"code": frame.code, "detail": frame.detail, "retryable": frame.is_retryable}
+        case frames.Goaway():
+            members = {"reason": frame.reason}
+        case _:
+            assert_never(frame)
+    return _encode_description(members)
+
+
+def _decode_described(kind: FrameKind, channel: int, members: _Description) -> _JsonFrame:
+    if kind is FrameKind.OPEN:
+        return _decode_open(channel, members)
+    if kind is FrameKind.OPENED:
+        return _decode_opened(channel, members)
+    if members.rest:
+        raise bad_frame("the frame continues after its description", members.rest_offset)
+    required = members.required
+    match kind:
+        case FrameKind.HELLO:
+            frame: _JsonFrame = frames.Hello(
+                required(_COUNTS, "versions"), required(_TEXT, "agent")
+            )
+        case FrameKind.WELCOME:
+            frame = frames.Welcome(required(_COUNT, "version"), required(_TEXT, "agent"))
+        case FrameKind.GOAWAY:
+            frame = frames.Goaway(required(_TEXT, "reason"))
+        case FrameKind.REASON:
+            frame = frames.Reason(channel, required(_TEXT, "code"), required(_TEXT, "detail"))
+        case _:
+            code, detail = required(_TEXT, "code"), required(_TEXT, "detail")
+            frame = frames.Failure(channel, code, detail, required(_FLAG, "retryable"))
+    return frame
+
+
+def _open_members(frame: frames.Open) -> dict[str, object]:
+    members: dict[str, object] = {
+        "dimension": frame.dimension,
+        "columns": frame.columns,
+        "origin": frame.origin,
+    }
+    members |= _set_members(
+        as_of=frame.is_as_of, default=frame.wants_default, reasons=frame.wants_reasons
+    )
+    if frame.trace is not None:
+        members["traceparent"] = frame.trace.traceparent
+        members["tracestate"] = frame.trace.tracestate
+    return members | _set_members(**asdict(frame.options))
+
+
+def _opened_members(frame: frames.Opened) -> dict[str, object]:
+    members: dict[str, object] = {
+        "credit_records": frame.credit_records,
+        "credit_bytes": frame.credit_bytes,
+        "key": frame.key,
+    }
+    if frame.versions is not None:
+        members["valid_from"] = frame.versions.valid_from
+        members["valid_to"] = frame.versions.valid_to
+    default = None if frame.default is None else base64.b64encode(frame.default).decode()
+    return members | _set_members(
+        waits=frame.waits,
+        all_rows=frame.has_all_rows,
+        default=default,
+        cache=frame.cache,
+        **asdict(frame.options),
+    )
+
+
+def _set_members(**members: object) -> dict[str, object]:
+    """The members that are set; peers without the others ignore them."""
+    return {
+        name: value for name, value in members.items() if value is not None and value is not False
+    }
+
+
+def _decode_options(members: _Description) -> LookupOptions:
+    return LookupOptions(
+        max_age_ms=members.optional(_COUNT, "max_age_ms"),
+        max_retries=members.optional(_COUNT, "max_retries"),
+        retry_delay_ms=members.optional(_COUNT, "retry_delay_ms"),
+        retry_if=members.optional(_TEXT, "retry_if"),
+    )
+
+
+def _decode_open(channel: int, members: _Description) -> frames.Open:
+    traceparent = members.optional(_TEXT, "traceparent")
+    tracestate = members.optional(_TEXT, "tracestate") or ""
+    return frames.Open(
+        channel=channel,
+        dimension=members.required(_TEXT, "dimension"),
+        columns=members.optional(_TEXTS, "columns"),
+        origin=members.required(_TEXT, "origin"),
+        key=decode_schema(members.rest, offset=members.rest_offset),
+        is_as_of=members.optional(_FLAG, "as_of") or False,
+        trace=None if traceparent is None else TraceParent(traceparent, tracestate),
+        options=_decode_options(members),
+        wants_default=members.optional(_FLAG, "default") or False,
+        wants_reasons=members.optional(_FLAG, "reasons") or False,
+    )
+
+
+def _decode_opened(channel: int, members: _Description) -> frames.Opened:
+    valid_from = members.optional(_TEXT, "valid_from")
+    valid_to = members.optional(_TEXT, "valid_to")
+    return frames.Opened(
+        channel=channel,
+        credit_records=members.required(_COUNT, "credit_records"),
+        credit_bytes=members.required(_COUNT, "credit_bytes"),
+        columns=decode_schema(members.rest, offset=members.rest_offset, may_be_nested=True),
+        key=members.required(_TEXTS, "key"),
+        versions=None if valid_from is None else VersionColumns(valid_from, valid_to),
+        waits=members.optional(_FLAG, "waits") or False,
+        options=_decode_options(members),
+        has_all_rows=members.optional(_FLAG, "all_rows") or False,
+        default=members.optional(_BASE64, "default"),
+        cache=members.optional(_TEXT, "cache"),
+    )

@@ -4,18 +4,85 @@ from itertools import count
 
 from lookup_core.deadlines import Deadlines
 from lookup_core.fair_turns import FairTurns
-from lookup_core.protocol.answer_budget import AnswerBudget
 from lookup_core.protocol.server_channel import LookupPart, ServerChannel, ServerLookup
 from lookup_core.protocol.stream_effects import Submit
 
 PART_BYTES = 4 * 1024 * 1024  # of answers: their bytes are held until the last one is sent
+_CONNECTION_ALPHA = 3  # a connection may hold three times the free bytes
+_SMALL_SHARE = 64  # a record of at most this part of the total is small
+_MIN_SHARE = 4  # less than this part of the wanted records is not worth a query
+
+
+class AnswerBudget:
+    """The byte budget of one process, by connection and channel.
+
+    Thresholds are dynamic: a share is limited by the free bytes. Sizes are estimates, so that the
+    total may be exceeded.
+    """
+
+    def __init__(self, total_bytes: int) -> None:
+        self._total_bytes = total_bytes
+        self.used_bytes = 0  # of all connections; may exceed the total
+        self.has_released = False  # since a channel was stalled
+        # {connection: {channel: bytes, not 0}}
+        self._held: dict[int, dict[int, int]] = {}
+
+    def records_that_fit(
+        self, connection: int, channel: int, record_bytes: int, *, wanted: int
+    ) -> int:
+        """How many of the `wanted` records of this size fit now; 0 for less than a quarter.
+
+        A channel without bytes may have one record: a small one always, a large one if its
+        connection has room for it, or holds no bytes.
+        """
+        held = self._held.get(connection, {})
+        held_bytes = held.get(channel, 0)
+        connection_bytes = sum(held.values())
+        free_bytes = self._total_bytes - self.used_bytes
+        # Each limit holds after the grant, which reduces the free bytes.
+        channel_room = (free_bytes - held_bytes) // 2
+        connection_room = _CONNECTION_ALPHA * free_bytes - connection_bytes
+        connection_room //= _CONNECTION_ALPHA + 1
+        room = min(channel_room // record_bytes, connection_room // record_bytes, wanted)
+        if not held_bytes:
+            is_small = record_bytes * _SMALL_SHARE <= self._total_bytes
+            may_have_one = is_small or not connection_bytes or record_bytes <= connection_room
+            return max(room, 1 if may_have_one else 0)
+        return room if room * _MIN_SHARE >= wanted else 0
+
+    def hold(self, connection: int, channel: int, count_bytes: int) -> None:
+        """Add bytes, even beyond the total."""
+        held = self._held.setdefault(connection, {})
+        held[channel] = held.get(channel, 0) + count_bytes
+        self.used_bytes += count_bytes
+
+    def release(self, connection: int, channel: int, count_bytes: int) -> None:
+        """Return bytes, which the channel must hold."""
+        held = self._held.get(connection, {})
+        left_bytes = held.pop(channel, 0) - count_bytes
+        assert left_bytes >= 0
+        if left_bytes:
+            held[channel] = left_bytes
+        self.used_bytes -= count_bytes
+        self.has_released = True
+
+    def close(self, connection: int) -> None:
+        """Return all bytes of the connection; a no-op if it has none."""
+        self.used_bytes -= sum(self._held.pop(connection, {}).values())
+        self.has_released = True
+
+    def check_invariants(self) -> None:
+        """For tests: the sum matches, and no channel has negative bytes."""
+        counts = [count for held in self._held.values() for count in held.values()]
+        assert self.used_bytes == sum(counts)
+        assert min(counts, default=0) >= 0
 
 
 class LookupTurns:
     """Channels with queued lookups take turns; one without room for its answers is stalled."""
 
     def __init__(self, budget: AnswerBudget) -> None:
-        self.budget = budget
+        self._budget = budget
         self._turns: FairTurns[ServerChannel] = FairTurns()
         self._stalled: dict[ServerChannel, None] = {}
         self._tickets = count(1)
@@ -30,17 +97,20 @@ class LookupTurns:
     @property
     def is_due(self) -> bool:
         """Whether `next_part` or `next_deadline` may return something new."""
-        return self._is_changed and len(self._queued) > 0
+        if not self._queued:
+            return False
+        return self._is_changed or (bool(self._stalled) and self._budget.has_released)
 
     def put(self, lookup: ServerLookup) -> Submit | None:
         """Queue a lookup of at least one record; returns its first part if no other is queued."""
-        channel, ticket = lookup.channel, next(self._tickets)
-        channel.queue[lookup] = ticket
-        self._queued[ticket] = lookup
-        self._deadlines.add(ticket, lookup.deadline_s)
+        channel = lookup.channel
+        self._resume_stalled()
         is_first = not self._turns
-        if channel not in self._stalled:
-            self._turns.enter(channel)
+        if is_first and channel not in self._stalled:
+            size = min(self._records_that_fit(lookup), _longest_turn(channel.costs.time.records))
+            if size >= lookup.records:  # the usual case needs no turn
+                return self._part(lookup, lookup.records)
+        self._enqueue(lookup)
         submit = self.next_part() if is_first else None
         self._is_changed = True
         return submit
@@ -59,30 +129,21 @@ class LookupTurns:
 
     def next_part(self) -> Submit | None:
         """The records to submit next; their answers' bytes are held. None if none may be."""
+        self._resume_stalled()
         while self._turns:
             channel = self._turns.current
             lookup = next(iter(channel.queue))
-            room = self._records_that_fit(lookup)
-            if room:
-                return self._cut(lookup, room)
+            size = self._records_that_fit(lookup)
+            if size:
+                turn = self._turns.allowance(channel.costs.time.records)
+                size = size if size <= _longest_turn(turn) else turn
+                self._turns.spend(size)
+                return self._part(lookup, size)
+            self._budget.has_released = False
             self._turns.leave(channel)
             self._stalled[channel] = None
         self._is_changed = False
         return None
-
-    def hold(self, channel: ServerChannel, count_bytes: int) -> None:
-        """Count bytes of a channel's answers, even beyond the budget."""
-        self.budget.hold(channel.connection, channel.id, count_bytes)
-
-    def release(self, channel: ServerChannel, count_bytes: int) -> None:
-        """Return bytes of a channel's answers; stalled channels are next."""
-        self.budget.release(channel.connection, channel.id, count_bytes)
-        self._resume()
-
-    def release_all(self, connection: int) -> None:
-        """Return all bytes of a connection, which has ended."""
-        self.budget.close(connection)
-        self._resume()
 
     def pop_overdue(self, now: float) -> list[ServerLookup]:
         """The queued lookups whose deadline has passed, for `StreamServer.time_out`."""
@@ -97,7 +158,6 @@ class LookupTurns:
 
     def check_invariants(self) -> None:
         """For tests: a channel waits once, if it has queued lookups."""
-        self.budget.check_invariants()
         channels = {lookup.channel for lookup in self._queued.values()}
         for channel in channels:
             assert (channel in self._turns) != (channel in self._stalled)
@@ -107,41 +167,47 @@ class LookupTurns:
             assert lookup.channel.queue[lookup] == ticket
         assert len(self._deadlines) == len(self._queued)
 
+    def _enqueue(self, lookup: ServerLookup) -> None:
+        channel, ticket = lookup.channel, next(self._tickets)
+        channel.queue[lookup] = ticket
+        self._queued[ticket] = lookup
+        self._deadlines.add(ticket, lookup.deadline_s)
+        if channel not in self._stalled:
+            self._turns.enter(channel)
+
     def _records_that_fit(self, lookup: ServerLookup) -> int:
-        assert lookup.queued is not None
-        channel = lookup.channel
+        """How many of the queued records the byte budget admits, of about 4 MiB at most."""
+        channel, records = lookup.channel, lookup.queued_records
         record_bytes = channel.costs.size.record_bytes
-        wanted = min(lookup.queued.num_rows, max(PART_BYTES // record_bytes, 1))
-        return self.budget.records_that_fit(
-            channel.connection, channel.id, record_bytes, wanted=wanted
+        return self._budget.records_that_fit(
+            channel.connection,
+            channel.id,
+            record_bytes,
+            wanted=min(records, max(PART_BYTES // record_bytes, 1)),
         )
 
-    def _cut(self, lookup: ServerLookup, room: int) -> Submit:
-        """At most `room` of the queued records, as far as the channel's turn allows."""
+    def _part(self, lookup: ServerLookup, size: int) -> Submit:
         queued, channel = lookup.queued, lookup.channel
         assert queued is not None
-        allowance = self._turns.allowance(channel.costs.time.records)
-        size = min(queued.num_rows, room)
-        # A turn may be half longer, to avoid a small rest that costs a turn of its own.
-        size = size if size <= allowance * 3 // 2 else allowance
-        self._turns.spend(size)
-        part = LookupPart(
-            lookup=lookup,
-            start=lookup.records - queued.num_rows,
-            unanswered=size,
-            record_bytes=channel.costs.size.record_bytes,
-        )
+        record_bytes = channel.costs.size.record_bytes
+        part = LookupPart(lookup, lookup.records - queued.num_rows, size, record_bytes)
         lookup.parts.add(part)
-        self.hold(channel, size * part.record_bytes)
-        if size == queued.num_rows:
+        self._budget.hold(channel.connection, channel.id, size * record_bytes)
+        if size < queued.num_rows:
+            lookup.queued = queued.slice(size)
+        elif lookup in channel.queue:
             self.remove(lookup)
         else:
-            lookup.queued = queued.slice(size)
+            lookup.queued = None
         return Submit(part, queued.slice(0, size))
 
-    def _resume(self) -> None:
-        if self._stalled:
+    def _resume_stalled(self) -> None:
+        if self._stalled and self._budget.has_released:
             # Behind the others, they would find no room each time, and starve.
             self._turns.enter_first(self._stalled)
             self._stalled.clear()
-            self._is_changed = True
+
+
+def _longest_turn(turn: int) -> int:
+    # Half longer, to avoid a small rest that costs a turn of its own.
+    return turn * 3 // 2

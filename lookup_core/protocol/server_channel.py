@@ -5,8 +5,7 @@ merge channels.
 """
 
 from collections.abc import Iterable
-from copy import copy
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import pyarrow as pa
 
@@ -20,21 +19,14 @@ from lookup_core.errors import (
     of_dimension,
 )
 from lookup_core.keys.typed_keys import KeyCasts, TypedKeys, named_key
-from lookup_core.protocol.answer_budget import AnswerSize
 from lookup_core.protocol.arrow_payload import BatchDecoder
 from lookup_core.protocol.credit_ledger import NOTHING, CreditLedger, Grant
 from lookup_core.protocol.frames import Cached, Credit, Lookup, Open
+from lookup_core.record_costs import RecordCosts
 
 _HEADROOM_BYTES = 16  # added to the mean size of a record
 _REMEMBERED_RECORDS = 16_384  # of that mean; older records count less
 _LONGEST_WAY_S = 0.25  # of a LOOKUP, from the client to its arrival
-_CHUNK_S = 0.004  # target for the time that a part blocks the event loop
-_MOST_PART_RECORDS = 20_000
-# In smaller parts the fixed cost dominates; counted as cost of records, it would shrink the next
-# part further.
-_LEAST_PART_RECORDS = 800
-_FIRST_RECORD_S = 5e-6  # cautious
-_QUANTUM_GAIN = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,9 +48,14 @@ class ChannelStatistics:
 
 
 class ChannelSchema:
-    """Key and columns of one channel, as its client requested them."""
+    """Key and columns of one channel, as its client requested them.
 
-    def __init__(self, requested: Open, dimension: DimensionSchema) -> None:
+    Lookups fail without the columns `needed`, too, which are not in their answers.
+    """
+
+    def __init__(
+        self, requested: Open, dimension: DimensionSchema, needed: Iterable[pa.Field] = ()
+    ) -> None:
         """Raises InvalidRequest, naming the dimension, for columns or keys that do not fit."""
         try:
             self.key = requested.key  # the client's types with the dimension's names
@@ -74,12 +71,7 @@ class ChannelSchema:
             raise InvalidRequest(error.code, detail) from error
         self.key_names = tuple(dimension.key.names)
         self.versions = version_columns(dimension.columns)
-        self._opened = DimensionSchema(dimension.key, self.columns)
-
-    def require(self, needed: Iterable[pa.Field]) -> None:
-        """Lookups fail without these columns, too, which are not in their answers."""
-        columns = pa.schema([*self._opened.columns, *needed])
-        self._opened = replace(self._opened, columns=columns)
+        self._opened = DimensionSchema(dimension.key, pa.schema([*self.columns, *needed]))
 
     def typed_keys(self, keys: pa.RecordBatch, dimension: DimensionSchema) -> TypedKeys:
         """The client's keys with the types of the dimension, which may have changed since OPEN.
@@ -92,40 +84,6 @@ class ChannelSchema:
                 raise BackendError(ErrorCode.SCHEMA_CHANGED, detail)
             self._latest = (dimension, KeyCasts(self.key, dimension))
         return self._latest[1].typed_keys(keys)
-
-
-class Quantum:
-    """The seconds that one record takes: an exponentially weighted mean with bounded growth."""
-
-    def __init__(self, record_s: float = _FIRST_RECORD_S) -> None:
-        self.record_s = record_s
-
-    @property
-    def records(self) -> int:
-        """The number of records that take about 4 ms, within the bounds."""
-        return max(_LEAST_PART_RECORDS, min(int(_CHUNK_S / self.record_s), _MOST_PART_RECORDS))
-
-    def on_part(self, records: int, seconds: float) -> None:
-        """Learn from a part of at least one record; a small one, mostly overhead, counts less."""
-        found_s = max(seconds / records, _CHUNK_S / _MOST_PART_RECORDS)
-        gain = _QUANTUM_GAIN * min(1.0, records / self.records)
-        if found_s > self.record_s:
-            self.record_s += gain * (found_s - self.record_s)
-        else:
-            # A part is at most twice as large as the previous one.
-            self.record_s = max(found_s, self.record_s * (1 - gain))
-
-
-@dataclass(frozen=True, slots=True)
-class RecordCosts:
-    """Learned costs of the records of one channel."""
-
-    time: Quantum = field(default_factory=Quantum)
-    size: AnswerSize = field(default_factory=AnswerSize)
-
-    def copied(self) -> "RecordCosts":
-        """The same costs, to learn from other records."""
-        return RecordCosts(copy(self.time), copy(self.size))
 
 
 @dataclass(slots=True, eq=False)
@@ -142,6 +100,11 @@ class ServerLookup:
     queued: pa.RecordBatch | None  # records that are not submitted; None once all are
     unanswered: int  # records
     parts: set["LookupPart"] = field(default_factory=set)  # submitted, with unanswered records
+
+    @property
+    def queued_records(self) -> int:
+        """The number of records that are not submitted."""
+        return 0 if self.queued is None else int(self.queued.num_rows)
 
     def is_late(self, now: float) -> bool:
         """Whether a CANCEL is due to the client's deadline.
@@ -318,10 +281,12 @@ class ServerChannel:
         held = NOTHING
         for sequence, lookup in self.lookups.items():
             held = held.plus(lookup.cost)
-            queued = 0 if lookup.queued is None else lookup.queued.num_rows
             submitted = sum(part.unanswered for part in lookup.parts)
-            assert (lookup.sequence, lookup.unanswered) == (sequence, queued + submitted)
-            assert (lookup in self.queue) == bool(queued)
+            assert (lookup.sequence, lookup.unanswered) == (
+                sequence,
+                lookup.queued_records + submitted,
+            )
+            assert (lookup in self.queue) == bool(lookup.queued_records)
             assert all(part.unanswered for part in lookup.parts)
         assert self._held == held
         assert self.queue.keys() <= {*self.lookups.values()}

@@ -20,6 +20,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+import pyarrow as pa
 
 from lookup_core.answer import Answer, Outcome, rowless_answer
 from lookup_core.errors import (
@@ -33,10 +34,14 @@ from lookup_core.errors import (
 from lookup_core.protocol import frames
 from lookup_core.protocol.arrow_payload import answer_batch, encode_batch
 from lookup_core.protocol.channel_registry import ChannelRegistry
-from lookup_core.protocol.frame_codec import decode_frame, encode_frame
+from lookup_core.protocol.frame_codec import MAX_DEFAULT_BYTES, decode_frame, encode_frame
 from lookup_core.protocol.frames import MAX_CHANNELS, Frame
-from lookup_core.protocol.json_frames import MAX_DEFAULT_BYTES
-from lookup_core.protocol.server_channel import LookupPart, ServerChannel, ServerLookup
+from lookup_core.protocol.server_channel import (
+    ChannelSchema,
+    LookupPart,
+    ServerChannel,
+    ServerLookup,
+)
 from lookup_core.protocol.stream_effects import (
     CountCached,
     Describe,
@@ -67,9 +72,6 @@ class _AnswerPiece:
 
     def pieces(self) -> Iterator["_AnswerPiece"]:
         """The answer in pieces of at most `PIECE_BYTES`, unless one row is larger."""
-        if self.held_bytes <= PIECE_BYTES:
-            yield self
-            return
         *pieces, last = self.answer.pieces(PIECE_BYTES)
         for piece in pieces:
             # All pieces are slices of the same rows, which stay in memory until the last is sent.
@@ -93,6 +95,7 @@ class StreamServer:
         self.is_greeted = False
         self._registry = registry
         self._turns = registry.turns
+        self._budget = registry.budget
         self._agent = agent
         self._opening: dict[int, frames.Open] = {}  # {channel: its request}
         self._channels: dict[int, ServerChannel] = {}
@@ -139,8 +142,8 @@ class StreamServer:
         if self._opening.get(requested.channel) is not requested:
             return ()  # closed meanwhile
         try:
-            default = _default_message(offer)
             schema = offer.schema
+            default = None if offer.default is None else _default_message(offer.default, schema)
             channel, revoked = self._registry.admit(self.number, requested, schema=schema, now=now)
         except SidelookError as error:
             self.refuse(requested, error)
@@ -179,7 +182,7 @@ class StreamServer:
         `reasons` explain the error codes of the answer, for a channel with `wants_reasons`.
         """
         channel, lookup = part.lookup.channel, part.lookup
-        self._turns.release(channel, answer.size * part.record_bytes)
+        self._budget.release(self.number, channel.id, answer.size * part.record_bytes)
         part.unanswered -= answer.size
         if not part.unanswered:
             lookup.parts.discard(part)
@@ -229,7 +232,7 @@ class StreamServer:
         sent = self._sending
         self._sending = None
         if isinstance(sent, _AnswerPiece):
-            self._turns.release(sent.channel, sent.held_bytes)
+            self._budget.release(self.number, sent.channel.id, sent.held_bytes)
         if not self._outgoing:
             return None
         match outgoing := self._outgoing.popleft():
@@ -281,7 +284,7 @@ class StreamServer:
         self._opening.clear()
         self._outgoing.clear()
         self._sending = None
-        self._turns.release_all(self.number)
+        self._budget.close(self.number)
         return left
 
     def check_invariants(self) -> None:
@@ -390,13 +393,15 @@ class StreamServer:
         Behind the answer, the client would use it for a small lookup with its remaining credit.
         """
         channel = lookup.channel
-        self._turns.hold(channel, answer_bytes)
-        self._give_reasons(channel, reasons)
+        self._budget.hold(self.number, channel.id, answer_bytes)
+        if reasons:
+            self._give_reasons(channel, reasons)
         credit = channel.on_answered(lookup, answer.size)
         is_last = not lookup.unanswered
-        whole = _AnswerPiece(channel, lookup.sequence, is_last, answer, answer_bytes)
-        *pieces, last = whole.pieces()
-        self._outgoing.extend(pieces)
+        last = _AnswerPiece(channel, lookup.sequence, is_last, answer, answer_bytes)
+        if answer_bytes > PIECE_BYTES:
+            *pieces, last = last.pieces()
+            self._outgoing.extend(pieces)
         if credit is not None:
             self._outgoing.append(credit)
         self._outgoing.append(last)
@@ -413,7 +418,8 @@ class StreamServer:
         left = Leave(lookup, tuple(lookup.parts), lookup.unanswered if is_late else 0)
         self._turns.remove(lookup)
         for part in left.parts:
-            self._turns.release(lookup.channel, part.unanswered * part.record_bytes)
+            reserved_bytes = part.unanswered * part.record_bytes
+            self._budget.release(self.number, lookup.channel.id, reserved_bytes)
         lookup.parts.clear()
         return left
 
@@ -434,10 +440,8 @@ class StreamServer:
         return self._channels[number]
 
 
-def _default_message(offer: Offer) -> bytes | None:
-    if offer.default is None:
-        return None
-    row = bytes(encode_batch(offer.default.select(offer.schema.columns.names)))
+def _default_message(default: pa.RecordBatch, schema: ChannelSchema) -> bytes:
+    row = bytes(encode_batch(default.select(schema.names)))
     if len(row) > MAX_DEFAULT_BYTES:
         detail = f"the default row has {len(row)} bytes, at most {MAX_DEFAULT_BYTES} can be sent"
         raise InvalidRequest(ErrorCode.BAD_REQUEST, f"{detail}; name fewer columns")

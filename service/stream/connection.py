@@ -192,7 +192,8 @@ class StreamConnection:
         reasons = self._reasons(lookup.channel, [ErrorCode.TIMEOUT])
         answer = self._protocol.time_out(lookup, self._parts.clock(), reasons=reasons)
         self._dimension(lookup.channel).count_timed_out(answer.size)
-        self._trace(lookup, answer)
+        if lookup in self._spans:
+            self._trace(lookup, answer)
         self._wake()
 
     async def _run(self) -> ConnectionEnded:
@@ -262,7 +263,8 @@ class StreamConnection:
         for effect in effects:
             match effect:
                 case Received(lookup):
-                    self._begin_span(lookup)
+                    if self._parts.tracer.is_on:
+                        self._begin_span(lookup)
                 case Submit():
                     self.submit(effect)
                 case Describe(requested):
@@ -303,8 +305,9 @@ class StreamConnection:
         described = await dimension.wait_until_described(self._timeouts.describe_s)
         if not described.has_columns(requested.columns):
             described = await dimension.described_again(self._timeouts.describe_s)
-        schema = ChannelSchema(requested, described)
-        schema.require(dimension.check_options(requested.options))
+        schema = ChannelSchema(
+            requested, described, needed=dimension.check_options(requested.options)
+        )
         settings, default = dimension.settings, None
         if requested.wants_default and settings.default is not None:
             names = schema.columns.names
@@ -358,9 +361,11 @@ class StreamConnection:
         self._wake()
 
     def _on_answer(self, part: LookupPart, answer: Answer) -> None:
-        reasons = self._reasons(part.lookup.channel, answer.errors.values())
+        lookup, errors = part.lookup, answer.errors
+        reasons = self._reasons(lookup.channel, errors.values()) if errors else {}
         self._protocol.on_answer(part, answer, self._parts.clock(), reasons=reasons)
-        self._trace(part.lookup, answer)
+        if lookup in self._spans:
+            self._trace(lookup, answer)
 
     def _reasons(self, channel: ServerChannel, codes: Iterable[ErrorCode]) -> dict[ErrorCode, str]:
         if not channel.opened.wants_reasons:
@@ -389,9 +394,6 @@ class StreamConnection:
             self._spans[lookup] = span
 
     def _trace(self, lookup: ServerLookup, answer: Answer) -> None:
-        span = self._spans.get(lookup)
-        if span is not None:
-            span.count_outcomes(answer.outcomes)
-            if not lookup.unanswered:
-                span.end()
-                del self._spans[lookup]
+        self._spans[lookup].count_outcomes(answer.outcomes)
+        if not lookup.unanswered:
+            self._spans.pop(lookup).end()

@@ -9,10 +9,11 @@ from itertools import count
 
 from aiohttp import WSCloseCode, web
 
-from lookup_core.protocol.answer_budget import FIRST_GUESS_BYTES, AnswerBudget
 from lookup_core.protocol.channel_registry import ChannelRegistry, EndedStream
 from lookup_core.protocol.credit_ledger import CreditLedger
 from lookup_core.protocol.frames import SUBPROTOCOL
+from lookup_core.protocol.lookup_turns import AnswerBudget
+from lookup_core.record_costs import FIRST_GUESS_BYTES
 from service.engine.dimension import Dimension
 from service.engine.pause import pause
 from service.engine.tracer import NullTracer, Tracer

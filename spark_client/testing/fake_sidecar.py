@@ -10,11 +10,11 @@ from dataclasses import dataclass, field
 from lookup_core.answer import Answer
 from lookup_core.errors import BackendError, ErrorCode, InvalidRequest, named_dimension
 from lookup_core.protocol import frames
-from lookup_core.protocol.answer_budget import AnswerBudget
 from lookup_core.protocol.channel_registry import ChannelRegistry
 from lookup_core.protocol.credit_ledger import NOTHING, CreditLedger, Grant
 from lookup_core.protocol.frame_codec import decode_frame
 from lookup_core.protocol.frames import Frame
+from lookup_core.protocol.lookup_turns import AnswerBudget
 from lookup_core.protocol.server_channel import ChannelSchema, LookupPart
 from lookup_core.protocol.stream_effects import Describe, Effect, Leave, Offer, Submit
 from lookup_core.protocol.stream_server import StreamServer

@@ -10,12 +10,12 @@ from typing import TypeVar
 from lookup_core.dimension_schema import DimensionSchema
 from lookup_core.errors import ErrorCode
 from lookup_core.protocol import frames
-from lookup_core.protocol.answer_budget import AnswerBudget
 from lookup_core.protocol.arrow_payload import encode_batch
 from lookup_core.protocol.channel_registry import ChannelRegistry
 from lookup_core.protocol.credit_ledger import CreditLedger, Grant
 from lookup_core.protocol.frame_codec import decode_frame, encode_frame
 from lookup_core.protocol.frames import Frame
+from lookup_core.protocol.lookup_turns import AnswerBudget
 from lookup_core.protocol.server_channel import ChannelSchema, ChannelStatistics, LookupPart
 from lookup_core.protocol.stream_effects import (
     Describe,
@@ -71,7 +71,7 @@ class StreamService:
     @property
     def used_bytes(self) -> int:
         """The bytes that are held for answers."""
-        return self.registry.turns.budget.used_bytes
+        return self.registry.budget.used_bytes
 
     def connect(self) -> "Line":
         """A connection after WELCOME."""

@@ -2,8 +2,8 @@
 
 import pytest
 
-from lookup_core.protocol.answer_budget import AnswerBudget, AnswerSize
-from lookup_core.protocol.server_channel import Quantum
+from lookup_core.protocol.lookup_turns import AnswerBudget
+from lookup_core.record_costs import AnswerSize, Quantum
 
 TOTAL_BYTES = 1000
 KIB = 1024

@@ -1,7 +1,6 @@
 """Frames on the wire: round trips, fixed layout, and refused bytes."""
 
 import json
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -13,23 +12,24 @@ from lookup_core.errors import ErrorCode, ProtocolViolation
 from lookup_core.lookup_options import LookupOptions
 from lookup_core.protocol import frames
 from lookup_core.protocol.arrow_payload import encode_schema
-from lookup_core.protocol.frame_codec import HEADER, decode_frame, encode_frame
-from lookup_core.protocol.frames import Frame, FrameKind, TraceParent
-from lookup_core.protocol.json_frames import (
-    MAX_BYTES,
-    FrameDescription,
-    decode_description,
-    encode_description,
+from lookup_core.protocol.frame_codec import (
+    HEADER,
+    MAX_DESCRIPTION_BYTES,
+    decode_frame,
+    encode_frame,
 )
+from lookup_core.protocol.frames import Frame, FrameKind, TraceParent
 
 KEY = pa.schema({"origin": pa.utf8(), "hour": pa.timestamp("us", "UTC")})
 LISTS = pa.schema({"names": pa.list_(pa.utf8()), "at": pa.list_(pa.timestamp("us", "UTC"))})
 OPEN = frames.Open(7, "weather", ("temp", "wind"), "job 1, stage 2", KEY)
+HELLO = frames.Hello((1, 2), "spark_client/0.1 (é)")
+FAILURE = frames.Failure(7, "timeout", "", is_retryable=True)
 OPENED = frames.Opened(7, 1, 2, LISTS, ("origin", "hour"))
 OPTIONS = LookupOptions(0, 2**53 - 1, 250, "tëmp")
 TRACE = TraceParent(f"00-{'a' * 32}-{'b' * 16}-01", "vendor=1")
 FRAMES: list[Frame] = [
-    frames.Hello((1, 2), "spark_client/0.1 (é)"),
+    HELLO,
     frames.Welcome(1, "sidelook/0.1"),
     OPEN,
     replace(OPEN, columns=None, origin=""),
@@ -100,14 +100,14 @@ def words(frame: Frame) -> dict[str, Any]:
     return found
 
 
+def in_json(members: dict[str, object]) -> bytes:
+    """The body of a frame with these members."""
+    return described(json.dumps(members).encode())
+
+
 def described(text: bytes, *, length: int | None = None) -> bytes:
     """The body of a frame with this text as its description."""
     return (len(text) if length is None else length).to_bytes(4, "little") + text
-
-
-def decoded(**fields: object) -> FrameDescription:
-    """A description with these fields after the wire."""
-    return decode_description(memoryview(encode_description(fields)), offset=16)
 
 
 @pytest.mark.parametrize("frame", FRAMES, ids=repr)
@@ -204,8 +204,8 @@ def test_optional_members_are_omitted(frame: Frame, expected: dict[str, object])
 
 def test_members_may_be_more_or_fewer() -> None:
     """A description may have unknown members, in any order; an OPEN without `columns` means all."""
-    hello = encode_description({"a later one": [1], "agent": "x", "versions": [1, 7]})
-    opening = encode_description({"dimension": "d", "origin": ""})
+    hello = in_json({"a later one": [1], "agent": "x", "versions": [1, 7]})
+    opening = in_json({"dimension": "d", "origin": ""})
 
     found = header(FrameKind.HELLO, channel=0) + hello
     all_columns = header(FrameKind.OPEN) + opening + encode_schema(KEY)
@@ -321,7 +321,7 @@ def test_cached_keys_are_bounded(counts: tuple[int, int, int]) -> None:
 
 def test_bad_schema_has_its_offset() -> None:
     """Bytes that are no schema are refused, with their offset in the frame."""
-    description = encode_description({"credit_records": 1, "credit_bytes": 1, "key": []})
+    description = in_json({"credit_records": 1, "credit_bytes": 1, "key": []})
 
     message = header(FrameKind.OPENED) + description + b"no schema"
 
@@ -357,43 +357,47 @@ def test_bad_descriptions_are_refused(body: bytes, detail: str, offset: int) -> 
 
 
 def test_size_of_description_is_bounded() -> None:
-    """A description of `MAX_BYTES` is read, one byte more is refused."""
-    largest = json.dumps({"a": "x" * (MAX_BYTES - 9)}).encode()
-    assert len(largest) == MAX_BYTES
+    """A description of 64 KiB is read, one byte more is refused."""
+    reason = "x" * (MAX_DESCRIPTION_BYTES - len(json.dumps({"reason": ""})))
+    largest = json.dumps({"reason": reason}).encode()
+    goaway = header(FrameKind.GOAWAY, channel=0)
+    assert len(largest) == MAX_DESCRIPTION_BYTES
 
-    assert decode_description(memoryview(described(largest)), offset=16).text("a")
+    assert decode_frame(goaway + described(largest)) == frames.Goaway(reason)
     with pytest.raises(ProtocolViolation):
-        decode_description(memoryview(described(largest + b" ")), offset=16)
+        decode_frame(goaway + described(largest + b" "))
 
 
 @pytest.mark.parametrize(
-    ("read", "wanted", "values"),
+    ("frame", "member", "wanted", "values"),
     [
-        (FrameDescription.text, "a string", [None, 1, ["a"]]),
-        (FrameDescription.text_or_none, "a string", [1, ["a"]]),
-        (FrameDescription.flag, "true or false", [None, 1, "true"]),
-        (FrameDescription.flag_or_false, "true or false", [1, "true"]),
-        (FrameDescription.count, "an integer from 0 to 2**53 - 1", NO_COUNTS),
+        (OPEN, "dimension", "a string", [None, 1, ["a"]]),
+        (OPENED, "cache", "a string", [1, ["a"]]),
+        (FAILURE, "retryable", "true or false", [None, 1, "true"]),
+        (OPEN, "as_of", "true or false", [1, "true"]),
+        (OPENED, "credit_bytes", "an integer from 0 to 2**53 - 1", NO_COUNTS),
+        (OPEN, "max_age_ms", "an integer from 0 to 2**53 - 1", [-1, "1", 1.5, True]),
         (
-            FrameDescription.counts,
+            HELLO,
+            "versions",
             "a list of integers from 0 to 2**53 - 1",
             [None, 1, *([each] for each in NO_COUNTS)],
         ),
-        (FrameDescription.texts, "a list of strings", [None, "a", [1], [None], {}]),
-        (FrameDescription.texts_or_none, "a list of strings", ["a", [1], [None], {}]),
-        (FrameDescription.bytes_or_none, "base64", ["a", "ab=c", "é", "AHJv\n"]),
+        (OPENED, "key", "a list of strings", [None, "a", [1], [None], {}]),
+        (OPEN, "columns", "a list of strings", ["a", [1], [None], {}]),
+        (OPENED, "default", "base64", ["a", "ab=c", "é", "AHJv\n"]),
     ],
 )
 def test_other_types_are_refused(
-    read: Callable[[FrameDescription, str], object], wanted: str, values: list[object]
+    frame: Frame, member: str, wanted: str, values: list[object]
 ) -> None:
-    """A field of another type is refused with its name; no value is converted."""
+    """A member of another type is refused with its name; no value is converted."""
+    head = encode_frame(frame)[: HEADER.size]
+    schema = encode_schema(KEY) if isinstance(frame, frames.Open | frames.Opened) else b""
     for value in values:
-        with pytest.raises(ProtocolViolation) as caught:
-            read(decoded(field=value), "field")
+        found = violation(head + in_json(words(frame) | {member: value}) + schema)
 
-        assert caught.value.detail == f"the description's 'field' must be {wanted} (at byte 20)"
-        assert caught.value.code is ErrorCode.BAD_FRAME
+        assert found == (f"the description's {member!r} must be {wanted}", 20)
 
 
 @pytest.mark.parametrize("size", [0, 23, 25, 30])

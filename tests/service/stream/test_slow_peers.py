@@ -181,7 +181,7 @@ def queried_keys(service: Streaming) -> int:
 async def test_lookup_without_room_ends(ending: str) -> None:
     """Records that wait for room time out, which is counted, or leave without a query."""
     async with streaming() as service:
-        peer, budget = await service.peer(), service.handler.registry.turns.budget
+        peer, budget = await service.peer(), service.handler.registry.budget
         budget.hold(99, 1, 64 * MIB)  # all of it, by another connection
         held_bytes = service.used_bytes
         service.customers.hold()
