@@ -17,16 +17,17 @@ from lookup_core.dimension.dimension_events import FetchedRows
 from lookup_core.dimension_schema import DimensionSchema
 from lookup_core.errors import BackendError, ErrorCode
 from service.connectors.postgres.catalog import read_table
+from service.connectors.postgres.column_types import quoted
 from service.connectors.postgres.column_values import INVALID_TEXT
 from service.connectors.postgres.connections import PostgresConnections, PostgresPool
 from service.connectors.postgres.errors import is_untranslatable
 from service.connectors.postgres.queries import (
+    COMPUTED,
     REPLY_BYTES,
     blocks_query,
     bounded_reply,
     bounded_shares,
     first_rows,
-    index_remedy,
     keys_query,
     lookup_query,
     scanning_query,
@@ -54,6 +55,19 @@ _FEW_BYTES = REPLY_BYTES // 4  # expected rows that leave each key a share sever
 Columns: TypeAlias = Sequence[str]  # of an index, as in its definition
 
 
+def index_remedy(table: PostgresTable) -> str:
+    """The statement that creates the index for lookups, or the advice where to create it."""
+    key = ", ".join(quoted(name) for name, _ in table.keys)
+    if table.kind in COMPUTED:
+        return (
+            f"create an index on the table column that {key} comes from, without a function of it; "
+            "or use cache.mode: full"
+        )
+    # A partitioned table cannot have an index created concurrently.
+    concurrently = "" if table.kind is RelationKind.PARTITIONED else "CONCURRENTLY "
+    return f"CREATE INDEX {concurrently}ON {table.sql_name} ({key})"
+
+
 @dataclass(frozen=True, slots=True)
 class LookupPlan:
     """The query of lookups in a table with an index, and whether it finds rows by one."""
@@ -75,7 +89,7 @@ async def plan_lookup(
     The SQL of the `former` plan is not tried again. Raises BackendError within `timeout_s`:
     `forbidden` if row-level security hides rows, `table_unavailable` if the SQL writes.
     """
-    query, trial = lookup_query(table, is_ordered=table.has_several_rows), trial_query(table)
+    query, trial = lookup_query(table), trial_query(table)
     no_keys = key_arguments(pa.RecordBatch.from_pylist([], table.schema.key), table.schema.key)
     is_tried = former is not None and former.trial == trial
     plan, indexes = await connections.plan(
@@ -225,9 +239,8 @@ class PostgresBackend:
         self._check_index(table, plan)
         if not plan.uses_index:
             sends_keys = plan.uses_index is None or table.has_foreign_parts
-            is_ordered = settings.has_several_rows
-            query = scanning_query(table, is_ordered=is_ordered, sends_keys=sends_keys)
-            if not (is_ordered or table.is_unique):
+            query = scanning_query(table, sends_keys=sends_keys)
+            if not (table.has_several_rows or table.is_unique):
                 query = first_rows(table, query, 2)  # two show that a key is ambiguous
         if settings.is_first:
             query = first_rows(table, query, 1)

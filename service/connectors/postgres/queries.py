@@ -23,44 +23,54 @@ TOO_LARGE, DEFERRED, COLUMN = 1, 2, 34
 REPLY_BYTES = MAX_QUERY_ROWS_BYTES * 5 // 4
 COMPOSITE_FACTOR = 8  # of the bytes of arrays and structs, which are decoded slowly
 # Relations whose columns may be computed: their sizes would cost another computation.
-_COMPUTED = {RelationKind.VIEW, RelationKind.QUERY, RelationKind.FOREIGN_TABLE}
+COMPUTED = {RelationKind.VIEW, RelationKind.QUERY, RelationKind.FOREIGN_TABLE}
+
+Bound: TypeAlias = tuple[str, ...]  # the value of each range column, as text
 
 
-def lookup_query(table: PostgresTable, *, is_ordered: bool) -> str:
+@dataclass(frozen=True, slots=True)
+class RangeColumn:
+    """A column that divides rows into ranges: of the key, or the physical position."""
+
+    name: str
+    expression: str  # in SQL, for a row `t`
+    sql_type: str  # of the bounds, which are sent as texts
+
+
+CTID = RangeColumn("ctid", "t.ctid", "tid")
+
+
+def lookup_query(table: PostgresTable) -> str:
     """Index lookup of an array per key column; returns ordinals from 1, and columns.
 
     The database compares keys, with its own equality. OFFSET 0 prevents a join: whatever its
-    estimates are, the planner uses the index once per key, and never scans the table. With
-    `is_ordered` all rows of a key have the table's order; else two show that it is ambiguous. For
-    LIMIT 2 the planner would prefer a scan of a table with many rows per key.
+    estimates are, the planner uses the index once per key, and never scans the table. Several rows
+    of a key have the table's order; if one is expected, two show that it is ambiguous. For LIMIT 2
+    the planner would prefer a scan of a table with many rows per key.
     """
-    order = f" ORDER BY {', '.join(table.order)}" if is_ordered else ""
-    end = "OFFSET 0" if is_ordered or table.is_unique else "LIMIT (SELECT 2)"
+    order = f" ORDER BY {', '.join(table.order)}" if table.has_several_rows else ""
+    end = "OFFSET 0" if table.has_several_rows or table.is_unique else "LIMIT (SELECT 2)"
     return _guarded(
         table,
-        "SELECT k.ordinal, r.*"  # noqa: S608  names come from the catalog, quoted
-        f" FROM {_keys(table)}"
-        f" CROSS JOIN LATERAL (SELECT {columns_sql(table)}"
-        f" FROM {_rows(table, is_ordered=is_ordered)}"
+        f"SELECT k.ordinal, r.* FROM {_keys(table)}"  # noqa: S608  names come from the catalog, quoted
+        f" CROSS JOIN LATERAL (SELECT {columns_sql(table)} FROM {_ordered_rows(table)}"
         f" WHERE {_matches(table)}{order} {end}) AS r",
     )
 
 
-def scanning_query(table: PostgresTable, *, is_ordered: bool, sends_keys: bool = False) -> str:
+def scanning_query(table: PostgresTable, *, sends_keys: bool = False) -> str:
     """The lookup in a table without an index: one scan for all keys.
 
     With `sends_keys`, the condition on the keys is also one that a foreign server can evaluate,
     with its own index: it receives the arrays as parameters.
     """
-    terms = ("k.ordinal", *(table.order if is_ordered else ()))
-    order = f" ORDER BY {', '.join(terms)}" if is_ordered or not table.is_unique else ""
+    terms = ", ".join(("k.ordinal", *(table.order if table.has_several_rows else ())))
+    order = "" if table.is_unique and not table.has_several_rows else f" ORDER BY {terms}"
     among = _is_among(table) if sends_keys else ""
     return _guarded(
         table,
-        f"SELECT k.ordinal, {columns_sql(table)}"  # noqa: S608  names come from the catalog, quoted
-        f" FROM {_keys(table)}"
-        f" JOIN {_rows(table, is_ordered=is_ordered)}"
-        f" ON {_matches(table)}{among}{order}",
+        f"SELECT k.ordinal, {columns_sql(table)} FROM {_keys(table)}"  # noqa: S608  as above
+        f" JOIN {_ordered_rows(table)} ON {_matches(table)}{among}{order}",
     )
 
 
@@ -123,19 +133,6 @@ def with_snapshot(
     return f"SELECT {nulls}, {text} UNION ALL SELECT q.*, NULL FROM ({query}) AS q"  # noqa: S608  as above
 
 
-def index_remedy(table: PostgresTable) -> str:
-    """The statement that creates the index for lookups, or the advice where to create it."""
-    key = ", ".join(quoted(name) for name, _ in table.keys)
-    if table.kind in {RelationKind.VIEW, RelationKind.QUERY, RelationKind.FOREIGN_TABLE}:
-        return (
-            f"create an index on the table column that {key} comes from, without a function of it; "
-            "or use cache.mode: full"
-        )
-    # A partitioned table cannot have an index created concurrently.
-    concurrently = "" if table.kind is RelationKind.PARTITIONED else "CONCURRENTLY "
-    return f"CREATE INDEX {concurrently}ON {table.sql_name} ({key})"
-
-
 def _guarded(table: PostgresTable, query: str) -> str:
     """The lookup in a transaction whose settings it fixes before any row is read.
 
@@ -146,8 +143,7 @@ def _guarded(table: PostgresTable, query: str) -> str:
     if not table.is_guarded:
         return query
     sql = f"SELECT FROM {table.from_item()} LIMIT 0" if table.has_sql else None
-    names = ("ordinal", *(f"column{number}" for number, _ in enumerate(table.columns, 1)))
-    nulls = ", ".join(f"NULL AS {name}" for name in names)
+    nulls = ", ".join(f"NULL AS {name}" for name in _names(table))
     first = f"SELECT {nulls} WHERE {guard(table_id=table.table_id, sql=sql)}"
     return f"{first} UNION ALL SELECT q.* FROM ({query} OFFSET 0) AS q"  # noqa: S608  as above
 
@@ -157,8 +153,12 @@ def keys_query(table: PostgresTable) -> str:
     return f"SELECT count(*) FROM {_keys(table)}"  # noqa: S608  as above
 
 
-def _rows(table: PostgresTable, *, is_ordered: bool) -> str:
-    return table.from_item(with_places=is_ordered and not table.primary_key)
+def _ordered_rows(table: PostgresTable) -> str:
+    return table.from_item(with_places=table.has_several_rows and not table.primary_key)
+
+
+def _names(table: PostgresTable) -> list[str]:
+    return ["ordinal", *(f"column{number}" for number, _ in enumerate(table.columns, 1))]
 
 
 def _keys(table: PostgresTable) -> str:
@@ -184,7 +184,7 @@ def _value(table: PostgresTable, name: str, reading: ColumnReading) -> str:
     The server would read and convert all of it, perhaps for longer than the query may take.
     """
     value = reading.expression(name)
-    if value == name or not reading.may_be_large or table.kind in _COMPUTED:
+    if value == name or not reading.may_be_large or table.kind in COMPUTED:
         return value
     size = f"pg_catalog.pg_column_size({name})"
     blanks = f"pg_catalog.repeat(' ', LEAST({size}, {table.row_bytes + 1}))"
@@ -197,23 +197,29 @@ def first_rows(table: PostgresTable, query: str, count: int) -> str:
 
     The server reads the others, and does not send them.
     """
-    names = ("ordinal", *(f"column{number}" for number, _ in enumerate(table.columns, 1)))
-    columns = ", ".join(f"f.{name}" for name in names)
+    columns = ", ".join(f"f.{name}" for name in _names(table))
     return (
         f"SELECT {columns} FROM (SELECT q.*, pg_catalog.lag(q.ordinal, {count}) OVER () AS former"  # noqa: S608  as above
         f" FROM ({query} OFFSET 0) AS q) AS f WHERE f.former IS DISTINCT FROM f.ordinal"
     )
 
 
-def bounded_page(table: PostgresTable, query: str, *, first: int) -> str:
+def bounded_page(
+    table: PostgresTable, query: str, *, first: int, page_bytes: int | None = None
+) -> str:
     """The result of a query, in its order, without the large values of rows that are too large.
 
     The high half of their ordinals is TOO_LARGE; that of rows beyond REPLY_BYTES, or the bytes of
-    one row if these are more, is DEFERRED. The first columns are never left out.
+    one row if these are more, is DEFERRED. The first columns are never left out. With `page_bytes`
+    no row is deferred, and the column `page` counts each of so many bytes.
     """
+    marks = {TOO_LARGE: "b.bytes IS NULL"}
+    if page_bytes is not None:
+        page = f", COALESCE(b.total, 0) / {page_bytes} AS page"
+        return _marked(table, _with_totals(table, query), marks, first=first, more=page)
     if not table.may_have_large_rows:
         return query
-    marks = {TOO_LARGE: "b.bytes IS NULL", DEFERRED: f"b.total > {_reply_bytes(table)}"}
+    marks[DEFERRED] = f"b.total > {_reply_bytes(table)}"
     return _marked(table, _with_totals(table, query), marks, first=first)
 
 
@@ -226,13 +232,6 @@ def small_page(table: PostgresTable, query: str) -> str:
     size, limit = _size(table), _reply_bytes(table)
     total = f"pg_catalog.sum(COALESCE({size}, {limit + 1}))"
     return f"{query} AND (SELECT {total} <= {limit} FROM ({query}) AS q)"  # noqa: S608  as above
-
-
-def numbered_pages(table: PostgresTable, query: str, *, first: int, page_bytes: int) -> str:
-    """The result of `bounded_page` of any size; the column `page` counts each `page_bytes`."""
-    marks = {TOO_LARGE: "b.bytes IS NULL"}
-    page = f", COALESCE(b.total, 0) / {page_bytes} AS page"
-    return _marked(table, _with_totals(table, query), marks, first=first, more=page)
 
 
 def bounded_shares(table: PostgresTable, query: str) -> str:
@@ -346,21 +345,6 @@ def _is_among(table: PostgresTable) -> str:
     )
 
 
-Bound: TypeAlias = tuple[str, ...]  # the value of each range column, as text
-
-
-@dataclass(frozen=True, slots=True)
-class RangeColumn:
-    """A column that divides rows into ranges: of the key, or the physical position."""
-
-    name: str
-    expression: str  # in SQL, for a row `t`
-    sql_type: str  # of the bounds, which are sent as texts
-
-
-CTID = RangeColumn("ctid", "t.ctid", "tid")
-
-
 def postgres_snapshot_query(
     table: PostgresTable,
     columns: Sequence[RangeColumn],
@@ -375,12 +359,7 @@ def postgres_snapshot_query(
     there is no row unless all fit.
     """
     wide = with_keys(table)
-    rows = table.from_item(with_places=CTID in columns)
-    # Blocks start with the ordinals of keys; a page has none.
-    query = (
-        f"SELECT 1::int8 AS ordinal, {columns_sql(wide)} FROM {rows}"  # noqa: S608  names come from the catalog, quoted
-        f" WHERE {_has_key(table)}{_range(columns, first, end)}"
-    )
+    query = _page_rows(table, columns, _range(columns, first, end))
     if is_small:
         return blocks_query(wide, small_page(wide, query))
     return blocks_query(wide, bounded_page(wide, query, first=len(table.keys)))
@@ -389,12 +368,17 @@ def postgres_snapshot_query(
 def stream_query(table: PostgresTable, *, page_bytes: int) -> str:
     """All rows as blocks, a row of blocks for each `page_bytes`; keys come before columns."""
     wide = with_keys(table)
-    rows = (
-        f"SELECT 1::int8 AS ordinal, {columns_sql(wide)} FROM {table.from_item()}"  # noqa: S608  as above
-        f" WHERE {_has_key(table)}"
-    )
-    pages = numbered_pages(wide, rows, first=len(table.keys), page_bytes=page_bytes)
+    pages = bounded_page(wide, _page_rows(table), first=len(table.keys), page_bytes=page_bytes)
     return blocks_query(wide, pages, page="page")
+
+
+def _page_rows(
+    table: PostgresTable, columns: Sequence[RangeColumn] = (), conditions: str = ""
+) -> str:
+    rows = table.from_item(with_places=CTID in columns)
+    # Blocks start with the ordinals of keys; a page has none.
+    values = f"1::int8 AS ordinal, {columns_sql(with_keys(table))}"
+    return f"SELECT {values} FROM {rows} WHERE {_has_key(table)}{conditions}"  # noqa: S608  as above
 
 
 def bounds_query(

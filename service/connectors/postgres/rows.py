@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types
 
+from lookup_core.changelog.change_decoder import RowChanges
 from lookup_core.dimension.dimension_events import FetchedRows, UnfitRows
 from lookup_core.errors import BackendError, ErrorCode
 from lookup_core.freshness.server_identity import UNKNOWN_SERVER, ServerEpoch, ServerIdentity
@@ -31,7 +32,13 @@ from service.connectors.postgres.column_values import (
     checked_text,
     element_oid,
 )
-from service.connectors.postgres.queries import COLUMN, COMPOSITE_FACTOR, DEFERRED, TOO_LARGE
+from service.connectors.postgres.queries import (
+    COLUMN,
+    COMPOSITE_FACTOR,
+    DEFERRED,
+    TOO_LARGE,
+    with_keys,
+)
 from service.connectors.postgres.table import PostgresTable
 
 _PYTHON_TYPES: tuple[tuple[Callable[[pa.DataType], bool], type], ...] = (
@@ -258,6 +265,43 @@ def _of_any_length(block: bytes) -> pa.BinaryArray:
     is_valid = None if lengths.is_null is None else pa.array(~lengths.is_null).buffers()[1]
     content = pa.py_buffer(block).slice(lengths.end)
     return pa.Array.from_buffers(pa.binary(), size, [is_valid, pa.py_buffer(offsets), content])
+
+
+def surplus_ranges(blocks: Sequence[bytes | None]) -> int:
+    """The number of ranges that have the rows of a page which are too many for one; 0: it fits."""
+    if blocks[0] is None:
+        return 0
+    marks = _marks(blocks[0])
+    surplus = int((marks == DEFERRED).sum())
+    # Twice as many as rows of the same size need.
+    return surplus and 2 * -(-len(marks) // max(len(marks) - surplus, 1))
+
+
+def _marks(ordinals: bytes) -> npt.NDArray[np.int64]:
+    return BinaryArray.read(ordinals, np.int64).values >> 32 & 3
+
+
+def postgres_snapshot_rows(blocks: Sequence[bytes | None], table: PostgresTable) -> RowChanges:
+    """The rows of a page, without keys beyond the years 1 to 9999: no lookup can have them.
+
+    A row that is too large, or with a value that does not fit, is reported without its values.
+    Raises BackendError `schema_changed` if the rows do not fit the described table.
+    """
+    ordinals, *sent = blocks
+    schema = table.schema
+    if ordinals is None:  # aggregates of no rows
+        none = [pa.RecordBatch.from_pylist([], each) for each in (schema.key, schema.columns)]
+        return RowChanges.loaded(*none)
+    read = columns_of_blocks(sent, with_keys(table).columns)
+    keys = [column.values.cast(field.type) for column, field in zip(read, schema.key, strict=False)]
+    has_row = _marks(ordinals) == 0
+    for column in read:
+        has_row[column.unfit] = False
+    return RowChanges.loaded(
+        pa.record_batch(keys, schema=schema.key),
+        pa.record_batch([column.values for column in read[len(keys) :]], schema=schema.columns),
+        has_row,
+    )
 
 
 def key_order(keys: pa.RecordBatch) -> npt.NDArray[np.int32]:

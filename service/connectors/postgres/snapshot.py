@@ -7,9 +7,6 @@ from itertools import pairwise
 from typing import Any, Self
 
 import asyncpg
-import numpy as np
-import numpy.typing as npt
-import pyarrow as pa
 
 from lookup_core.changelog.change_decoder import RowChanges
 from lookup_core.dimension_schema import DimensionSchema
@@ -19,11 +16,9 @@ from lookup_core.freshness.table_snapshot import TableSnapshot
 from lookup_core.sources.splits import ReadingMode, Split
 from service.connectors.ports.source import SplitPiece, SplitReader
 from service.connectors.postgres.catalog import read_table
-from service.connectors.postgres.column_values import BinaryArray
 from service.connectors.postgres.connections import Records
 from service.connectors.postgres.queries import (
     CTID,
-    DEFERRED,
     Bound,
     RangeColumn,
     bounds_query,
@@ -31,9 +26,11 @@ from service.connectors.postgres.queries import (
     key_columns,
     postgres_snapshot_query,
     stream_query,
-    with_keys,
 )
-from service.connectors.postgres.rows import columns_of_blocks
+from service.connectors.postgres.rows import (
+    postgres_snapshot_rows,
+    surplus_ranges,
+)
 from service.connectors.postgres.sessions import (
     CatalogRow,
     Connection,
@@ -95,43 +92,6 @@ async def read_size(run: RunQuery, table: PostgresTable) -> CatalogRow:
     """
     (size,) = await run(_SIZE, [table.table_id, key_columns(table)[0].name])
     return size
-
-
-def surplus_ranges(blocks: Sequence[bytes | None]) -> int:
-    """The number of ranges that have the rows of a page which are too many for one; 0: it fits."""
-    if blocks[0] is None:
-        return 0
-    marks = _marks(blocks[0])
-    surplus = int((marks == DEFERRED).sum())
-    # Twice as many as rows of the same size need.
-    return surplus and 2 * -(-len(marks) // max(len(marks) - surplus, 1))
-
-
-def _marks(ordinals: bytes) -> npt.NDArray[np.int64]:
-    return BinaryArray.read(ordinals, np.int64).values >> 32 & 3
-
-
-def postgres_snapshot_rows(blocks: Sequence[bytes | None], table: PostgresTable) -> RowChanges:
-    """The rows of a page, without keys beyond the years 1 to 9999: no lookup can have them.
-
-    A row that is too large, or with a value that does not fit, is reported without its values.
-    Raises BackendError `schema_changed` if the rows do not fit the described table.
-    """
-    ordinals, *sent = blocks
-    schema = table.schema
-    if ordinals is None:  # aggregates of no rows
-        none = [pa.RecordBatch.from_pylist([], each) for each in (schema.key, schema.columns)]
-        return RowChanges.loaded(*none)
-    read = columns_of_blocks(sent, with_keys(table).columns)
-    keys = [column.values.cast(field.type) for column, field in zip(read, schema.key, strict=False)]
-    has_row = _marks(ordinals) == 0
-    for column in read:
-        has_row[column.unfit] = False
-    return RowChanges.loaded(
-        pa.record_batch(keys, schema=schema.key),
-        pa.record_batch([column.values for column in read[len(keys) :]], schema=schema.columns),
-        has_row,
-    )
 
 
 _PAGES_PER_SPLIT = 16

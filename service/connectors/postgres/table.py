@@ -39,6 +39,22 @@ from service.connectors.postgres.sessions import (
 from service.connectors.postgres.triggers import version_arguments
 from service.connectors.rows.pending_read import PendingRead
 
+log = structlog.get_logger()
+
+_INTERVAL_S = 5.0
+_QUERY_TIMEOUT_S = 5.0  # after the time for a free connection
+_LOW_HALF = 0xFFFFFFFF
+_OTHER_SERVER = "another server responded, which may lack changes of the former one"
+_CHANGED = (
+    "ALTER TABLE ran, partitions were attached, detached or truncated, or a type, policy or "
+    "publication of the table changed"
+)
+
+MEANING = sql_text("meaning")
+TABLE_VERSION = sql_text("table_version").replace("/* meaning */", MEANING)
+_PUBLICATIONS = sql_text("publications")
+PUBLICATIONS_VERSION = sql_text("publications_version")
+
 
 class RelationKind(Enum):
     """The kind of a relation; the values are those of `pg_class.relkind`."""
@@ -173,30 +189,6 @@ class PostgresTable:
         return tuple(terms)
 
 
-MEANING = sql_text("meaning")
-
-# The version of the table, and a row for each trigger with its version; without triggers, one row.
-# No row if the table is gone. Any role may read it.
-#
-# ALTER TABLE changes rows without a report: it writes another file, or changes their meaning.
-# Attached and detached partitions change rows, too; so does TRUNCATE of one, which gets another
-# file. VACUUM FULL and CLUSTER also write another file: rows are read again once.
-#
-# Under another name for a moment, changes of the table were not in its changelog. The row type has
-# the same name, and another xmin after each change of name or owner, unlike the table only then.
-#
-# `fault` is why a trigger does not report each change of a table or a partition, as the script's
-# would. 'A' is ENABLE ALWAYS: after a plain ENABLE, sessions with `session_replication_role =
-# replica` skip the trigger. White space of the function has no effect. DISABLE, ENABLE and another
-# function change an xmin, also when both happen between two checks, as around a bulk load.
-#
-# Unreported changes are of the last transaction of the snapshot, or of earlier ones.
-TABLE_VERSION = sql_text("table_version").replace("/* meaning */", MEANING)
-
-_PUBLICATIONS = sql_text("publications")
-PUBLICATIONS_VERSION = sql_text("publications_version")
-
-
 @dataclass(frozen=True, slots=True)
 class Publications:
     """The publications that report all changes of a table, and why the others do not.
@@ -283,18 +275,6 @@ def _omission(record: CatalogRow, name: str) -> str | None:
         reason = f"the column list of publication {name} omits the key column {keys}; {again}"
         return f"{reason}; a generated column needs publish_generated_columns, or refresh.listen"
     return None
-
-
-log = structlog.get_logger()
-
-_INTERVAL_S = 5.0
-_QUERY_TIMEOUT_S = 5.0  # after the time for a free connection
-_LOW_HALF = 0xFFFFFFFF
-_OTHER_SERVER = "another server responded, which may lack changes of the former one"
-_CHANGED = (
-    "ALTER TABLE ran, partitions were attached, detached or truncated, or a type, policy or "
-    "publication of the table changed"
-)
 
 
 @dataclass(frozen=True, slots=True)

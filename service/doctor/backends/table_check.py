@@ -15,14 +15,13 @@ from service.config.dimension import DimensionConfig
 from service.config.quantity import size_text
 from service.config.source import ParquetSource, PostgresSource
 from service.connectors.parquet.file import parquet_schema
-from service.connectors.postgres.backend import PostgresBackend
+from service.connectors.postgres.backend import PostgresBackend, index_remedy
 from service.connectors.postgres.column_types import quoted
 from service.connectors.postgres.connections import PostgresConnections, PostgresPool, Records
 from service.connectors.postgres.notifications import (
     PostgresNotificationsSession,
     PostgresNotificationsSettings,
 )
-from service.connectors.postgres.queries import index_remedy
 from service.connectors.postgres.sessions import PostgresSettings
 from service.connectors.postgres.snapshot import read_size
 from service.connectors.postgres.table import PostgresTable, Publications, read_publications

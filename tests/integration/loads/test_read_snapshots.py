@@ -70,7 +70,7 @@ async def test_snapshot_keeps_the_plan(table: Database, mode: str, *, has_index:
         table.execute("ALTER TABLE small DROP CONSTRAINT small_pkey")
 
     def queries_of(found: PostgresTable) -> list[str]:
-        query = (lookup_query if has_index else scanning_query)(found, is_ordered=False)
+        query = (lookup_query if has_index else scanning_query)(found)
         blocks = blocks_query(found, query)
         of_blocks = with_snapshot(found, blocks, is_block=True)
         return [query, with_snapshot(found, query), blocks, of_blocks]

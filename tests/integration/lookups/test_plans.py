@@ -97,7 +97,7 @@ async def plan_of(
     settings = PostgresSettings(database.dsn(), table, key)
 
     def query_of(found: PostgresTable) -> list[str]:
-        query = (lookup_query if has_index else scanning_query)(found, is_ordered=False)
+        query = (lookup_query if has_index else scanning_query)(found)
         return [query if key_count < 1000 else blocks_query(found, query)]
 
     (plan,) = await plans_of(settings, query_of, mode=mode, keys=list(zip(*rows, strict=True)))

@@ -1,3 +1,19 @@
+-- The version of the table, and a row for each trigger with its version; without triggers, one row.
+-- No row if the table is gone. Any role may read it.
+--
+-- ALTER TABLE changes rows without a report: it writes another file, or changes their meaning.
+-- Attached and detached partitions change rows, too; so does TRUNCATE of one, which gets another
+-- file. VACUUM FULL and CLUSTER also write another file: rows are read again once.
+--
+-- Under another name for a moment, changes of the table were not in its changelog. The row type has
+-- the same name, and another xmin after each change of name or owner, unlike the table only then.
+--
+-- `fault` is why a trigger does not report each change of a table or a partition, as the script's
+-- would. 'A' is ENABLE ALWAYS: after a plain ENABLE, sessions with `session_replication_role =
+-- replica` skip the trigger. White space of the function has no effect. DISABLE, ENABLE and another
+-- function change an xmin, also when both happen between two checks, as around a bulk load.
+--
+-- Unreported changes are of the last transaction of the snapshot, or of earlier ones.
 WITH RECURSIVE /* meaning */, part AS (
     SELECT c.oid, c.relkind, c.relfilenode, c.relreplident, '0' AS attached, true AS is_root,
            (SELECT y.xmin FROM pg_catalog.pg_type y WHERE y.oid = c.reltype) AS named

@@ -14,7 +14,7 @@ import pytest
 from lookup_core.dimension_schema import VersionColumns
 from lookup_core.errors import ErrorCode, InvalidRequest
 from lookup_core.keys.typed_keys import UUID_FIELD
-from service.connectors.postgres.backend import uses_index
+from service.connectors.postgres.backend import index_remedy, uses_index
 from service.connectors.postgres.queries import (
     CTID,
     blocks_query,
@@ -23,7 +23,6 @@ from service.connectors.postgres.queries import (
     bounded_shares,
     bounds_query,
     columns_sql,
-    index_remedy,
     key_columns,
     lookup_query,
     postgres_snapshot_query,
@@ -84,8 +83,8 @@ HOSTILE = replace(
 @pytest.mark.parametrize(
     "query",
     [
-        *(make(HOSTILE, is_ordered=True) for make in (lookup_query, scanning_query)),
-        *(make(HOSTILE, lookup_query(HOSTILE, is_ordered=False)) for make in WRAPPING),
+        *(make(replace(HOSTILE, has_several_rows=True)) for make in (lookup_query, scanning_query)),
+        *(make(HOSTILE, lookup_query(HOSTILE)) for make in WRAPPING),
         index_remedy(HOSTILE),
         bounds_query(HOSTILE, key_columns(HOSTILE), percent=10.0),
         postgres_snapshot_query(HOSTILE, key_columns(HOSTILE), first=("1", "2"), end=("3", "4")),
@@ -108,8 +107,11 @@ def test_lookup_uses_the_index_per_key() -> None:
         f' CROSS JOIN LATERAL (SELECT {COLUMNS} FROM "public"."we ather" AS t WHERE {MATCHES}'
     )
 
-    assert lookup_query(WEATHER, is_ordered=False) == f"{query} LIMIT (SELECT 2)) AS r"
-    assert lookup_query(WEATHER, is_ordered=True) == f"{query} ORDER BY t.ctid OFFSET 0) AS r"
+    assert lookup_query(WEATHER) == f"{query} LIMIT (SELECT 2)) AS r"
+    assert (
+        lookup_query(replace(WEATHER, has_several_rows=True))
+        == f"{query} ORDER BY t.ctid OFFSET 0) AS r"
+    )
 
 
 def test_only_values_of_any_length_are_measured() -> None:
@@ -153,12 +155,12 @@ def test_filter_sees_its_relation_only() -> None:
     )
     assert query.from_item() == f"(SELECT {columns} FROM (\nTABLE x\n) AS t {where}) AS t"
     assert replace(query, where=None).from_item() == "(\nTABLE x\n) AS t"
-    assert f"FROM {open_.from_item()} WHERE {MATCHES}" in lookup_query(open_, is_ordered=False)
+    assert f"FROM {open_.from_item()} WHERE {MATCHES}" in lookup_query(open_)
 
 
 def test_foreign_server_receives_the_keys() -> None:
     """The arrays of keys are parameters of a condition that a foreign server can evaluate."""
-    query = scanning_query(WEATHER, is_ordered=False, sends_keys=True)
+    query = scanning_query(WEATHER, sends_keys=True)
 
     assert (
         f'ON {MATCHES} AND t."origin" = ANY ((SELECT $1::text[])::text[])'
@@ -201,8 +203,8 @@ def test_versions_never_valid_are_left_out() -> None:
         *((since,), (since, until), (), ()),
     ]
     where = f't."id" = k.key1 AND {since}'
-    assert f" WHERE {where} LIMIT" in lookup_query(history, is_ordered=False)
-    assert f" ON {where} ORDER BY" in scanning_query(history, is_ordered=False)
+    assert f" WHERE {where} LIMIT" in lookup_query(history)
+    assert f" ON {where} ORDER BY" in scanning_query(history)
 
 
 @pytest.mark.parametrize(

@@ -22,8 +22,7 @@ from lookup_core.row_bytes import LISTED_ROW_BYTES
 from lookup_core.type_texts import parsed_type
 from service.connectors.postgres.column_types import PostgresType, requested_reading
 from service.connectors.postgres.column_values import BinaryArray, element_oid
-from service.connectors.postgres.rows import rows_of_blocks, rows_of_records
-from service.connectors.postgres.snapshot import postgres_snapshot_rows
+from service.connectors.postgres.rows import postgres_snapshot_rows, rows_of_blocks, rows_of_records
 from service.connectors.postgres.table import PostgresTable
 from tests.service.connectors.postgres.described_tables import (
     PRICES,
