@@ -9,22 +9,20 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-import numpy as np
 import structlog
 
 from lookup_core.backoff import Backoff
 from lookup_core.changelog.change_decoder import Change, TableChange
-from lookup_core.dimension.cache_audit import CacheAudit, Verdict
 from lookup_core.event_time.watermark_valve import NO_WATERMARK_MS
 from lookup_core.freshness.feed_health import TRUST_S, FeedHealth, FeedState
 from lookup_core.rate_limits import EventRateLimit
 from lookup_core.statistics import (
-    AuditResult,
     FeedStatistics,
     InvalidationOrigin,
     UnusedMessage,
 )
 from service.connectors.ports.source import Source, SplitPiece
+from service.engine.audit import FeedAudit
 from service.engine.pause import jitter, pause
 from service.engine.running_dimension import RunningDimension
 from service.engine.source_coordinator import CoordinatorSettings, SourceCoordinator
@@ -32,7 +30,6 @@ from service.engine.source_coordinator import CoordinatorSettings, SourceCoordin
 log = structlog.get_logger()
 
 _RENEWAL_S = TRUST_S / 4
-_AUDIT_POLL_S = 0.5
 _FAILED = "the feed failed"
 _OTHER_SERVER = "another server responded than that of the feed"
 
@@ -50,7 +47,7 @@ class Feed:
         source: Callable[[], Source],
         *,
         origin: InvalidationOrigin,
-        former: FeedStatistics | None = None,
+        former: FeedStatistics,
     ) -> None:
         """`source` makes a new source, read from its start."""
         self._running = running
@@ -59,14 +56,13 @@ class Feed:
         self._settings = running.settings.feed
         self._health = FeedHealth(self._settings)
         self._state = FeedState.STARTING
-        self._unused_messages = dict((former or FeedStatistics(self._state)).unused_messages)
+        self._unused_messages = dict(former.unused_messages)
         self._flush_logs = EventRateLimit()
         self.is_live = asyncio.Event()
         self._news = asyncio.Event()
-        self._audit = running.state.audit
-        audited = dict.fromkeys(AuditResult, 0) if self._audit is None else self._audit.counts
-        former_audited = (former or FeedStatistics(self._state)).audited_keys
-        self._audited_before = {each: former_audited[each] - audited[each] for each in audited}
+        self._audit: FeedAudit | None = None
+        if running.state.audit is not None:
+            self._audit = FeedAudit(running, running.state.audit, former=former)
         running.state.local.trust(until=-math.inf, feed=self._state)
         self._coordinator = self._new_coordinator()
 
@@ -98,14 +94,7 @@ class Feed:
             self._state, unused_messages=dict(self._unused_messages), doubt=self._health.doubt
         )
         if self._audit is not None:
-            before, own = self._audited_before, self._audit.counts
-            statistics = replace(
-                statistics,
-                is_audited=True,
-                audited_keys={each: before[each] + own[each] for each in own},
-                distrust=self._audit.distrust(self._running.clock()),
-                are_values_refused=self._audit.values.refusal.is_on,
-            )
+            statistics = self._audit.added_to(statistics)
         return replace(
             statistics,
             watermark_ms=self._coordinator.watermarks.watermark_ms,
@@ -130,7 +119,7 @@ class Feed:
         async with asyncio.TaskGroup() as tasks:
             parts = [self._coordinator.run()]
             if self._audit is not None:
-                parts.append(self._read_samples(self._audit))
+                parts.append(self._audit.run())
             running = [tasks.create_task(part) for part in parts]
             await self._watch()
             for task in running:
@@ -167,7 +156,8 @@ class Feed:
                 self._coordinator.request_signs()
             state = self._state_now(now)
             if self._audit is not None:
-                state = self._audited(self._audit, state, now)
+                reported_until = self._health.reported_until()
+                state = self._audit.judged(state, reported_until=reported_until, now=now)
             self._on_state(state, now)
             self._running.on_watermark(self._coordinator.watermarks.watermark_ms)
             deadline_s = self._health.next_deadline(now)
@@ -182,34 +172,6 @@ class Feed:
         # Health does not know new splits, failed ones, and paused ones, which are not read.
         is_behind = self._coordinator.has_paused or not self._coordinator.is_caught_up
         return FeedState.STARTING if state is FeedState.LIVE and is_behind else state
-
-    def _audited(self, audit: CacheAudit, state: FeedState, now: float) -> FeedState:
-        """The state after a judgement of the audit, whose effects it carries out."""
-        if state is not FeedState.LIVE:
-            audit.forget(None)  # changes may be missing: no row is a witness
-            return state
-        verdict = audit.judge(reported_until=self._health.reported_until(), now=now)
-        if verdict is not None:
-            level = log.info if verdict is Verdict.RESTORED else log.warning
-            level("audit.verdict", dimension=self._running.name, verdict=verdict.value)
-            if verdict.empties_cache:
-                self._running.state.invalidate(None, InvalidationOrigin.AUDIT)
-        return FeedState.INCOMPLETE if audit.is_distrusted else state
-
-    async def _read_samples(self, audit: CacheAudit) -> None:
-        """Read random keys at random times, as long as the feed is live."""
-        clock, random = self._running.clock, np.random.default_rng()
-        audit.schedule(clock(), jitter())
-        while True:
-            # Polls: an event may bring the next audit forward.
-            await asyncio.sleep(min(max(audit.next_due() - clock(), 0.0), _AUDIT_POLL_S))
-            if clock() < audit.next_due():
-                continue
-            audit.schedule(clock(), jitter())
-            keys = audit.sample(random.random(audit.draw_count))
-            may_read = self._state in {FeedState.LIVE, FeedState.INCOMPLETE}
-            if may_read and keys.num_rows and not self._running.is_busy:
-                await self._running.read_again(keys, audit)
 
     def _on_state(self, state: FeedState, now: float) -> None:
         is_live = state is FeedState.LIVE

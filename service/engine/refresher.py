@@ -58,7 +58,12 @@ class Refresher:
         self._feed: Feed | None = None
         self._loading: Loading | None = None
         if sources.changes is not None:
-            self._feed = Feed(running, sources.changes, origin=sources.origin, former=former.feed)
+            self._feed = Feed(
+                running,
+                sources.changes,
+                origin=sources.origin,
+                former=former.feed or FeedStatistics(FeedState.STARTING),
+            )
         table = running.state.local.table
         if table is not None and sources.table is not None:
             self._loading = Loading(

@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
-import pyarrow as pa
 import structlog
 
 from lookup_core.answer import Answer, Outcome
@@ -17,7 +16,6 @@ from lookup_core.cache.cached_answers import CacheDescription
 from lookup_core.cache.dimension_cache import Hit
 from lookup_core.changelog.change_decoder import Change, TableChange
 from lookup_core.deadlines import earliest
-from lookup_core.dimension.cache_audit import CacheAudit
 from lookup_core.dimension.default_row import default_row
 from lookup_core.dimension.dimension_events import (
     BatchId,
@@ -27,7 +25,6 @@ from lookup_core.dimension.dimension_events import (
     LookupId,
     LookupRequest,
     QueryOrder,
-    Read,
 )
 from lookup_core.dimension.dimension_state import DimensionState
 from lookup_core.dimension_schema import DimensionSchema
@@ -51,7 +48,6 @@ from service.resources.shared_memory import SharedCaches, SharedMemory
 log = structlog.get_logger()
 
 _PROBE_TIMEOUT_S = 1.0
-_AUDIT_QUERY = BatchId(-1)  # a query of no lookup
 # Errors of queries after which the table may differ from its description.
 _SCHEMA_ERRORS = frozenset(
     {ErrorCode.SCHEMA_CHANGED, ErrorCode.TABLE_UNAVAILABLE, ErrorCode.FORBIDDEN}
@@ -105,7 +101,7 @@ class RunningDimension:
         )
         if self._memory is not None:
             parts.shared_caches.restore(self._memory, self.state.local.cache)
-        self._parts = parts
+        self.parts = parts
         self._observer = parts.record.observer
         self.settings = parts.settings
         self.clock = parts.clock
@@ -131,14 +127,14 @@ class RunningDimension:
         Raises Overloaded if too many keys wait.
         """
         answers = self.state.submit(request, caller.started_at)
-        self._parts.record.errors.on_answers(answers)
+        self.parts.record.errors.on_answers(answers)
         is_done = sum(answer.size for answer in answers) == request.keys.size
         if is_done:
             self._observe_end(caller.started_at)
         else:
             self._callers[request.id] = caller
         if not is_done or (self._refreshes_stale_rows and any(map(_has_stale_rows, answers))):
-            self._parts.is_due.set()  # stale rows are refreshed although no lookup waits for it
+            self.parts.is_due.set()  # stale rows are refreshed although no lookup waits for it
         return Submitted(request.id, answers, is_done)
 
     def hit(self, value: object) -> Hit | None:
@@ -168,15 +164,15 @@ class RunningDimension:
     def on_changes(self, changes: Sequence[Change], origin: InvalidationOrigin) -> None:
         """Apply changes of rows; a change of the whole table may have changed its description."""
         if any(isinstance(change, TableChange) for change in changes):
-            self._parts.schema_watch.request()
+            self.parts.schema_watch.request()
         self._carry_out(self.state.on_changes(changes, origin, self.clock()))
-        self._parts.is_due.set()  # missing keys may be queried again
+        self.parts.is_due.set()  # missing keys may be queried again
 
     def on_watermark(self, watermark_ms: int) -> None:
         """All changes before this event time are applied."""
         effects = self.state.on_watermark(watermark_ms, self.clock())
         self._carry_out(effects)
-        self._parts.is_due.set()  # keys that waited for it are queued
+        self.parts.is_due.set()  # keys that waited for it are queued
 
     def on_server(self, server: ServerEpoch) -> None:
         """A server has answered; one of a later epoch may lack changes of the former one."""
@@ -204,7 +200,7 @@ class RunningDimension:
         """Whether a load's server is another one than that of lookups; then finds the latter."""
         is_other = server.is_other_than(self.server.identity)
         if is_other:
-            self._parts.schema_watch.request()
+            self.parts.schema_watch.request()
         return is_other
 
     def has_left_feed(self, *, since: int) -> bool:
@@ -215,42 +211,12 @@ class RunningDimension:
 
     def wake(self) -> None:
         """A step is due now."""
-        self._parts.is_due.set()
-
-    # Audits
+        self.parts.is_due.set()
 
     @property
     def is_busy(self) -> bool:
         """Whether the backend has more to do than it can, or does not respond."""
         return self.state.guard.is_open or self._connections.is_awaited
-
-    async def read_again(self, keys: pa.RecordBatch, audit: CacheAudit) -> None:
-        """Read distinct keys and compare them with what is cached; a no-op if the read fails.
-
-        A batch with refused keys is halved.
-        """
-        batches = [keys]
-        while batches:
-            keys = batches.pop()
-            try:
-                read = await self._read(keys)
-            except BackendError as error:
-                if error.code.is_of_one_key and keys.num_rows > 1:
-                    half = keys.num_rows // 2
-                    batches += [keys.slice(half), keys.slice(0, half)]
-                    continue
-                audit.on_failure(keys.num_rows)
-                log.info("audit.failed", dimension=self.name, code=error.code, detail=error.detail)
-            else:
-                self.on_server(read.fetched.server)
-                self.state.on_read(read, self.clock())
-
-    async def _read(self, keys: pa.RecordBatch) -> Read:
-        order = QueryOrder(_AUDIT_QUERY, keys, self.settings.timeout_s)
-        async with self._connections.for_check():
-            sent_at = self.clock()
-            fetched = await self._parts.backend.fetch(order, self.schema)
-        return Read.of_audit(keys, fetched, sent_at=sent_at)
 
     # The schema
 
@@ -268,7 +234,7 @@ class RunningDimension:
 
     async def is_unchanged(self) -> bool:
         """Whether the table, described again, still has this schema."""
-        return await self._parts.schema_watch.is_unchanged()
+        return await self.parts.schema_watch.is_unchanged()
 
     def end(self, code: ErrorCode) -> int:
         """The schema is no longer valid: end all lookups with this error, remove all rows.
@@ -279,7 +245,7 @@ class RunningDimension:
         removed = self.state.invalidate(None, InvalidationOrigin.SCHEMA)
         self._carry_out(self.state.abandon(code))
         if self._memory is not None:
-            self._parts.shared_caches.remove(self._memory)
+            self.parts.shared_caches.remove(self._memory)
         return removed
 
     def end_waits(self) -> None:
@@ -299,7 +265,7 @@ class RunningDimension:
                 bytes=memory.file_bytes,
             )
         else:
-            why = _why_private(self.settings.cache) or self._parts.shared_caches.why_private
+            why = _why_private(self.settings.cache) or self.parts.shared_caches.why_private
             shared = replace(statistics.shared, why_private=why)
         return replace(statistics, shared=shared)
 
@@ -308,7 +274,7 @@ class RunningDimension:
         """The folder of the shared cache, as clients know it; None if it is not shared."""
         if self._memory is None or self._memory.why_private is not None:
             return None
-        return self._parts.shared_caches.offered(self._memory)
+        return self.parts.shared_caches.offered(self._memory)
 
     # Queries
 
@@ -319,7 +285,7 @@ class RunningDimension:
         time does not begin. A free connection wakes the dimension.
         """
         while (query_at := self.state.next_query_at()) is not None and query_at <= now:
-            connection = self._connections.take(self._parts.is_due.set)
+            connection = self._connections.take(self.parts.is_due.set)
             if connection is None:
                 return None
             order = self.state.next_order(now)
@@ -364,7 +330,7 @@ class RunningDimension:
         if known is not None:  # the query waited for a load, which has ended
             return self._on_rows(order, known)
         with self._observed(order) as span:
-            fetched = await self._parts.backend.fetch(order, self.schema)
+            fetched = await self.parts.backend.fetch(order, self.schema)
             if span is not None:  # those that joined meanwhile
                 span.link(self._traced_callers(order.id))
             return self._on_rows(order, fetched)
@@ -372,7 +338,7 @@ class RunningDimension:
     @contextmanager
     def _observed(self, order: QueryOrder) -> Iterator[QuerySpan | None]:
         """Record and trace the attempt in the block, whatever its result; errors pass through."""
-        parts, keys = self._parts, order.keys.num_rows
+        parts, keys = self.parts, order.keys.num_rows
         started_at = self.clock()
         span = None
         if parts.tracer.is_on:
@@ -406,7 +372,7 @@ class RunningDimension:
             raise BackendError(ErrorCode.INTERNAL, "the rows cannot be delivered") from error
 
     def _on_unfit(self, error: BackendError) -> None:
-        self._parts.record.errors.on_query_failed(error)
+        self.parts.record.errors.on_query_failed(error)
         if self._logs.is_due(error.code, self.clock()):
             log.warning("query.failed", dimension=self.name, code=error.code, detail=error.detail)
 
@@ -417,7 +383,7 @@ class RunningDimension:
     async def _probe(self) -> None:
         error: ErrorCode | None = None
         try:
-            await self._parts.backend.probe(timeout_s=_PROBE_TIMEOUT_S)
+            await self.parts.backend.probe(timeout_s=_PROBE_TIMEOUT_S)
         except BackendError as failure:
             error = failure.code
         else:
@@ -441,7 +407,7 @@ class RunningDimension:
             self.wake()  # a slot is free
 
     def _deliver(self, deliveries: Sequence[Delivery]) -> None:
-        self._parts.record.errors.on_answers([delivery.answer for delivery in deliveries])
+        self.parts.record.errors.on_answers([delivery.answer for delivery in deliveries])
         for delivery in deliveries:
             caller = self._callers[delivery.lookup_id]
             if delivery.is_last:
