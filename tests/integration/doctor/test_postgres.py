@@ -1,7 +1,6 @@
 """The doctor's findings on a real PostgreSQL, and the effect of their remedies."""
 
 import asyncio
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ from service.doctor.plan import Configured, plan
 from tests.integration.lookups.tables import create_reader
 from tests.integration.pgbouncer import PgBouncer
 from tests.integration.subscriptions import subscribed
+from tests.service.config.configuration import parsed
 from tools.processes.postgres_server import (
     Database,
     PostgresServer,
@@ -24,9 +24,10 @@ from tools.processes.postgres_server import (
     running_standby,
 )
 
+# {trouble: statements, the only finding, its remedy, and what mends it: that remedy, if empty}
+TROUBLES = parsed((Path(__file__).parent / "troubles.yaml").read_text())
 PATIENCE_S = 60.0  # a test that waits longer has failed
 TABLE = "CREATE TABLE customers (id int PRIMARY KEY, name text)"
-DROP_KEY = "ALTER TABLE customers DROP CONSTRAINT customers_pkey"
 TRIGGERS = trigger_sql("public.customers", ["id"], channel="sidelook_customers")
 # Without a socket: whether the machine has its folder is no finding about the database.
 LISTEN = {"unix": None, "http": "127.0.0.1:8815"}
@@ -81,143 +82,63 @@ async def test_healthy_table_is_ok(shop: Database) -> None:
     assert "opens-sesame" not in str(await findings(settings_of(dsn)))
 
 
-@dataclass(frozen=True, slots=True)
-class Case:
-    """A trouble, the only finding on it, and what the remedy names."""
-
-    trouble: str
-    check: str
-    severity: Severity
-    remedy: str
-    options: dict[str, Any] = field(default_factory=dict)  # of the dimension
-    mended_by: str | None = None  # the remedy itself, if None
-
-
-REVOKED = [
-    *(
-        (function, "database", Severity.WARNING)
-        for function in (
-            *("pg_control_system()", "pg_is_in_recovery()", "pg_postmaster_start_time()"),
-            *("pg_current_wal_lsn()", "pg_walfile_name(pg_lsn)"),
-        )
-    ),
-    ("pg_stat_get_activity(integer)", "connections", Severity.SKIPPED),
-    ("aclexplode(aclitem[])", "privileges", Severity.SKIPPED),
-    ("has_table_privilege(oid, text)", "privileges", Severity.SKIPPED),
-]
-CASES = {
-    "no index": Case(DROP_KEY, "index", Severity.WARNING, "CREATE INDEX", {"match": "first"}),
-    "no unique key": Case(
-        f"{DROP_KEY}; CREATE INDEX ON customers (id)",
-        *("key", Severity.WARNING, "CREATE UNIQUE INDEX", {}),
-        "CREATE UNIQUE INDEX ON customers (id)",
-    ),
-    "no privilege": Case(
-        "REVOKE ALL ON customers FROM {0}", "table", Severity.ERROR, "GRANT SELECT ON public.cust"
-    ),
-    "no column privilege": Case(
-        "REVOKE ALL ON customers FROM {0}; GRANT SELECT (id) ON customers TO {0}",
-        *("table", Severity.ERROR, "GRANT SELECT (name) ON public.customers"),
-    ),
-    "no schema privilege": Case(
-        "REVOKE USAGE ON SCHEMA public FROM public", "table", Severity.ERROR, "GRANT USAGE ON"
-    ),
-    "rights to write": Case(
-        "GRANT INSERT, DELETE ON customers TO {}", "privileges", Severity.WARNING, "REVOKE"
-    ),
-    "rights of others": Case(
-        "GRANT UPDATE ON customers TO public", "privileges", Severity.WARNING, "FROM PUBLIC"
-    ),
-    "no triggers": Case(
-        "SELECT",
-        "listen",
-        Severity.ERROR,
-        "gen-triggers customers --config",
-        {"refresh": {"listen": {}}},
-        TRIGGERS,
-    ),
-    "connection limit": Case(
-        "ALTER ROLE {} CONNECTION LIMIT 3",
-        "connections",
-        Severity.ERROR,
-        "ALTER ROLE",
-        {},
-        "ALTER ROLE {} CONNECTION LIMIT -1",
-    ),
-    **{
-        function: Case(
-            f"REVOKE EXECUTE ON FUNCTION {function} FROM public",
-            check,
-            severity,
-            f"EXECUTE on {function}" if check == "database" else function.partition("(")[0],
-            {},
-            f"GRANT EXECUTE ON FUNCTION {function} TO public",
-        )
-        for function, check, severity in REVOKED
-    },
-    "no sessions": Case(
-        "REVOKE SELECT ON pg_stat_activity FROM public",
-        *("connections", Severity.SKIPPED, "pg_stat_activity", {}),
-        "GRANT SELECT ON pg_stat_activity TO public",
-    ),
-}
-
-
-@pytest.mark.parametrize("name", CASES)
-async def test_trouble_is_mended_by_its_remedy(shop: Database, name: str) -> None:
+@pytest.mark.parametrize("trouble", TROUBLES)
+async def test_trouble_is_mended_by_its_remedy(shop: Database, trouble: str) -> None:
     """A finding has a remedy, after which the table passes all checks."""
-    case, role = CASES[name], f"reader_of_{shop.name}"
-    settings = settings_of(reader_of(shop), **case.options)
-    shop.execute(case.trouble.format(role))
+    case, role = TROUBLES[trouble], f"reader_of_{shop.name}"
+    settings = settings_of(reader_of(shop), **case.get("options", {}))
+    shop.execute(*(each.format(role) for each in case["statements"]))
 
     (finding,) = await faults(settings)
-    mend = (
-        finding.remedy.split("; ")
-        if case.mended_by is None
-        else [case.mended_by.replace("{}", role)]
-    )
-    await asyncio.to_thread(shop.execute, *mend)
 
-    assert (finding.check, finding.severity) == (case.check, case.severity)
-    assert case.remedy in finding.remedy
-    assert await faults(settings) == []
+    assert (finding.check, finding.severity) == (case["check"], case["severity"])
+    assert case["remedy"] in finding.remedy
+    if "mended_by" in case:
+        by_remedy = finding.remedy.split("; ")
+        mending = [each.format(role) for each in case["mended_by"]] or by_remedy
+        await asyncio.to_thread(shop.execute, *mending)
+        assert await faults(settings) == []
 
 
 @pytest.mark.parametrize(
-    ("statement", "options", "check", "remedy"),
+    ("function", "check", "severity"),
     [
-        ("SELECT", {"source": {"table": "public.customer"}}, "table", "public.customers"),
-        (
-            DROP_KEY,
-            {"source": {"require_index": True}, "match": "first"},
-            *("index", "CREATE INDEX"),
-        ),
-        (
-            "CREATE VIEW recent AS TABLE customers",
-            {"source": {"table": "recent"}, "refresh": {"listen": {}}},
-            *("table", "remove refresh.listen"),
-        ),
-        ("SELECT", {"source": {"where": "nam = 'a'"}}, "table", "correct it"),
-        (
-            "INSERT INTO customers (id) VALUES (1)",
-            {"source": {"where": "nextval('numbers') > 0"}},
-            *("table", "remove FOR UPDATE"),
-        ),
-        ("SELECT", {"default": {"nam": "unknown"}}, "table", "name"),
-        ("SELECT", {"default": {"name": "unknown"}, "match": "all"}, "table", "a list"),
+        *[
+            (each, "database", Severity.WARNING)
+            for each in (
+                *("pg_control_system()", "pg_is_in_recovery()", "pg_postmaster_start_time()"),
+                *("pg_current_wal_lsn()", "pg_walfile_name(pg_lsn)"),
+            )
+        ],
+        ("pg_stat_get_activity(integer)", "connections", Severity.SKIPPED),
+        ("aclexplode(aclitem[])", "privileges", Severity.SKIPPED),
+        ("has_table_privilege(oid, text)", "privileges", Severity.SKIPPED),
     ],
-    ids=["table", "required_index", "view", "where", "writing", "default", "default_of_all"],
 )
-async def test_unfit_configuration_is_an_error(
-    shop: Database, statement: str, options: dict[str, Any], check: str, remedy: str
+async def test_revoked_function_is_named(
+    shop: Database, function: str, check: str, severity: Severity
 ) -> None:
-    """A misspelt table, wrong or writing SQL, and a missing required index are errors."""
-    shop.execute(statement, "CREATE SEQUENCE numbers", "GRANT ALL ON numbers TO public")
+    """A function that the role may not execute restricts one check only."""
+    settings = settings_of(reader_of(shop))
+    shop.execute(f"REVOKE EXECUTE ON FUNCTION {function} FROM public")
 
-    (finding,) = await faults(settings_of(reader_of(shop), **options))
+    (finding,) = await faults(settings)
+    await asyncio.to_thread(shop.execute, f"GRANT EXECUTE ON FUNCTION {function} TO public")
 
-    assert (finding.check, finding.severity) == (check, Severity.ERROR)
-    assert remedy in finding.remedy
+    assert (finding.check, finding.severity) == (check, severity)
+    assert (function if check == "database" else function.partition("(")[0]) in finding.remedy
+    assert await faults(settings) == []
+
+
+async def test_triggers_are_tried(shop: Database) -> None:
+    """Missing triggers are an error, with the command that prints them; they mend it."""
+    settings = settings_of(reader_of(shop), refresh={"listen": {}})
+    (missing,) = await faults(settings)
+    await asyncio.to_thread(shop.execute, TRIGGERS)
+
+    assert (missing.check, missing.severity) == ("listen", Severity.ERROR)
+    assert "gen-triggers customers --config" in missing.remedy
+    assert await faults(settings) == []
 
 
 async def test_missing_database_has_its_remedy(shop: Database) -> None:

@@ -35,42 +35,7 @@ DESCRIPTIONS = {  # {dimension: body}
     "list": "[]",
 }
 
-_ANSWERS = parsed("""
-DIMENSION:
-  {name: airports, unavailable: null, lookups: {hit: 4, stale: 2, missing: 3, error: 0},
-  cache: {mode: partial, rows: 1234, bytes: 1048576, max_bytes: 268435456,
-  shared: {why_private: null, folder: cache/1, bytes: 2097152, keys: 5678}},
-  freshness: {feed: {state: live, last_error: null}, load: null},
-  backend: {queries: 3, batch_keys: 4000, queries_in_flight: 1, concurrency_limit: 8,
-  breaker: closed, queued_keys: 5}, waiting_keys: 7, recent_errors: []}
-ERROR:
-  {code: backend_unavailable, detail: no connection, queries: 2, keys: 1234,
-  first_ago_s: 70.0, last_ago_s: 3.0}
-CHANNEL:
-  {connection: 1, channel: 2, dimension: airports, origin: stage 3 partition 1 attempt 0 task 9,
-  exclusive_records: 1000, floating_records: 500, credit_records: 1200, backlog_records: 40,
-  in_flight_records: 300, watermark_ms: 60000, is_idle: false}
-ENDED:
-  {dimension: airlines, origin: stage 7 partition 0 attempt 0 task 12, channels: 2, keys: 20000,
-  watermark_ms: null, ended_ago_s: 4.0}
-STATUS:
-  {version: "1.2", uptime_s: 90.0, memory: {resident_bytes: 1048576, limit_bytes: 536870912},
-  event_loop_lag_s: 0.002, is_draining: false, not_ready: {},
-  health: {state: healthy, summary: the dimension is available, reasons: []}}
-DEGRADED:
-  {state: shutting_down, summary: 2 of 2 dimensions affected, reasons: [
-  {severity: warning, code: lookups_fail, dimensions: [airports],
-  text: lookups fail (backend_unavailable)},
-  {severity: warning, code: not_ready, dimensions: [airports, idle], text: "a\\n\\e[2Jb"}]}
-IDLE:
-  {name: idle, lookups: {hit: 0, missing: 0},
-  freshness: {feed: {state: live, last_error: null, is_audited: false},
-  load: {is_whole: false, is_loading: true, rows: 1234, last_error: null}}}
-WHOLE:
-  {feed: {state: live, last_error: null, is_audited: true,
-  audited_keys: {agreed: 1200, suspect: 34, contradicted: 2}},
-  load: {is_whole: true, is_loading: false, rows: 1234, last_error: null}}
-""")
+_ANSWERS = parsed((Path(__file__).parent / "answers.yaml").read_text())
 DIMENSION: dict[str, Any] = _ANSWERS["DIMENSION"]
 ERROR: dict[str, Any] = _ANSWERS["ERROR"]
 CHANNEL: dict[str, Any] = _ANSWERS["CHANNEL"]

@@ -124,45 +124,31 @@ def test_schema_is_printed(capsys: Printed) -> None:
 
 
 @pytest.mark.parametrize(
-    ("refresh", "channel"),
-    [("", "sidelook_orders"), (", refresh: {listen: {channel: shop}}", "shop")],
+    ("refresh", "options", "channel"),
+    [
+        ("", [], "sidelook_orders"),
+        (", refresh: {listen: {channel: shop}}", [], "shop"),
+        ("", ["--partitioned"], "sidelook_orders"),
+    ],
 )
-def test_triggers_are_printed(tmp_path: Path, capsys: Printed, refresh: str, channel: str) -> None:
+def test_triggers_are_printed(
+    tmp_path: Path, capsys: Printed, refresh: str, options: list[str], channel: str
+) -> None:
     """`gen-triggers` prints the script of table, key and channel, and that no database answers."""
     config = tmp_path / "c.yaml"
     source = f'{{kind: postgres, dsn: "{NOWHERE}", table: "public.Orders"}}'
     config.write_text(f"dimensions: {{orders: {{source: {source}, key: [id, Part]{refresh}}}}}")
 
-    code = run(["gen-triggers", "orders", "--config", str(config)])
+    code = run(["gen-triggers", "orders", "--config", str(config), *options])
 
-    script = trigger_sql("public.orders", ["id", "Part"], channel=channel)
+    is_partitioned = bool(options)
+    script = trigger_sql(
+        "public.orders", ["id", "Part"], channel=channel, is_partitioned=is_partitioned
+    )
     note = "nothing listens at the address of the DSN (127.0.0.1:1); a partitioned table needs "
     printed = capsys.readouterr()
     assert (code, printed.out) == (0, script)
     assert printed.err.startswith(f"the table is not checked: public.Orders: {note}--partitioned")
-
-
-def test_triggers_of_partitions_are_printed(tmp_path: Path, capsys: Printed) -> None:
-    """`gen-triggers --partitioned` prints triggers of rows; a query has no triggers."""
-    config = tmp_path / "c.yaml"
-    source = f'{{kind: postgres, dsn: "{NOWHERE}", table: orders}}'
-    query = source.replace("table: orders", "query: TABLE orders")
-    config.write_text(
-        f"dimensions: {{orders: {{source: {source}, key: [id]}},"
-        f" all: {{source: {query}, key: [id]}}}}"
-    )
-
-    code = run(["gen-triggers", "orders", "--partitioned", "--config", str(config)])
-    script = capsys.readouterr().out
-    refused = run(["gen-triggers", "all", "--config", str(config)])
-
-    channel = "sidelook_orders"
-    assert (code, script) == (
-        0,
-        trigger_sql("orders", ["id"], channel=channel, is_partitioned=True),
-    )
-    assert refused != 0
-    assert "triggers cannot follow a query" in capsys.readouterr().err
 
 
 def test_example_is_logged(capsys: Printed, monkeypatch: pytest.MonkeyPatch) -> None:
