@@ -179,4 +179,4 @@ class HostNames:
             resolution.set_result(is_found)
 
 
-HOST_NAMES = HostNames()  # of the process, as the resolver is
+HOST_NAMES = HostNames()  # one for the process, as the resolver is

@@ -52,7 +52,8 @@ _MAX_BLOCK_ROW_BYTES = 1_000
 _STEP_BYTES = 2**20  # rows whose decoding takes about a millisecond
 _FEW_BYTES = REPLY_BYTES // 4  # expected rows that leave each key a share several times its row
 
-Columns: TypeAlias = Sequence[str]  # of an index, as in its definition
+IndexColumns: TypeAlias = Sequence[str]  # as in the definition of the index
+_KEY = "k.key"  # in conditions of a plan
 
 
 def index_remedy(table: PostgresTable) -> str:
@@ -282,9 +283,6 @@ class _Search(IntEnum):
     BY_SCAN = 3
 
 
-_KEY = "k.key"  # in conditions of a plan
-
-
 def uses_index(plan: str, index_rows: Iterable[Any]) -> bool | None:
     """Whether a plan as JSON finds rows by an index condition on the keys.
 
@@ -298,18 +296,18 @@ def uses_index(plan: str, index_rows: Iterable[Any]) -> bool | None:
     one index may use each other one that is general.
     """
     rows = [*index_rows]
-    general: defaultdict[int, list[Columns]] = defaultdict(list)
+    general: defaultdict[int, list[IndexColumns]] = defaultdict(list)
     for table_id, _, columns, is_general in rows:
         if is_general:
             general[table_id].append(columns)
-    indexes: defaultdict[str, list[Columns]] = defaultdict(list)
+    indexes: defaultdict[str, list[IndexColumns]] = defaultdict(list)
     for table_id, name, columns, _ in rows:
         indexes[name] += [columns, *general[table_id]]
     found = _search(json.loads(plan)[0]["Plan"], indexes)
     return None if found is _Search.UNKNOWN else found is _Search.BY_INDEX
 
 
-def _search(node: Mapping[str, Any], indexes: Mapping[str, Sequence[Columns]]) -> _Search:
+def _search(node: Mapping[str, Any], indexes: Mapping[str, Sequence[IndexColumns]]) -> _Search:
     kind, condition = node["Node Type"], node.get("Index Cond", "")
     if _KEY in condition:
         searched = indexes.get(node.get("Index Name", ""), [()])
@@ -334,7 +332,7 @@ def _is_constant(node: Mapping[str, Any]) -> bool:
     return is_kind and all(map(_is_constant, node.get("Plans", ())))
 
 
-def _is_led(condition: str, indexes: Sequence[Columns]) -> bool:
+def _is_led(condition: str, indexes: Sequence[IndexColumns]) -> bool:
     """Whether the condition compares the first columns of an index, up to one with a key.
 
     True if it has other expressions than the definitions: a view may rename the columns of a table

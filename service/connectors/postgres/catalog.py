@@ -65,7 +65,7 @@ _EXACT_TYPES = frozenset(
 )
 # {setting of the connector's role: types whose texts in its events it changes}
 _CHANGED_BY = {"extra_float_digits": "float", "bytea_output": "bytea"}
-_MAX_INLINE_DIGITS = 37  # of a numeric of 23 bytes; from 25 on, values may be stored out of line
+_MAX_INLINE_DIGITS = 37  # a numeric of 23 bytes; from 25 on, values may be stored out of line
 _TABLE = sql_text("table")
 
 _NAMES = sql_text("relation_names")

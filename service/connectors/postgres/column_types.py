@@ -25,7 +25,29 @@ from service.connectors.postgres.column_values import (
 from service.connectors.postgres.sessions import CatalogRow
 
 MAX_NAME_BYTES = 63  # PostgreSQL truncates longer names
-_MAX_DIGITS, _SHORT_BYTES = 38, 32  # of a decimal128, and of Spark; of a short text
+_MAX_DECIMAL_DIGITS = 38  # in Arrow's decimal128, and in Spark
+_SHORT_TEXT_BYTES = 32
+_SHORT_TEXTS = frozenset(
+    {"uuid", "name", "interval", "time", "timetz", "money", "pg_lsn", "point"}
+    | {"inet", "cidr", "macaddr", "macaddr8"}
+)
+# Keys have the Arrow type of columns, but uuids are bytes, and char(n) has no trailing blanks.
+_KEY_TYPES = frozenset(
+    {"int2", "int4", "int8", "bool", "text", "varchar", "bpchar", "bytea", "uuid"}
+    | {"date", "timestamp", "timestamptz", "enum", "citext"}
+)
+_KEY_REFUSALS = {
+    "float4": "cannot be a key: floating point has no exact equality; use another column",
+    "float8": "cannot be a key: floating point has no exact equality; use another column",
+    "numeric": "cannot be a key; use numeric(p,s) with p of at most 38 and s of at most p",
+}
+# The labels of the texts $number in their order. A label that the enum lacks is NULL, which matches
+# no row; a cast of the text would fail the query.
+_LABELS = (
+    "ARRAY(SELECT l.label FROM pg_catalog.unnest(${number}::text[]) WITH ORDINALITY AS s (text, at)"
+    " LEFT JOIN pg_catalog.unnest(pg_catalog.enum_range(NULL::{sql_type})) AS l (label)"
+    " ON pg_catalog.concat(l.label) = s.text ORDER BY s.at)"
+)
 
 
 def quoted(identifier: str) -> str:
@@ -38,14 +60,14 @@ def quoted(identifier: str) -> str:
 class PostgresType:
     """Type of a column; a domain is resolved to its base type."""
 
-    name: str  # of the catalog: int4, varchar, …
+    name: str  # as in the catalog: int4, varchar, …
     is_builtin: bool  # in pg_catalog; an extension's type may have any name
     modifier: int = -1  # precision and the like; -1: none
     has_exact_equality: bool = True  # false under a nondeterministic collation
-    is_array: bool = False  # of elements of the type
+    is_array: bool = False  # whose elements have the type
     is_enum: bool = False
     schema_name: str = "pg_catalog"
-    attributes: Attributes = field(default_factory=dict)  # of a composite type
+    attributes: Attributes = field(default_factory=dict)  # empty unless it is a composite type
 
     @classmethod
     def of_column(cls, column: CatalogRow) -> "PostgresType":
@@ -96,7 +118,7 @@ class ColumnReading:
     expression: Callable[[str], str] = str  # from the column's quoted name; `str`: the name
     to_bytes: Callable[[str], str] | None = None  # from such a value, if its length varies
     decode: Decode | None = None  # from the values as they are sent
-    sent_type: pa.DataType | None = None  # of the values before `decode`; None: the type
+    sent_type: pa.DataType | None = None  # before `decode`; None: the type
     is_short: bool = False  # a text of at most some dozen bytes
 
     @property
@@ -113,7 +135,7 @@ class ColumnReading:
     @property
     def fixed_bytes(self) -> int:
         """The bytes of each value that may not be large, roughly."""
-        return _SHORT_BYTES if self.is_short else (self.type.bit_width + 7) // 8
+        return _SHORT_TEXT_BYTES if self.is_short else (self.type.bit_width + 7) // 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +147,7 @@ class KeySending:
     """
 
     field: pa.Field
-    sql_type: str  # of the elements; the exact type of the column, else no index is used
+    sql_type: str  # exactly that of the column, else no index is used
     is_enum: bool = False
     equals: str = "="  # the operator
     has_exact_equality: bool = True  # false: different texts may be equal to the database
@@ -270,7 +292,9 @@ def _decimal(kind: PostgresType) -> pa.DataType | None:
         return None
     packed = kind.modifier - 4  # VARHDRSZ; then precision in the high half, scale in 11 bits
     precision, scale = packed >> 16 & 0xFFFF, packed & 0x7FF
-    fits = precision <= _MAX_DIGITS and scale <= precision  # a negative scale is a large number
+    fits = (
+        precision <= _MAX_DECIMAL_DIGITS and scale <= precision
+    )  # a negative scale is a large number
     return pa.decimal128(precision, scale) if fits else None
 
 
@@ -296,10 +320,6 @@ LABEL = replace(
 _UUID = ColumnReading(
     pa.binary(), to_bytes=lambda value: f"pg_catalog.uuid_send({value})", is_short=True
 )
-_SHORT_TEXTS = frozenset(
-    {"uuid", "name", "interval", "time", "timetz", "money", "pg_lsn", "point"}
-    | {"inet", "cidr", "macaddr", "macaddr8"}
-)
 _TEXT = ColumnReading(pa.utf8(), to_bytes=_sent_by("textsend"))
 _COLUMNS = {
     "int2": ColumnReading(pa.int16()),
@@ -322,21 +342,3 @@ _COLUMNS = {
         _between("timestamptz", "0001-01-01 00:00+00", "9999-12-31 23:59:59.999999+00"),
     ),
 }
-# Keys have the Arrow type of columns, but uuids are bytes, and char(n) has no trailing blanks.
-_KEY_TYPES = frozenset(
-    {"int2", "int4", "int8", "bool", "text", "varchar", "bpchar", "bytea", "uuid"}
-    | {"date", "timestamp", "timestamptz", "enum", "citext"}
-)
-_KEY_REFUSALS = {
-    "float4": "cannot be a key: floating point has no exact equality; use another column",
-    "float8": "cannot be a key: floating point has no exact equality; use another column",
-    "numeric": "cannot be a key; use numeric(p,s) with p of at most 38 and s of at most p",
-}
-
-# The labels of the texts $number in their order. A label that the enum lacks is NULL, which matches
-# no row; a cast of the text would fail the query.
-_LABELS = (
-    "ARRAY(SELECT l.label FROM pg_catalog.unnest(${number}::text[]) WITH ORDINALITY AS s (text, at)"
-    " LEFT JOIN pg_catalog.unnest(pg_catalog.enum_range(NULL::{sql_type})) AS l (label)"
-    " ON pg_catalog.concat(l.label) = s.text ORDER BY s.at)"
-)

@@ -16,6 +16,31 @@ from lookup_core.changelog.json_column import UNUSABLE, exact_json, json_column
 from lookup_core.errors import BackendError, ErrorCode
 
 Positions: TypeAlias = npt.NDArray[np.intp]
+# {attribute of a composite type: its own attributes; none of a plain value, None of a document}
+Attributes: TypeAlias = Mapping[str, "Attributes | None"]
+# NaN, and times beyond the years 1 to 9999. Next to these years, only UTC tells: no match.
+_NULL_IN_COLUMNS = re.compile(
+    r"NaN|-?infinity|(?!10000-01-01T.*\+(?!00:00))\d{5,}-.*|(?!0001-12-31T.*-).* BC"
+)
+INVALID_TEXT = (
+    "a text of a row is invalid in the encoding of the database, or has no equal in UTF-8; recode "
+    "it, or store it as bytea"
+)
+_EPOCH_DAYS = 10_957  # from 1970 to PostgreSQL's epoch, 2000
+_EPOCH_US = _EPOCH_DAYS * 86_400_000_000
+# Years 1 to 9999, without infinite times: ISO 8601 texts of other years need signs and more digits.
+DAYS = (-719_162, 2_932_896)
+MICROSECONDS = (-62_135_596_800_000_000, 253_402_300_799_999_999)
+# PostgreSQL's `array_send`, in network byte order: the header, size and first subscript of each
+# dimension, then the elements. Each is a length, -1 for NULL, and its bytes.
+_HEADER_BYTES, _DIMENSION_BYTES, _LENGTH_BYTES = 12, 8, 4
+_EMPTY_ARRAY = b"\0" * _HEADER_BYTES
+_FEW = 8  # arrays: below, one element after the other is faster than numpy
+Numbers: TypeAlias = npt.NDArray[Any]  # their type is known at run time
+# The server's `array_send`, in network byte order. The elements follow: each is a length, -1 for
+# NULL, and its bytes.
+_FIELDS = ("dimensions", "has_nulls", "element_oid", "size", "first_subscript")
+_HEADER = np.dtype([(name, ">u4") for name in _FIELDS])
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,12 +52,6 @@ class DecodedColumn:
     unfit: Positions = field(default_factory=lambda: np.zeros(0, np.intp))
 
 
-# {attribute of a composite type: its own attributes; none of a plain value, None of a document}
-Attributes: TypeAlias = Mapping[str, "Attributes | None"]
-# NaN, and times beyond the years 1 to 9999. Next to these years, only UTC tells: no match.
-_NULL_IN_COLUMNS = re.compile(
-    r"NaN|-?infinity|(?!10000-01-01T.*\+(?!00:00))\d{5,}-.*|(?!0001-12-31T.*-).* BC"
-)
 Decode: TypeAlias = Callable[[pa.Array], DecodedColumn]
 
 
@@ -115,12 +134,6 @@ def _which(mask: pa.BooleanArray) -> Positions:
     return np.flatnonzero(mask.fill_null(fill_value=False).to_numpy(zero_copy_only=False))
 
 
-INVALID_TEXT = (
-    "a text of a row is invalid in the encoding of the database, or has no equal in UTF-8; recode "
-    "it, or store it as bytea"
-)
-
-
 def checked_text(values: pa.BinaryArray) -> pa.StringArray:
     """The bytes as text; raises BackendError `value_rejected` if they are not UTF-8."""
     text = values.view(pa.utf8())
@@ -129,10 +142,6 @@ def checked_text(values: pa.BinaryArray) -> pa.StringArray:
     except pa.ArrowInvalid as error:
         raise BackendError(ErrorCode.VALUE_REJECTED, INVALID_TEXT) from error
     return text
-
-
-_EPOCH_DAYS = 10_957  # from 1970 to PostgreSQL's epoch, 2000
-_EPOCH_US = _EPOCH_DAYS * 86_400_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,14 +166,6 @@ ELEMENTS = {
     1184: Element(pa.timestamp("us", "UTC"), np.int64, _EPOCH_US),
 }
 _BY_TYPE = {element.type: element for element in ELEMENTS.values()}
-# Years 1 to 9999, without infinite times: ISO 8601 texts of other years need signs and more digits.
-DAYS = (-719_162, 2_932_896)
-MICROSECONDS = (-62_135_596_800_000_000, 253_402_300_799_999_999)
-
-# PostgreSQL's `array_send`, in network byte order: the header, size and first subscript of each
-# dimension, then the elements. Each is a length, -1 for NULL, and its bytes.
-_HEADER_BYTES, _DIMENSION_BYTES, _LENGTH_BYTES = 12, 8, 4
-_FEW = 8  # arrays: below, one element after the other is faster than numpy
 
 
 def lists_of_arrays(arrays: pa.BinaryArray, element: pa.DataType, decode: Decode) -> DecodedColumn:
@@ -174,7 +175,7 @@ def lists_of_arrays(arrays: pa.BinaryArray, element: pa.DataType, decode: Decode
     ValueError for malformed bytes.
     """
     arrays.validate(full=True)
-    present = arrays.fill_null(b"\0" * _HEADER_BYTES)  # of an empty array
+    present = arrays.fill_null(_EMPTY_ARRAY)
     _, offsets, content = present.buffers()
     starts = np.frombuffer(offsets, np.int32)[present.offset :][: len(arrays)].astype(np.int64)
     try:
@@ -261,14 +262,6 @@ def _variable(content: pa.Buffer, places: _Places) -> pa.BinaryArray:
     spread = pa.Array.from_buffers(pa.binary(), 2 * size, [None, pa.py_buffer(offsets), content])
     spread.validate(full=True)
     return spread.take(pa.array(np.arange(0, 2 * size, 2), mask=lengths < 0))
-
-
-Numbers: TypeAlias = npt.NDArray[Any]  # of a type that is known at run time
-
-# The server's `array_send`, in network byte order. The elements follow: each is a length, -1 for
-# NULL, and its bytes.
-_FIELDS = ("dimensions", "has_nulls", "element_oid", "size", "first_subscript")
-_HEADER = np.dtype([(name, ">u4") for name in _FIELDS])
 
 
 @dataclass(frozen=True, slots=True)

@@ -114,10 +114,10 @@ class PostgresPool:
         self._generation = 0  # connections of earlier generations are not used again
         self._attempted_at_s = 0.0  # the last attempt to connect
         self._options: dict[str, Any] = {}  # as in the last attempt
-        self._checks: set[asyncio.Task[None]] = set()  # of the address: at most one
+        self._checks: set[asyncio.Task[None]] = set()  # at most one, of the address
         self._epochs = ServerEpochs()
         self.identification = Identification()
-        self.last_identity = _LastIdentity()  # of any session
+        self.last_identity = _LastIdentity()  # by any session
 
     @cached_property
     def _pool(self) -> "asyncpg.Pool[asyncpg.Record]":

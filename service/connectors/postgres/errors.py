@@ -42,9 +42,7 @@ _ROW_FAULT = "its SQL failed for a row of this batch of keys"
 _ROW_REMEDY = "correct the SQL of its view, source.query or source.where"
 
 
-def _ended_by(setting: str) -> str:
-    return f"the server ended the session at its {setting}; run ALTER ROLE … SET {setting} = 0"
-
+_ENDED = "the server ended the session at its {0}; run ALTER ROLE … SET {0} = 0"
 
 # {SQLSTATE, or its class (the first two digits): code and reason}; PostgreSQL manual, Appendix A
 _STATES: dict[str, tuple[ErrorCode, str]] = {
@@ -59,8 +57,8 @@ _STATES: dict[str, tuple[ErrorCode, str]] = {
         ErrorCode.BACKEND_REJECTED,
         "its SQL writes, and sessions are read-only; remove FOR UPDATE and functions that write",
     ),
-    "25P03": (ErrorCode.CONNECTION_LOST, _ended_by("idle_in_transaction_session_timeout")),
-    "25P04": (ErrorCode.CONNECTION_LOST, _ended_by("transaction_timeout")),
+    "25P03": (ErrorCode.CONNECTION_LOST, _ENDED.format("idle_in_transaction_session_timeout")),
+    "25P04": (ErrorCode.CONNECTION_LOST, _ENDED.format("transaction_timeout")),
     "26": (ErrorCode.BACKEND_REJECTED, f"a prepared statement is missing; {_POOLER}"),
     "28": (ErrorCode.BACKEND_AUTH, "the server refused the role of the DSN"),
     "28P01": (ErrorCode.BACKEND_AUTH, "the server refused the password of the DSN, or it has none"),
@@ -100,7 +98,7 @@ _STATES: dict[str, tuple[ErrorCode, str]] = {
     ),
     "57": (ErrorCode.BACKEND_UNAVAILABLE, "the server is starting or stopping; wait for it"),
     "57014": (ErrorCode.TIMEOUT, "the server ended the query at its statement timeout"),
-    "57P05": (ErrorCode.CONNECTION_LOST, _ended_by("idle_session_timeout")),
+    "57P05": (ErrorCode.CONNECTION_LOST, _ENDED.format("idle_session_timeout")),
     "58": (ErrorCode.BACKEND_UNAVAILABLE, f"the server has a system error; {_SEE_LOG}"),
     "HV": (
         ErrorCode.BACKEND_UNAVAILABLE,
@@ -178,6 +176,8 @@ _MAPPED = (
 _OF_PARAMETERS = frozenset({"22023", "42501", "42601", "42704", "55P02"})
 _CONNECT_RIGHT = "CheckMyDatabase"  # the function that reports its lack, also with 42501
 _UNSUPPORTED = "unsupported startup parameter"  # PgBouncer's message, in one language
+# The message quotes the name as the server's language does; PgBouncer puts it at the end.
+_QUOTED_NAME = re.compile(r"""["«»„“]\s?([^"«»„“”]+?)\s?["«»“”]|: (\S+)$""")
 
 
 class RefusedParameterError(asyncpg.InterfaceError):
@@ -197,7 +197,7 @@ def mapped_parameters() -> Iterator[None]:
     """Raise the error above, chained, if an attempt to connect fails for a parameter or address."""
     try:
         yield
-    except KeyError as error:  # of the list of users
+    except KeyError as error:  # the list of users lacks it
         text = f"the DSN has no user, and uid {os.getuid()} has no name; write a user into the DSN"
         raise MalformedAddressError(text) from error
     except (UnicodeError, LookupError, ConfigParserError) as error:
@@ -343,10 +343,6 @@ def _missing_right(error: asyncpg.PostgresError) -> str | None:
     if function in _REFUSING:
         return f"{_STATES[_NO_RIGHT][1]}: {error.args[0]}"
     return None
-
-
-# The message quotes the name as the server's language does; PgBouncer puts it at the end.
-_QUOTED_NAME = re.compile(r"""["«»„“]\s?([^"«»„“”]+?)\s?["«»“”]|: (\S+)$""")
 
 
 def _quoted_name(message: str) -> str:

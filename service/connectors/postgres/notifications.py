@@ -60,6 +60,13 @@ _SUBSCRIBED = (
     " refresh.changelog, or remove refresh.listen"
 )
 _HEARTBEAT = "SELECT pg_catalog.pg_notify($1, $2)"
+log = structlog.get_logger()
+_JUST_CONNECTED = "notifications may have been lost before the connection was made"
+_LOW_HALF = 0xFFFFFFFF
+_WAIT_S = 1.0
+_PIECE_BYTES = 256 * 2**10  # payloads that are decoded in a few milliseconds
+_CHANGE_BYTES = 100  # about, for a change without its columns
+_SPLIT = Split("notifications")
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +80,7 @@ class PostgresNotificationsSettings:
     connect_timeout_s: float = CONNECT_TIMEOUT_S
     heartbeat_interval_s: float = 5.0
     heartbeat_timeout_s: float = 15.0  # then the connection is closed
-    max_waiting_bytes: int = 8 * 2**20  # of unread payloads
+    max_waiting_bytes: int = 8 * 2**20  # payloads that are not read yet
     # Read for each session if the password is rotated; `dsn` is the value at startup.
     dsn_now: Callable[[], str] | None = field(default=None, repr=False, compare=False)
 
@@ -128,7 +135,7 @@ class PostgresNotificationsSession(DedicatedSession):
         # Replication fires the triggers of rows that a partitioned table has.
         is_doubtful = schema.origin.is_subscribed and not schema.origin.is_partitioned
         self.doubt = f"{settings.table} {_SUBSCRIBED}" if is_doubtful else None
-        self.last_transaction_id = 0  # of the server when listening began
+        self.last_transaction_id = 0  # when listening began
         self._settings = settings
         self._triggers = TriggerCheck(schema.origin, triggers, script=settings.script)
         self._hear = hear
@@ -212,16 +219,6 @@ class PostgresNotificationsSession(DedicatedSession):
 
     def _end(self, _connection: object) -> None:
         self._on_end()
-
-
-log = structlog.get_logger()
-
-_JUST_CONNECTED = "notifications may have been lost before the connection was made"
-_LOW_HALF = 0xFFFFFFFF
-_WAIT_S = 1.0
-_PIECE_BYTES = 256 * 2**10  # of payloads, which are decoded in a few milliseconds
-_CHANGE_BYTES = 100  # of a change without its columns, about
-_SPLIT = Split("notifications")
 
 
 class PostgresNotifications:

@@ -21,7 +21,7 @@ from service.connectors.postgres.table import PostgresTable, RelationKind
 TOO_LARGE, DEFERRED, COLUMN = 1, 2, 34
 # Rows may be larger than the former ones, which size the batch.
 REPLY_BYTES = MAX_QUERY_ROWS_BYTES * 5 // 4
-COMPOSITE_FACTOR = 8  # of the bytes of arrays and structs, which are decoded slowly
+COMPOSITE_FACTOR = 8  # bytes of arrays and structs count so often: they are decoded slowly
 # Relations whose columns may be computed: their sizes would cost another computation.
 COMPUTED = {RelationKind.VIEW, RelationKind.QUERY, RelationKind.FOREIGN_TABLE}
 
@@ -34,7 +34,7 @@ class RangeColumn:
 
     name: str
     expression: str  # in SQL, for a row `t`
-    sql_type: str  # of the bounds, which are sent as texts
+    sql_type: str  # bounds are sent as texts, and cast to it
 
 
 CTID = RangeColumn("ctid", "t.ctid", "tid")

@@ -91,6 +91,43 @@ WHERE CASE WHEN w.name LIKE '%.%' THEN pg_catalog.current_setting(w.name, true) 
            (w.value, pg_catalog.concat('pg_catalog, ', w.value)) END ORDER BY w.name
 """
 _TAG = "$sidelook$"
+# Behind a pooler, no session of its own fixes these.
+UNFIXED = (
+    "SELECT w.name, s.value, w.value FROM (VALUES "  # noqa: S608  constants only
+    + ", ".join(f"('{name}', '{value}')" for name, value in PARSING.items())
+    + ") AS w (name, value), pg_catalog.current_setting(w.name) AS s (value)"
+    " WHERE pg_catalog.replace(s.value, 'Etc/', '') OPERATOR(pg_catalog.<>) w.value ORDER BY w.name"
+)
+# The same of `search_path`, if a schema before `pg_catalog` replaces an operator or a type of it.
+REPLACED_CATALOG = f"""
+SELECT 'search_path', pg_catalog.current_setting('search_path'), {_CATALOG_FIRST}
+WHERE EXISTS (
+    SELECT FROM pg_catalog.unnest(pg_catalog.current_schemas(false)) WITH ORDINALITY AS p (name, at)
+    JOIN pg_catalog.pg_namespace n ON n.nspname {_EQUAL} p.name
+    WHERE p.at OPERATOR(pg_catalog.<)
+        pg_catalog.array_position(pg_catalog.current_schemas(false), 'pg_catalog')
+    AND (
+        EXISTS (
+            SELECT FROM pg_catalog.pg_operator o JOIN pg_catalog.pg_operator c
+            ON o.oprname {_EQUAL} c.oprname
+            AND o.oprleft {_EQUAL} c.oprleft AND o.oprright {_EQUAL} c.oprright
+            WHERE o.oprnamespace {_EQUAL} n.oid
+            AND c.oprnamespace {_EQUAL} 'pg_catalog'::pg_catalog.regnamespace
+        ) OR EXISTS (
+            SELECT FROM pg_catalog.pg_type o JOIN pg_catalog.pg_type c
+            ON o.typname {_EQUAL} c.typname
+            WHERE o.typnamespace {_EQUAL} n.oid
+            AND c.typnamespace {_EQUAL} 'pg_catalog'::pg_catalog.regnamespace
+        )
+    )
+)
+"""  # noqa: S608  constants only
+CONNECT_TIMEOUT_S = 3.0  # unless the DSN has a `connect_timeout`
+CLOSE_TIMEOUT_S = 0.9
+Connection: TypeAlias = "asyncpg.Connection[asyncpg.Record]"  # generic in the stubs only
+# Classes of SQLSTATE that say nothing of the statement: lack of memory, shutdown, timeout, disk.
+_PASSING = frozenset({"53", "57", "58"})
+Fetch: TypeAlias = Callable[[str], Awaitable[Sequence[Any]]]
 
 
 def fixed_settings(others: Mapping[str, str], *, is_local: bool) -> str:
@@ -131,42 +168,6 @@ def guard(*, table_id: int, sql: str | None) -> str:
     return f"(SELECT pg_catalog.concat({', '.join(calls)})) = ''"
 
 
-# Behind a pooler, no session of its own fixes these.
-UNFIXED = (
-    "SELECT w.name, s.value, w.value FROM (VALUES "  # noqa: S608  constants only
-    + ", ".join(f"('{name}', '{value}')" for name, value in PARSING.items())
-    + ") AS w (name, value), pg_catalog.current_setting(w.name) AS s (value)"
-    " WHERE pg_catalog.replace(s.value, 'Etc/', '') OPERATOR(pg_catalog.<>) w.value ORDER BY w.name"
-)
-# The same of `search_path`, if a schema before `pg_catalog` replaces an operator or a type of it.
-REPLACED_CATALOG = f"""
-SELECT 'search_path', pg_catalog.current_setting('search_path'), {_CATALOG_FIRST}
-WHERE EXISTS (
-    SELECT FROM pg_catalog.unnest(pg_catalog.current_schemas(false)) WITH ORDINALITY AS p (name, at)
-    JOIN pg_catalog.pg_namespace n ON n.nspname {_EQUAL} p.name
-    WHERE p.at OPERATOR(pg_catalog.<)
-        pg_catalog.array_position(pg_catalog.current_schemas(false), 'pg_catalog')
-    AND (
-        EXISTS (
-            SELECT FROM pg_catalog.pg_operator o JOIN pg_catalog.pg_operator c
-            ON o.oprname {_EQUAL} c.oprname
-            AND o.oprleft {_EQUAL} c.oprleft AND o.oprright {_EQUAL} c.oprright
-            WHERE o.oprnamespace {_EQUAL} n.oid
-            AND c.oprnamespace {_EQUAL} 'pg_catalog'::pg_catalog.regnamespace
-        ) OR EXISTS (
-            SELECT FROM pg_catalog.pg_type o JOIN pg_catalog.pg_type c
-            ON o.typname {_EQUAL} c.typname
-            WHERE o.typnamespace {_EQUAL} n.oid
-            AND c.typnamespace {_EQUAL} 'pg_catalog'::pg_catalog.regnamespace
-        )
-    )
-)
-"""  # noqa: S608  constants only
-
-
-CONNECT_TIMEOUT_S = 3.0  # unless the DSN has a `connect_timeout`
-
-
 @dataclass(frozen=True, slots=True)
 class PostgresSettings:
     """Connection and relation; `table` is parsed as in SQL, with schema and quotes."""
@@ -178,12 +179,12 @@ class PostgresSettings:
     types: Mapping[str, pa.DataType] = field(default_factory=dict)  # {column: requested type}
     query: str | None = None  # one SELECT instead of a table
     where: str | None = None  # condition of the rows that the dimension has
-    max_connections: int = 4  # of a pool
+    max_connections: int = 4  # that its pool opens
     connect_timeout_s: float = CONNECT_TIMEOUT_S
     statement_timeout_s: float = 2.0  # on the server; the longest timeout of its lookups
-    row_bytes: int = ROW_BYTES  # of one row, or of all rows of a key with several
+    row_bytes: int = ROW_BYTES  # limit for one row, or for all rows of a key with several
     has_several_rows: bool = False  # per key, in a stable order
-    is_first: bool = False  # of these, only the first counts
+    is_first: bool = False  # only the first row of a key counts
     versions: VersionColumns | None = None  # the validity of each row of a key
     is_followed: bool = False  # by a change feed; rows are fetched with their snapshot
     has_triggers: bool = False  # as the source of the feed
@@ -223,10 +224,6 @@ class PostgresSettings:
     def statement_cache_size(self) -> int:
         """Prepared statements per connection."""
         return 0 if self.pgbouncer else 16
-
-
-CLOSE_TIMEOUT_S = 0.9
-Connection: TypeAlias = "asyncpg.Connection[asyncpg.Record]"  # generic in the stubs only
 
 
 def sql_text(name: str) -> str:
@@ -308,10 +305,6 @@ PARTS = {
         "restarts, and copies with the same timeline, are not found",
     ),
 }
-# Classes of SQLSTATE that say nothing of the statement: lack of memory, shutdown, timeout, disk.
-_PASSING = frozenset({"53", "57", "58"})
-
-Fetch: TypeAlias = Callable[[str], Awaitable[Sequence[Any]]]
 
 
 class Identification:

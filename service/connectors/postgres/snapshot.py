@@ -47,6 +47,34 @@ from service.connectors.postgres.table import PostgresTable, RelationKind
 from service.connectors.rows.pending_read import WAIT_S, PendingRead
 
 _SIZE = sql_text("size")
+_PAGES_PER_SPLIT = 16
+_MIN_SAMPLE_PERCENT = 10.0  # about a dozen blocks for each page
+_FULL_SAMPLE_BYTES = 8 * 2**20  # sample smaller tables completely
+_EXPORT = """
+SELECT pg_catalog.pg_export_snapshot() AS id, pg_catalog.pg_current_snapshot()::text AS snapshot
+"""
+_QUERY_TIMEOUT_S = 30.0  # for one page, also while another session locks the table
+_STREAM_TIMEOUT_S = 600.0  # for the first page: the server reads and sorts all rows before it
+_GRACE_S = 2.0  # the server's timeout comes first
+# The role's timeouts for short transactions must not end a load; a lost client must.
+_SETTINGS = fixed_settings(
+    {
+        "client_connection_check_interval": "1000",
+        "max_parallel_workers_per_gather": "0",
+        "statement_timeout": f"{_QUERY_TIMEOUT_S * 1000:.0f}",
+        "tcp_keepalives_count": "3",
+        "tcp_keepalives_idle": "30",
+        "tcp_keepalives_interval": "10",
+    },
+    is_local=True,
+)
+_ATTEMPTS = 16  # to reach the server of a snapshot: enough for three servers behind an address
+_NO_SUCH_SNAPSHOT = {"22023", "42704", "55000"}  # in different versions of PostgreSQL
+_SET_STREAM = f"""
+SELECT pg_catalog.set_config('statement_timeout', '{_STREAM_TIMEOUT_S * 1000:.0f}', true),
+       -- a sort uses the disk; an aggregate by hash would keep all pages in memory
+       pg_catalog.set_config('enable_hashagg', 'off', true)
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,36 +122,6 @@ async def read_size(run: RunQuery, table: PostgresTable) -> CatalogRow:
     return size
 
 
-_PAGES_PER_SPLIT = 16
-_MIN_PERCENT = 10.0  # of the blocks: about a dozen for each page
-_FULL_SAMPLE_BYTES = 8 * 2**20  # sample smaller tables completely
-_EXPORT = """
-SELECT pg_catalog.pg_export_snapshot() AS id, pg_catalog.pg_current_snapshot()::text AS snapshot
-"""
-_QUERY_TIMEOUT_S = 30.0  # of one page, also while another session locks the table
-_STREAM_TIMEOUT_S = 600.0  # of the first page: the server reads and sorts all rows before it
-_GRACE_S = 2.0  # the server's timeout comes first
-# The role's timeouts for short transactions must not end a load; a lost client must.
-_SETTINGS = fixed_settings(
-    {
-        "client_connection_check_interval": "1000",
-        "max_parallel_workers_per_gather": "0",
-        "statement_timeout": f"{_QUERY_TIMEOUT_S * 1000:.0f}",
-        "tcp_keepalives_count": "3",
-        "tcp_keepalives_idle": "30",
-        "tcp_keepalives_interval": "10",
-    },
-    is_local=True,
-)
-_ATTEMPTS = 16  # to reach the server of a snapshot: enough for three servers behind an address
-_NO_SUCH_SNAPSHOT = {"22023", "42704", "55000"}  # in different versions of PostgreSQL
-_SET_STREAM = f"""
-SELECT pg_catalog.set_config('statement_timeout', '{_STREAM_TIMEOUT_S * 1000:.0f}', true),
-       -- a sort uses the disk; an aggregate by hash would keep all pages in memory
-       pg_catalog.set_config('enable_hashagg', 'off', true)
-"""
-
-
 class PostgresSnapshot:
     """All rows of a table; each reader has a connection outside the pool of lookups.
 
@@ -136,7 +134,7 @@ class PostgresSnapshot:
 
     def __init__(self, settings: PostgresSettings, *, page_bytes: int = 2**20) -> None:
         self._settings = settings
-        self._page_bytes = page_bytes  # of the table on disk, or of a stream's rows, per query
+        self._page_bytes = page_bytes  # on disk, or for rows of a stream, per query
 
     def enumerator(self, schema: DimensionSchema) -> "PostgresSnapshotEnumerator":
         """An enumerator, which keeps the snapshot until it is closed."""
@@ -286,7 +284,7 @@ class PostgresSnapshotEnumerator:
             block_count = size["main_bytes"] // size["block_bytes"]
             return (CTID,), _block_bounds(block_count, page_count), row_count
         share = _FULL_SAMPLE_BYTES / max(size["main_bytes"], 1)
-        percent = min(max(100 * share, _MIN_PERCENT), 100.0)
+        percent = min(max(100 * share, _MIN_SAMPLE_PERCENT), 100.0)
         query = bounds_query(table, columns, percent=percent)
         found = await self._session.fetch(query, [page_count])
         # Distinct bounds: all rows of a key are in one page.
@@ -325,11 +323,11 @@ class PostgresSnapshotReader(SplitReader):
 
     def __init__(self, settings: PostgresSettings, *, page_bytes: int = 2**20) -> None:
         self._session = PostgresSnapshotSession(settings)
-        self._page_bytes = page_bytes  # of a stream
+        self._page_bytes = page_bytes  # for a stream
         self._split: PostgresSnapshotSplit | None = None
         self._position = self._page = 0
         self._is_finished = self._is_paused = False
-        self._pending: PendingRead[Records] = PendingRead()  # of the current page
+        self._pending: PendingRead[Records] = PendingRead()  # the current page
 
     async def __aexit__(self, *_: object) -> None:
         """Cancel the pending page, and close the connection."""

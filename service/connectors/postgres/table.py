@@ -86,7 +86,7 @@ class PostgresTable:
     query: str | None = None  # one SELECT, of a RelationKind.QUERY
     where: str | None = None  # condition of the rows that the dimension has
     is_guarded: bool = False  # each lookup fixes its settings: sessions have those of the role
-    row_bytes: int = ROW_BYTES  # of one row, or of all rows of a key with several
+    row_bytes: int = ROW_BYTES  # limit for one row, or for all rows of a key with several
     has_several_rows: bool = False  # per key
     database: str | None = None
     is_subscribed: bool = False  # see TableOrigin
@@ -281,7 +281,7 @@ def _omission(record: CatalogRow, name: str) -> str | None:
 class _Version:
     text: str | None  # None: the table is gone, or not known
     last_transaction_id: int = 0
-    epoch: int = 0  # of its server
+    epoch: int = 0  # its server's
     is_known: bool = True
 
 

@@ -73,7 +73,7 @@ class TableTriggers:
     """The script's function and triggers, as they are in the catalog."""
 
     function: str  # its name
-    body: str  # of the function
+    body: str  # the function's source
     names: Mapping[str, str]  # {kind of statement: trigger}
     types: Mapping[str, int]  # {kind of statement: `tgtype`}
 
