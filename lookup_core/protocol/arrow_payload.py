@@ -140,7 +140,8 @@ def decode_schema(
     try:
         schema = pa.ipc.read_schema(_read_message(message, SCHEMA, offset=offset))
         fields = [*_fields_within(schema)]
-        _read_texts(fields)
+        for field in fields:  # Arrow decodes names and time zones on access only
+            _ = field.name, types.is_timestamp(field.type) and field.type.tz
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         raise bad_frame("the schema is not an Arrow schema message", offset) from error
     if len(fields) > MAX_FIELDS:
@@ -245,12 +246,6 @@ def _errors(positions: list[int], codes: pa.Array) -> dict[int, ErrorCode]:
         return {position: ErrorCode(code) for position, code in pairs if code is not None}
     except ValueError as error:
         raise bad_frame("an error code is unknown") from error
-
-
-def _read_texts(schema: Iterable[pa.Field]) -> None:
-    # Arrow decodes names and time zones on access only; raises UnicodeDecodeError.
-    for field in schema:
-        _ = field.name, types.is_timestamp(field.type) and field.type.tz
 
 
 def _may_travel(field: pa.Field, *, may_be_nested: bool) -> bool:

@@ -44,15 +44,6 @@ class Grant:
 NOTHING = Grant(0, 0)
 
 
-@dataclass(frozen=True, slots=True)
-class CreditStatistics:
-    """Granted credit of all channels, and the free bytes of the pool."""
-
-    exclusive_records: int
-    floating_records: int
-    free_bytes: int
-
-
 class CreditLedger(Generic[Owner]):
     """Exclusive and floating credit by channel, from one pool of bytes."""
 
@@ -90,6 +81,10 @@ class CreditLedger(Generic[Owner]):
         """The floating credit of a channel."""
         return self._floating[channel]
 
+    def granted(self, channel: Owner) -> Grant:
+        """The exclusive and the floating credit of a channel."""
+        return self.share.plus(self._floating[channel])
+
     def lend(self, channel: Owner, wanted: Grant) -> Grant:
         """Lend up to `wanted`, but only as much as stays free.
 
@@ -99,8 +94,11 @@ class CreditLedger(Generic[Owner]):
         if not self.may_lend:
             return NOTHING
         held = self._floating[channel]
-        most_bytes = (self._floating_bytes_left - held.cost_bytes) // 2
-        lent = _within(wanted, max(most_bytes, 0))
+        most_bytes = max((self._floating_bytes_left - held.cost_bytes) // 2, 0)
+        lent, cost_bytes = wanted, wanted.cost_bytes
+        if cost_bytes > most_bytes:
+            records = wanted.records * most_bytes // cost_bytes
+            lent = Grant(records, wanted.bytes * most_bytes // cost_bytes)
         self._floating[channel] = held.plus(lent)
         self._lent_bytes += lent.cost_bytes
         return lent
@@ -135,15 +133,6 @@ class CreditLedger(Generic[Owner]):
         self._lent_bytes -= floating.cost_bytes
         return True
 
-    def statistics(self) -> CreditStatistics:
-        """Levels now."""
-        floating = self._floating.values()
-        return CreditStatistics(
-            exclusive_records=len(self._floating) * self.share.records,
-            floating_records=sum(grant.records for grant in floating),
-            free_bytes=self._free_bytes,
-        )
-
     def check_invariants(self) -> None:
         """For tests: sums match, and no credit is negative."""
         floating = self._floating.values()
@@ -164,10 +153,3 @@ class CreditLedger(Generic[Owner]):
         absent = self._most_shares - channels
         spare = min(max(absent // _SPARE, _MIN_SPARE_SHARES), absent)
         return self._free_bytes - spare * self.share.cost_bytes
-
-
-def _within(wanted: Grant, most_bytes: int) -> Grant:
-    cost_bytes = wanted.cost_bytes
-    if cost_bytes <= most_bytes:
-        return wanted
-    return Grant(wanted.records * most_bytes // cost_bytes, wanted.bytes * most_bytes // cost_bytes)

@@ -189,7 +189,9 @@ class ServerChannel:
         self.keys_total += cost.records
         self.used_at_s = now
         self._held = self._held.plus(cost)
-        self._learn(cost)
+        self._recent = self._recent.plus(cost)
+        if self._recent.records > _REMEMBERED_RECORDS:
+            self._recent = Grant(self._recent.records // 2, self._recent.bytes // 2)
         self._backlog_records = frame.backlog_records
         timeout_s = frame.timeout_ms / 1000
         lookup = self.lookups[frame.sequence] = ServerLookup(
@@ -209,7 +211,7 @@ class ServerChannel:
         """Floating credit to send for the reported backlog, if any."""
         # Unused credit, sent or not, is also for the backlog: lookups that were sent together
         # report the same backlog several times.
-        at_hand = self._granted().minus(self._held)
+        at_hand = self._ledger.granted(self.id).minus(self._held)
         backlog_bytes = self._backlog_records * self._mean_record_bytes()
         wanted = Grant(
             max(self._backlog_records - at_hand.records, 0), max(backlog_bytes - at_hand.bytes, 0)
@@ -268,7 +270,7 @@ class ServerChannel:
             origin=self.opened.origin,
             exclusive_records=self.share.records,
             floating_records=self._ledger.floating(self.id).records,
-            credit_records=self._granted().records - in_flight.records,
+            credit_records=self._ledger.granted(self.id).records - in_flight.records,
             backlog_records=0 if self.is_closing else self._backlog_records,
             in_flight_records=in_flight.records,
             shared_keys=self._shared_keys,
@@ -291,7 +293,7 @@ class ServerChannel:
         assert self._held == held
         assert self.queue.keys() <= {*self.lookups.values()}
         assert self._unsent_count or self._unsent == NOTHING
-        used, granted = self._held.plus(self._unsent), self._granted()
+        used, granted = self._held.plus(self._unsent), self._ledger.granted(self.id)
         assert used.records <= granted.records
         assert used.bytes <= granted.bytes
 
@@ -303,13 +305,10 @@ class ServerChannel:
         if frame.sequence != self._next_sequence:
             detail = f"expected {self._next_sequence}, got {frame.sequence}"
             raise ProtocolViolation(ErrorCode.SEQUENCE_GAP, detail)
-        left = self._granted().minus(self._held).minus(self._unsent)
+        left = self._ledger.granted(self.id).minus(self._held).minus(self._unsent)
         if cost.records > left.records or cost.bytes > left.bytes:
             detail = f"{cost.records} records of {cost.bytes} bytes on channel {number}"
             raise ProtocolViolation(ErrorCode.CREDIT_VIOLATION, detail)
-
-    def _granted(self) -> Grant:
-        return self.share.plus(self._ledger.floating(self.id))
 
     def _released(self, cost: Grant) -> Grant:
         """The part of this cost, no longer held, that returns to the client."""
@@ -321,11 +320,6 @@ class ServerChannel:
         self._unsent = self._unsent.plus(grant)
         self._unsent_count += 1
         return Credit(self.opened.channel, grant.records, grant.bytes)
-
-    def _learn(self, cost: Grant) -> None:
-        self._recent = self._recent.plus(cost)
-        if self._recent.records > _REMEMBERED_RECORDS:
-            self._recent = Grant(self._recent.records // 2, self._recent.bytes // 2)
 
     def _mean_record_bytes(self) -> int:
         # Granted bytes follow the size of sent records, to last as long as granted records.

@@ -78,13 +78,6 @@ class _AnswerPiece:
             yield replace(self, is_last=False, answer=piece, held_bytes=0)
         yield replace(self, answer=last)
 
-    def frame(self) -> frames.Result:
-        """The frame, with a copy of the rows."""
-        payload = encode_batch(answer_batch(self.answer))
-        has_rows = self.answer.rows is not None
-        number = self.channel.opened.channel
-        return frames.Result(number, self.sequence, self.is_last, has_rows, payload)
-
 
 class StreamServer:
     """All state of one connection; after a ProtocolViolation, the caller closes it with 1002."""
@@ -237,7 +230,10 @@ class StreamServer:
             return None
         match outgoing := self._outgoing.popleft():
             case _AnswerPiece():
-                frame: Frame = outgoing.frame()
+                number, answer = outgoing.channel.opened.channel, outgoing.answer
+                payload = encode_batch(answer_batch(answer))
+                has_rows, is_last = answer.rows is not None, outgoing.is_last
+                frame: Frame = frames.Result(number, outgoing.sequence, is_last, has_rows, payload)
             case frames.Credit():
                 frame = outgoing
                 channel = self._channels[frame.channel]

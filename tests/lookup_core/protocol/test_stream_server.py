@@ -410,6 +410,31 @@ def refusal(service: StreamService) -> str:
 
 
 @pytest.mark.parametrize(
+    ("service", "limit"),
+    [
+        (StreamService(channels=2), "which is the limit, {}; raise limits.channels"),
+        (
+            StreamService(channels=3, pool_bytes=96 * 1024),
+            "which use all memory for lookups, {}; raise limits.memory",
+        ),
+    ],
+    ids=["channels", "memory"],
+)
+def test_refusal_names_the_limit(service: StreamService, limit: str) -> None:
+    """While no channel is silent, the error names the limit that is reached."""
+    for _ in range(2):
+        service.opened()
+
+    expected = "2 channels are open, " + limit.format("and none has been silent for 10 s")
+    assert refusal(service) == expected
+    service.registry.allow_growth(is_allowed=False)
+    assert refusal(service) == "memory is used up; raise limits.memory"
+    service.registry.allow_growth(is_allowed=True)
+    service.now += SILENT_S
+    assert service.opened().statistics().channel == 1
+
+
+@pytest.mark.parametrize(
     "use", ["lookup", "unsent credit", "closing", "recent"], ids=lambda use: use
 )
 def test_used_channel_keeps_its_share(use: str) -> None:
@@ -424,11 +449,7 @@ def test_used_channel_keeps_its_share(use: str) -> None:
         line.answer()
     service.now += SILENT_S - (0.001 if use == "recent" else -1)
 
-    assert refusal(service) == (
-        "1 channels are open, which is the limit, and none has been silent for 10 s; raise"
-        " limits.channels"
-    )
-    assert refusal(service)
+    assert [refusal(service)[:22] for _ in range(2)] == ["1 channels are open, w"] * 2
     service.now += 0.001
     if use == "recent":
         assert service.opened().statistics().channel == 1

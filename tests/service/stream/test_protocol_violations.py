@@ -152,22 +152,6 @@ async def test_reader_spoils_statistics_only(service: Streaming, peer: Peer) -> 
 
 
 @in_shared_service
-@pytest.mark.parametrize(
-    "frame", [lookup_frame(2, 8), frames.Watermark(1, 5), frames.Status(1, is_idle=True)]
-)
-async def test_only_cancel_follows_close(service: Streaming, peer: Peer, frame: Frame) -> None:
-    """A LOOKUP, WATERMARK or STATUS after CLOSE is refused while answers are in flight."""
-    service.customers.hold()
-    await peer.look_up(1, 7)
-    await peer.send(frames.Close(1), frame)
-
-    kind = type(frame).__name__.upper()
-    reason = f"unknown_channel: {kind} after CLOSE on 1"
-    assert await peer.closed() == (WSCloseCode.PROTOCOL_ERROR, reason)
-    await service.wait_until_empty()
-
-
-@in_shared_service
 @pytest.mark.parametrize("dimension", ["customers", "orders"])
 async def test_channel_is_opened_once(service: Streaming, dimension: str) -> None:
     """A channel that is open, or about to be, cannot be opened again."""

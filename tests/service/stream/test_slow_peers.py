@@ -121,14 +121,6 @@ async def _flood(peer: Peer) -> None:
 # The byte budget
 
 
-async def test_single_records_always_fit() -> None:
-    """An answer larger than the whole budget is sent record by record."""
-    async with streaming(limited(1)) as service:
-        peer = await service.peer("blobs")
-
-        assert len(await peer.answer(await peer.look_up(1, 0, 1, 2, 0))) == 4
-
-
 async def test_hanging_backend_stops_its_channel_only() -> None:
     """A channel that waits for its backend leaves room to others of its connection."""
     async with streaming(limited(4 * BLOB_BYTES)) as service:
