@@ -97,7 +97,9 @@ class Flights:
         self._joinable: dict[KeyId, int] = {}
         self._postponed: dict[tuple[OnMissingSettings, KeyId], int] = {}
         self._rows = NumberedRows(_FLIGHT)
+        self._flight = self._rows.columns
         self._waiters = NumberedRows(_WAITER)
+        self._waiter = self._waiters.columns
         self._followers: defaultdict[int, list[int]] = defaultdict(list)  # {flight: waiters}
 
     def __len__(self) -> int:
@@ -111,11 +113,11 @@ class Flights:
             number = self._postponed.get((on_missing, key_id))
         if number is None:
             return None
-        batch_id = int(self._rows["batch_id"][number])
+        batch_id = int(self._flight["batch_id"][number])
         return Flight(
             None if batch_id == _QUEUED else BatchId(batch_id),
-            int(self._rows["waiters"][number]),
-            bool(self._rows["postponed_to"][number] != _NOT_POSTPONED),
+            int(self._flight["waiters"][number]),
+            bool(self._flight["postponed_to"][number] != _NOT_POSTPONED),
         )
 
     def may_join(self, key_ids: Sequence[KeyId], on_missing: OnMissingSettings | None) -> Mask:
@@ -143,19 +145,19 @@ class Flights:
         else:
             flights, is_new = self._placed(key_ids)
         waiters = self._waiters.allocate(len(flights))
-        self._waiters["lookup_id"][waiters] = lookup_id
-        self._waiters["position"][waiters] = positions
-        self._waiters["flight"][waiters] = flights
+        self._waiter["lookup_id"][waiters] = lookup_id
+        self._waiter["position"][waiters] = positions
+        self._waiter["flight"][waiters] = flights
         started = flights[is_new]
-        self._rows["key_hash"][started] = keys.hashes[is_new]
-        self._rows["first"][started] = waiters[is_new]
+        self._flight["key_hash"][started] = keys.hashes[is_new]
+        self._flight["first"][started] = waiters[is_new]
         if not is_new.all():
             self._follow(flights[~is_new], waiters[~is_new])
         return Joined(waiters, started, np.flatnonzero(is_new))
 
     def send(self, flights: Numbers, batch_id: BatchId) -> None:
         """Note that the flights are in this query from now on."""
-        self._rows["batch_id"][flights] = batch_id
+        self._flight["batch_id"][flights] = batch_id
 
     def restart(self, flights: Numbers) -> None:
         """Postponed ones among these flights are read now: any lookup may join them.
@@ -166,25 +168,25 @@ class Flights:
         is_read = self.is_postponed(flights) & self.is_wanted(flights)
         restarted = flights[is_read]
         self._take_out(restarted)
-        self._rows["postponed_to"][restarted] = _NOT_POSTPONED
+        self._flight["postponed_to"][restarted] = _NOT_POSTPONED
         for flight, key_id in zip(restarted.tolist(), self.key_ids(restarted), strict=True):
             other = self._joinable.get(key_id)
             if other is not None:
-                if self._rows["batch_id"][other] == _QUEUED:
+                if self._flight["batch_id"][other] == _QUEUED:
                     continue
-                self._rows["may_keep"][other] = False
+                self._flight["may_keep"][other] = False
             self._joinable[key_id] = flight
-            self._rows["may_keep"][flight] = True
+            self._flight["may_keep"][flight] = True
 
     def postpone_to(self, flights: Numbers, retry_at: float) -> None:
         """Move the next attempt of postponed flights."""
-        self._rows["postponed_to"][flights] = retry_at
+        self._flight["postponed_to"][flights] = retry_at
 
     def with_hashes(self, hashes: Hashes | None) -> Numbers:
         """The flights with waiters of keys with these hashes; all of them for None."""
-        wanted = np.flatnonzero(self._rows["waiters"] > 0)
+        wanted = np.flatnonzero(self._flight["waiters"] > 0)
         return (
-            wanted if hashes is None else wanted[is_among(self._rows["key_hash"][wanted], hashes)]
+            wanted if hashes is None else wanted[is_among(self._flight["key_hash"][wanted], hashes)]
         )
 
     def detach(self, flights: Numbers) -> None:
@@ -193,17 +195,17 @@ class Flights:
         A queued flight stays as it is: it has read nothing. A parked one is detached as well, so
         that later lookups do not wait for a delay that began before the change.
         """
-        self._take_out(flights[self._rows["batch_id"][flights] != _QUEUED])
+        self._take_out(flights[self._flight["batch_id"][flights] != _QUEUED])
 
     def detach_in(self, batch_ids: Sequence[BatchId], key_ids: Sequence[KeyId]) -> None:
         """Detach the flights of these keys that are in one of these queries."""
         numbers = map(self._joinable.get, dict.fromkeys(key_ids))
         found = np.array([number for number in numbers if number is not None], np.intp)
-        self.detach(found[np.isin(self._rows["batch_id"][found], batch_ids)])
+        self.detach(found[np.isin(self._flight["batch_id"][found], batch_ids)])
 
     def is_postponed(self, flights: Numbers) -> Mask:
         """Which flights wait for another attempt because there was no row."""
-        return self._rows["postponed_to"][flights] != _NOT_POSTPONED
+        return self._flight["postponed_to"][flights] != _NOT_POSTPONED
 
     def leave(self, lookups: Mapping[LookupId, Numbers]) -> set[BatchId]:
         """Close the waiters of lookups that have left.
@@ -212,10 +214,10 @@ class Flights:
         """
         owners = np.repeat(np.array(list(lookups), np.int64), _sizes(lookups.values()))
         waiters = np.concatenate([np.zeros(0, np.intp), *lookups.values()])
-        waiters = waiters[self._waiters["lookup_id"][waiters] == owners]
-        self._waiters["lookup_id"][waiters] = _NO_LOOKUP
-        left = self._waiters["flight"][waiters]
-        np.subtract.at(self._rows["waiters"], left, 1)
+        waiters = waiters[self._waiter["lookup_id"][waiters] == owners]
+        self._waiter["lookup_id"][waiters] = _NO_LOOKUP
+        left = self._waiter["flight"][waiters]
+        np.subtract.at(self._flight["waiters"], left, 1)
         flights = np.unique(left)
         deserted = flights[~self.is_wanted(flights)]
         self._take_out(deserted)
@@ -226,12 +228,12 @@ class Flights:
         """Remove flights: their keys are answered, or have no waiters."""
         self._take_out(flights)
         waiters, _ = self._waiters_of(flights)
-        self._waiters["lookup_id"][waiters] = _NO_LOOKUP
+        self._waiter["lookup_id"][waiters] = _NO_LOOKUP
         self._waiters.give_back(waiters)
-        for flight in flights[self._rows["has_followers"][flights]].tolist():
+        for flight in flights[self._flight["has_followers"][flights]].tolist():
             del self._followers[flight]
-        self._rows["key_id"][flights] = None
-        self._rows["waiters"][flights] = 0
+        self._flight["key_id"][flights] = None
+        self._flight["waiters"][flights] = 0
         self._rows.give_back(flights)
 
     def postpone(self, flights: Numbers, keys: PostponedKeys) -> Postponed:
@@ -244,14 +246,14 @@ class Flights:
         ordinals, own = np.unique(np.concatenate(places), return_inverse=True)
         placed, is_new = self._postponed_flights(flights[ordinals], keys)
         waiters = self._waiters.allocate(len(own))
-        self._waiters["lookup_id"][waiters] = np.repeat(list(keys.waiters), sizes)
-        self._waiters["position"][waiters] = np.concatenate(
+        self._waiter["lookup_id"][waiters] = np.repeat(list(keys.waiters), sizes)
+        self._waiter["position"][waiters] = np.concatenate(
             [positions for positions, _ in keys.waiters.values()]
         )
-        self._waiters["flight"][waiters] = placed[own]
+        self._waiter["flight"][waiters] = placed[own]
         _, first = np.unique(own, return_index=True)
         first = first[is_new]
-        self._rows["first"][placed[is_new]] = waiters[first]
+        self._flight["first"][placed[is_new]] = waiters[first]
         is_follower = np.ones(len(own), np.bool_)
         is_follower[first] = False
         self._follow(placed[own[is_follower]], waiters[is_follower])
@@ -265,12 +267,12 @@ class Flights:
     def waiters(self, flights: Numbers) -> Waiters:
         """The open waiters of these flights, by lookup."""
         waiters, ordinals = self._waiters_of(flights)
-        lookup_ids = self._waiters["lookup_id"][waiters]
+        lookup_ids = self._waiter["lookup_id"][waiters]
         is_open = lookup_ids != _NO_LOOKUP
         waiters, ordinals, lookup_ids = waiters[is_open], ordinals[is_open], lookup_ids[is_open]
         order = np.argsort(lookup_ids, kind="stable")
         lookup_ids, places = lookup_ids[order], ordinals[order].astype(np.int32)
-        positions = self._waiters["position"][waiters[order]]
+        positions = self._waiter["position"][waiters[order]]
         ends = (np.flatnonzero(np.diff(lookup_ids, append=_NO_LOOKUP)) + 1).tolist()
         return {
             LookupId(int(lookup_ids[start])): (positions[start:end], places[start:end])
@@ -279,29 +281,29 @@ class Flights:
 
     def open_waiters(self, lookup_id: LookupId, waiters: Numbers) -> Numbers:
         """Those of a lookup's waiters that are open."""
-        return waiters[self._waiters["lookup_id"][waiters] == lookup_id]
+        return waiters[self._waiter["lookup_id"][waiters] == lookup_id]
 
     def left_open(self, lookup_id: LookupId, waiters: Numbers) -> tuple[Positions, list[KeyId]]:
         """The positions, and their keys, that a lookup with these waiters still waits for."""
         waiters = self.open_waiters(lookup_id, waiters)
-        positions: Positions = self._waiters["position"][waiters]
-        return positions, self.key_ids(self._waiters["flight"][waiters])
+        positions: Positions = self._waiter["position"][waiters]
+        return positions, self.key_ids(self._waiter["flight"][waiters])
 
     def is_wanted(self, flights: Numbers) -> Mask:
         """Which flights have waiters."""
-        return self._rows["waiters"][flights] > 0
+        return self._flight["waiters"][flights] > 0
 
     def may_keep(self, flights: Numbers) -> tuple[Hashes, Mask]:
         """The hashes of the flights' keys, and which of them may have their rows cached."""
-        return self._rows["key_hash"][flights], self._rows["may_keep"][flights]
+        return self._flight["key_hash"][flights], self._flight["may_keep"][flights]
 
     def key_ids(self, flights: Numbers) -> list[KeyId]:
         """The keys of flights."""
-        return self._rows["key_id"][flights].tolist()
+        return self._flight["key_id"][flights].tolist()
 
     def batch_ids(self, flights: Numbers) -> list[BatchId]:
         """The queries of these flights, each once; 0 for the queue."""
-        return [BatchId(each) for each in np.unique(self._rows["batch_id"][flights]).tolist()]
+        return [BatchId(each) for each in np.unique(self._flight["batch_id"][flights]).tolist()]
 
     def check_invariants(self, carried: Numbers) -> None:
         """For tests: tables, counts and links agree.
@@ -312,21 +314,21 @@ class Flights:
         joinable = np.array(list(self._joinable.values()), np.intp)
         assert self.key_ids(joinable) == list(self._joinable)
         assert self.is_wanted(joinable).all()
-        assert set(joinable.tolist()) == set(carried[self._rows["may_keep"][carried]].tolist())
+        assert set(joinable.tolist()) == set(carried[self._flight["may_keep"][carried]].tolist())
         waiters, _ = self._waiters_of(carried)
         assert len(set(waiters.tolist())) == len(waiters) == len(self._waiters)
         ordinals = [ordinals for _, ordinals in self.waiters(carried).values()]
         counts = np.bincount(
             np.concatenate([[], *ordinals]).astype(np.intp), minlength=len(carried)
         )
-        assert counts.tolist() == self._rows["waiters"][carried].tolist()
+        assert counts.tolist() == self._flight["waiters"][carried].tolist()
         postponed = np.array(list(self._postponed.values()), np.intp)
-        terms = zip(self._rows["on_missing"][postponed], self.key_ids(postponed), strict=True)
+        terms = zip(self._flight["on_missing"][postponed], self.key_ids(postponed), strict=True)
         assert list(terms) == list(self._postponed)
         assert (self.is_postponed(postponed) & self.is_wanted(postponed)).all()
         assert set(postponed.tolist()) <= set(carried.tolist())
-        assert not (self.is_postponed(carried) & self._rows["may_keep"][carried]).any()
-        followed = carried[self._rows["has_followers"][carried]]
+        assert not (self.is_postponed(carried) & self._flight["may_keep"][carried]).any()
+        followed = carried[self._flight["has_followers"][carried]]
         assert set(followed.tolist()) == self._followers.keys()
 
     def _placed_or_postponed(
@@ -338,7 +340,7 @@ class Flights:
             number = self._postponed.get((on_missing, key_id))
             if number is None or key_id in self._joinable:
                 continue
-            if self._rows["postponed_to"][number] < deadline_s:
+            if self._flight["postponed_to"][number] < deadline_s:
                 flights[index] = number
         others = np.flatnonzero(flights < 0)
         is_new = np.zeros(len(key_ids), np.bool_)
@@ -353,18 +355,18 @@ class Flights:
         for index, key_id in enumerate(self.key_ids(flights)):
             term = (keys.on_missing, key_id)
             other = self._postponed.get(term)
-            if other is None or self._rows["postponed_to"][other] > keys.retry_at:
+            if other is None or self._flight["postponed_to"][other] > keys.retry_at:
                 self._postponed[term] = int(numbers[index])
             else:
                 placed[index] = other
         is_new = placed == numbers
         self._rows.give_back(numbers[~is_new])
         new = placed[is_new]
-        self._start(new, self._rows["key_id"][flights[is_new]])
-        self._rows["key_hash"][new] = self._rows["key_hash"][flights[is_new]]
-        self._rows["may_keep"][new] = False
-        self._rows["postponed_to"][new] = keys.retry_at
-        self._rows["on_missing"][new] = keys.on_missing
+        self._start(new, self._flight["key_id"][flights[is_new]])
+        self._flight["key_hash"][new] = self._flight["key_hash"][flights[is_new]]
+        self._flight["may_keep"][new] = False
+        self._flight["postponed_to"][new] = keys.retry_at
+        self._flight["on_missing"][new] = keys.on_missing
         return placed, is_new
 
     def _placed(self, key_ids: Sequence[KeyId]) -> tuple[Numbers, Mask]:
@@ -378,38 +380,38 @@ class Flights:
         return flights, is_new
 
     def _start(self, flights: Numbers, key_ids: npt.NDArray[np.object_]) -> None:
-        self._rows["key_id"][flights] = key_ids
-        self._rows["batch_id"][flights] = _QUEUED
-        self._rows["may_keep"][flights] = True
-        self._rows["postponed_to"][flights] = _NOT_POSTPONED
-        self._rows["waiters"][flights] = 1
-        self._rows["has_followers"][flights] = False
+        self._flight["key_id"][flights] = key_ids
+        self._flight["batch_id"][flights] = _QUEUED
+        self._flight["may_keep"][flights] = True
+        self._flight["postponed_to"][flights] = _NOT_POSTPONED
+        self._flight["waiters"][flights] = 1
+        self._flight["has_followers"][flights] = False
 
     def _follow(self, flights: Numbers, waiters: Numbers) -> None:
-        np.add.at(self._rows["waiters"], flights, 1)
-        self._rows["has_followers"][flights] = True
+        np.add.at(self._flight["waiters"], flights, 1)
+        self._flight["has_followers"][flights] = True
         for flight, waiter in zip(flights.tolist(), waiters.tolist(), strict=True):
             self._followers[flight].append(waiter)
 
     def _take_out(self, flights: Numbers) -> None:
         """Let no lookup join these flights, and keep nothing that they read."""
-        current = flights[self._rows["may_keep"][flights]]
-        self._rows["may_keep"][current] = False
+        current = flights[self._flight["may_keep"][flights]]
+        self._flight["may_keep"][current] = False
         for key_id in self.key_ids(current):
             del self._joinable[key_id]
         if self._postponed:
             for flight in flights[self.is_postponed(flights)].tolist():
-                term = (self._rows["on_missing"][flight], self._rows["key_id"][flight])
+                term = (self._flight["on_missing"][flight], self._flight["key_id"][flight])
                 if self._postponed.get(term) == flight:
                     del self._postponed[term]
 
     def _waiters_of(self, flights: Numbers) -> tuple[Numbers, Numbers]:
         """The waiters of flights, closed ones included, each with the ordinal of its flight."""
-        ordinals = np.flatnonzero(self._rows["has_followers"][flights])
+        ordinals = np.flatnonzero(self._flight["has_followers"][flights])
         followers = [self._followers[flight] for flight in flights[ordinals].tolist()]
         repeated = np.repeat(ordinals, _sizes(followers))
         waiters = np.fromiter(chain.from_iterable(followers), np.intp, len(repeated))
-        all_waiters = np.concatenate((self._rows["first"][flights], waiters))
+        all_waiters = np.concatenate((self._flight["first"][flights], waiters))
         return all_waiters, np.concatenate((np.arange(len(flights)), repeated))
 
     def _free_closed_followers(self, flights: Numbers) -> None:
@@ -417,13 +419,13 @@ class Flights:
 
         During an outage they would add up at a flight that always has some open waiter.
         """
-        for flight in flights[self._rows["has_followers"][flights]].tolist():
+        for flight in flights[self._flight["has_followers"][flights]].tolist():
             if (
                 len(self._followers[flight])
-                > 2 * self._rows["waiters"][flight] + _MAX_CLOSED_FOLLOWERS
+                > 2 * self._flight["waiters"][flight] + _MAX_CLOSED_FOLLOWERS
             ):
                 followers = np.array(self._followers[flight], np.intp)
-                is_open = self._waiters["lookup_id"][followers] != _NO_LOOKUP
+                is_open = self._waiter["lookup_id"][followers] != _NO_LOOKUP
                 self._waiters.give_back(followers[~is_open])
                 self._followers[flight] = followers[is_open].tolist()
 

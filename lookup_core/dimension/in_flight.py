@@ -113,6 +113,7 @@ class InFlight:
             waiters=joined.waiters,
             on_missing=on_missing,
             read_after=read_after,
+            keys_left=len(joined.waiters),
         )
         self.lookups.start(lookup)
         if joined.started.size:

@@ -12,10 +12,13 @@ _MIN_ROWS = 64
 
 
 class NumberedRows:
-    """Row allocator over numpy columns: a row has a number until it is given back."""
+    """Row allocator over numpy columns: a row has a number until it is given back.
+
+    A reference to one of `columns` is valid until the next `allocate`.
+    """
 
     def __init__(self, kinds: Mapping[str, npt.DTypeLike]) -> None:
-        self._columns: dict[str, npt.NDArray[Any]] = {
+        self.columns: dict[str, npt.NDArray[Any]] = {
             name: np.zeros(0, kind) for name, kind in kinds.items()
         }
         self._free = np.zeros(0, np.intp)  # the first `_free_count` of them
@@ -23,10 +26,6 @@ class NumberedRows:
 
     def __len__(self) -> int:
         return len(self._free) - self._free_count
-
-    def __getitem__(self, column: str) -> npt.NDArray[Any]:
-        """A column over all numbers; a reference to it is valid until the next `allocate`."""
-        return self._columns[column]
 
     def allocate(self, count: int) -> Numbers:
         """Free numbers; their rows hold former values or zeros."""
@@ -43,8 +42,8 @@ class NumberedRows:
     def _grow(self, count: int) -> None:
         before = len(self._free)
         more = max(_MIN_ROWS, before, count)
-        for name, column in self._columns.items():
-            self._columns[name] = np.concatenate((column, np.zeros(more, column.dtype)))
+        for name, column in self.columns.items():
+            self.columns[name] = np.concatenate((column, np.zeros(more, column.dtype)))
         free = self._free[: self._free_count]
         news = np.arange(before, before + more)
         self._free = np.concatenate((free, news, np.zeros(before - len(free), np.intp)))

@@ -3,7 +3,7 @@
 A private part of `InFlight`.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from lookup_core.deadlines import Deadlines
 from lookup_core.dimension.dimension_events import LookupId
@@ -22,10 +22,7 @@ class WaitingLookup:
     waiters: Numbers  # one for each key without an immediate answer, at first
     on_missing: OnMissingSettings | None  # its retries for missing keys; None: no retries
     read_after: float  # monotonic seconds; cached rows that were read until then are no answer
-    keys_left: int = field(init=False)  # without an answer
-
-    def __post_init__(self) -> None:
-        self.keys_left = len(self.waiters)
+    keys_left: int  # without an answer
 
 
 @dataclass(frozen=True, slots=True)

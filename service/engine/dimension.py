@@ -272,7 +272,13 @@ class Dimension:
 
         For one key it is ten times as fast as `lookup`.
         """
-        return None if self._present is None else self._present.running.hit(value)
+        if self._present is None:
+            return None
+        now, running = self._clock(), self._present.running
+        hit = running.state.local.single_keys.hit(value, now)
+        if hit is not None:
+            running.observe_end(now)
+        return hit
 
     def explain(self, keys: TypedKeys) -> list[Explanation]:
         """Where the answer to each key would come from; raises BackendError without a schema."""

@@ -13,7 +13,6 @@ import structlog
 
 from lookup_core.answer import Answer, Outcome
 from lookup_core.cache.cached_answers import CacheDescription
-from lookup_core.cache.dimension_cache import Hit
 from lookup_core.changelog.change_decoder import Change, TableChange
 from lookup_core.deadlines import earliest
 from lookup_core.dimension.default_row import default_row
@@ -130,20 +129,12 @@ class RunningDimension:
         self.parts.record.errors.on_answers(answers)
         is_done = sum(answer.size for answer in answers) == request.keys.size
         if is_done:
-            self._observe_end(caller.started_at)
+            self.observe_end(caller.started_at)
         else:
             self._callers[request.id] = caller
         if not is_done or (self._refreshes_stale_rows and any(map(_has_stale_rows, answers))):
             self.parts.is_due.set()  # stale rows are refreshed although no lookup waits for it
         return Submitted(request.id, answers, is_done)
-
-    def hit(self, value: object) -> Hit | None:
-        """A lookup of one key that is cached; None if `submit` is needed."""
-        now = self.clock()
-        hit = self.state.local.single_keys.hit(value, now)
-        if hit is not None:
-            self._observe_end(now)
-        return hit
 
     def leave(self, lookup_id: LookupId) -> None:
         """The caller of a lookup has left; a no-op if the lookup has ended."""
@@ -412,10 +403,11 @@ class RunningDimension:
             caller = self._callers[delivery.lookup_id]
             if delivery.is_last:
                 del self._callers[delivery.lookup_id]
-                self._observe_end(caller.started_at)
+                self.observe_end(caller.started_at)
             caller.deliver(delivery.answer, delivery.is_last)
 
-    def _observe_end(self, started_at: float) -> None:
+    def observe_end(self, started_at: float) -> None:
+        """Report that a lookup has its last answer."""
         if self._observer is not None:
             self._observer.lookup_ended(self.name, seconds=self.clock() - started_at)
 
