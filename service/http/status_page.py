@@ -7,20 +7,7 @@ from aiohttp import web
 
 _FOLDER = Path(__file__).parent / "page"
 # Joined into one script, in this order: a file uses definitions of earlier files.
-_SCRIPTS = (
-    "format.js",
-    "elements.js",
-    "words.js",
-    "rates.js",
-    "service_client.js",
-    "header.js",
-    "refresh_part.js",
-    "dimension_card.js",
-    "channel_groups.js",
-    "error_list.js",
-    "first_steps.js",
-    "main.js",
-)
+_SCRIPTS = ("format.js", "elements.js", "dimensions.js", "channels.js", "main.js")
 _POLICY = (
     "default-src 'none'; script-src 'nonce-{nonce}'; style-src 'nonce-{nonce}'; connect-src 'self';"
     " img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"

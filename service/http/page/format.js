@@ -16,9 +16,7 @@ function plural(number, one, many) {
 
 function rate(perSecond) {
   if (perSecond > 0 && perSecond < 0.05) return "< 0.1";
-  return perSecond < 10
-    ? (Math.round(perSecond * 10) / 10).toString()
-    : shortNumber.format(Math.round(perSecond));
+  return perSecond < 10 ? String(Math.round(perSecond * 10) / 10) : shortNumber.format(Math.round(perSecond));
 }
 
 // Rounded, but 100 % only for the whole and 0 % only for nothing, so small remainders stay visible.
@@ -30,31 +28,21 @@ function percent(part, whole) {
 }
 
 function size(bytes) {
-  const units = ["B", "KiB", "MiB", "GiB", "TiB"];
   const step = bytes > 0 ? Math.min(4, Math.floor(Math.log2(bytes) / 10)) : 0;
   const amount = bytes / 1024 ** step;
-  const digits = step && amount < 100 && amount % 1 ? 1 : 0;
-  return `${amount.toFixed(digits)} ${units[step]}`;
+  return `${amount.toFixed(step && amount < 100 && amount % 1 ? 1 : 0)} ${["B", "KiB", "MiB", "GiB", "TiB"][step]}`;
 }
 
+const UNITS = [["d", 86_400], ["h", 3600], ["min", 60], ["s", 1]];
+
 function span(seconds) {
-  const steps = [
-    ["year", 31_557_600, "day", 86_400],
-    ["day", 86_400, "h", 3600],
-    ["h", 3600, "min", 60],
-    ["min", 60, "s", 1],
-  ];
-  for (const [unit, length, smaller, smallerLength] of steps) {
-    if (seconds < length) continue;
-    const amount = Math.floor(seconds / length);
-    const rest = Math.floor((seconds - amount * length) / smallerLength);
-    const name = unit === "year" || unit === "day" ? `${unit}${amount === 1 ? "" : "s"}` : unit;
-    return rest && amount < 10
-      ? `${amount} ${name} ${rest} ${smaller === "day" && rest > 1 ? "days" : smaller}`
-      : `${amount} ${name}`;
-  }
   if (seconds > 0 && seconds < 1) return `${Math.round(seconds * 1000)} ms`;
-  return `${Math.round(seconds)} s`;
+  const at = UNITS.findIndex(([, length]) => seconds >= length);
+  if (at < 0 || UNITS[at][0] === "s") return `${Math.round(seconds)} s`;
+  const [[unit, length], [smaller, smallerLength]] = UNITS.slice(at);
+  const amount = Math.floor(seconds / length);
+  const rest = Math.floor((seconds - amount * length) / smallerLength);
+  return `${wholeNumber.format(amount)} ${unit}${rest && amount < 10 ? ` ${rest} ${smaller}` : ""}`;
 }
 
 function ago(seconds) {
