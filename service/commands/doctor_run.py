@@ -30,8 +30,6 @@ from service.commands.endpoint import (
 from service.commands.exit_code import ExitCode
 from service.commands.sidecar_client import SidecarClient
 from service.commands.tables import shown
-from service.config.host_port import HostPort
-from service.config.listen import ListenTls
 from service.config.loading import load_settings
 from service.config.settings import Settings
 from service.doctor.backends.database_check import combined_findings
@@ -43,7 +41,6 @@ from service.doctor.sidecar.sidecar_check import SidecarGet, SidecarResponse
 
 ERRORS_FOUND = 1  # exit code
 TIMEOUT = aiohttp.ClientTimeout(total=4.0)  # seconds; less than the timeout of a check
-_LIBRARIES = ("aiokafka", "asyncio")
 MARKS = {  # {severity: (mark without colours, colour)}
     Severity.OK: ("✓ ok", "green"),
     Severity.WARNING: ("! warning", "yellow"),
@@ -79,18 +76,15 @@ def _load(file: Path) -> Configured:
 @contextmanager
 def quiet_libraries() -> Iterator[None]:
     """Suppress all logs within the block."""
-    before = structlog.get_config()
-    levels = {name: logging.getLogger(name).level for name in _LIBRARIES}
+    before, disabled = structlog.get_config(), logging.root.manager.disable
     quiet = structlog.make_filtering_bound_logger(logging.CRITICAL)  # a level that is not used
     structlog.configure(**{**before, "wrapper_class": quiet})
-    for name in _LIBRARIES:
-        logging.getLogger(name).setLevel(logging.CRITICAL)
+    logging.disable(logging.CRITICAL)
     try:
         yield
     finally:
         structlog.configure(**before)
-        for name, level in levels.items():
-            logging.getLogger(name).setLevel(level)
+        logging.disable(disabled)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,12 +101,11 @@ class SidecarOptions:
         if self.endpoint is None and configured is not None and configured.faults:
             return unknown_sidecar(str(configured.file))
         settings = None if configured is None else configured.settings
-        own = own_endpoint(settings)
-        address = parse_endpoint(self.endpoint or own.text, self.files)
+        address = parse_endpoint(self.endpoint or own_endpoint(settings), self.files)
+        server_name = None if self.endpoint else certified_name(settings, address.host)
         token, origin = self.token, "--token-file"
         if token is None:
             token, origin = configured_token(settings), "auth.token_file"
-        server_name = None if self.endpoint else own.server_name
         return RunningSidecar(
             address.url,
             sidecar_getter(address, token=token, server_name=server_name),
@@ -121,35 +114,27 @@ class SidecarOptions:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class OwnEndpoint:
-    """A value for --endpoint, and the name in its certificate if that is not the host."""
-
-    text: str
-    server_name: str | None = None
-
-
-def own_endpoint(settings: Settings | None) -> OwnEndpoint:
+def own_endpoint(settings: Settings | None) -> str:
     """Return the configured socket, or else the TCP listener; the default socket without a file."""
     if settings is None:
-        return OwnEndpoint(DEFAULT)
+        return DEFAULT
     listen = settings.listen
     if listen.unix is not None or listen.http is None:
-        return OwnEndpoint(f"{UNIX}{listen.unix}")
+        return f"{UNIX}{listen.unix}"
     http = listen.http
     if http.is_address and ipaddress.ip_address(http.host).is_unspecified:
         http = replace(http, host="::1" if ":" in http.host else "127.0.0.1")
-    if listen.tls is None:
-        return OwnEndpoint(f"http://{http}")
-    return OwnEndpoint(f"https://{http}", _server_name(listen.tls, http))
+    return f"{'http' if listen.tls is None else 'https'}://{http}"
 
 
-def _server_name(tls: ListenTls, http: HostPort) -> str | None:
+def certified_name(settings: Settings | None, host: str) -> str | None:
+    """Return a name in the own certificate; None if that is for the host, or cannot be read."""
+    tls = None if settings is None else settings.listen.tls
     try:
-        certificate = tls.certificate()
+        certificate = None if tls is None else tls.certificate()
     except ValueError:  # replaced since the configuration was loaded
         return None
-    if certificate.is_for(http.host.lower()):
+    if certificate is None or certificate.is_for(host.lower()):
         return None
     names = sorted(certificate.names, key=lambda name: (name.startswith("*."), name))
     return names[0].replace("*", "sidelook", 1)  # a wildcard covers any name

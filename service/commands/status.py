@@ -98,14 +98,13 @@ def keys_table(dimensions: Sequence[_Object]) -> Table:
     """Outcomes of keys since the start; outcomes that never occurred have no column."""
     counts = [each["lookups"] for each in dimensions]
     outcomes = list(dict.fromkeys(name for each in counts for name in each if each[name]))
-    table = _table(
-        "keys since the start, by outcome", ["dimension"], ["keys", "hit ratio", *outcomes]
-    )
+    title = "keys since the start, by outcome"
+    table = _table(title, ["dimension"], ["keys", "hit ratio", *outcomes])
     for each, ended in zip(dimensions, counts, strict=True):
         total = sum(ended.values())
         hits = sum(ended.get(outcome, 0) for outcome in _CACHE_OUTCOMES)
         by_outcome = (f"{ended.get(outcome, 0):,}" for outcome in outcomes)
-        _add(table, each["name"], f"{total:,}", shown_share(hits, total), *by_outcome)
+        _add_row(table, each["name"], f"{total:,}", shown_share(hits, total), *by_outcome)
     return table
 
 
@@ -119,7 +118,7 @@ def backends_table(dimensions: Sequence[_Object]) -> Table:
         cells += [f"{backend['queries']:,}", f"{backend['batch_keys']:,}"]
         cells += [f"{backend['queries_in_flight']} of {backend['concurrency_limit']}"]
         cells += [f"{backend['queued_keys']:,}", f"{each['waiting_keys']:,}"]
-        _add(table, *cells)
+        _add_row(table, *cells)
     return table
 
 
@@ -131,7 +130,7 @@ def caches_table(dimensions: Sequence[_Object]) -> Table:
         cache, refreshes = each["cache"], ", ".join(_refreshes(each["freshness"]))
         used = f"{shown_size(cache['bytes'])} of {shown_size(cache['max_bytes'])}"
         shared = _shared(cache.get("shared"))
-        _add(table, each["name"], cache["mode"], refreshes, shared, f"{cache['rows']:,}", used)
+        _add_row(table, each["name"], cache["mode"], refreshes, shared, f"{cache['rows']:,}", used)
     return table
 
 
@@ -156,7 +155,9 @@ def errors_table(dimensions: Sequence[_Object]) -> Table:
     errors.sort(key=lambda named: named[0]["last_ago_s"])
     for error, name in errors[:_MAX_ERRORS]:
         counts = f"{error['keys']:,}", f"{error['queries']:,}"
-        _add(table, name, error["code"], *counts, shown_ago(error["last_ago_s"]), error["detail"])
+        _add_row(
+            table, name, error["code"], *counts, shown_ago(error["last_ago_s"]), error["detail"]
+        )
     return table
 
 
@@ -170,7 +171,7 @@ def channels_table(channels: Sequence[_Object], now_s: float) -> Table:
         cells += [shown_watermark(each["watermark_ms"], now_s)]
         cells += [f"{each['in_flight_records']:,}", f"{each['backlog_records']:,}"]
         cells += [f"{each['credit_records']:,} of {granted:,}"]
-        _add(table, *cells)
+        _add_row(table, *cells)
     return table
 
 
@@ -194,7 +195,7 @@ def _table(title: str, texts: Sequence[str], figures: Sequence[str]) -> Table:
     return table
 
 
-def _add(table: Table, *cells: str) -> None:
+def _add_row(table: Table, *cells: str) -> None:
     table.add_row(*map(shown, cells))
 
 

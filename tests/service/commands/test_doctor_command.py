@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 from service.commands.application import application, run
 from service.commands.doctor_run import (
-    OwnEndpoint,
+    certified_name,
     configured_token,
     findings_text,
     own_endpoint,
@@ -23,6 +23,7 @@ from service.commands.doctor_run import (
     quiet_libraries,
     summary_line,
 )
+from service.commands.endpoint import parse_endpoint
 from service.config.settings import Settings
 from service.doctor.finding import Report, Subject
 from tests.service.config.configuration import MINIMAL
@@ -88,28 +89,29 @@ def test_version_is_read_from_a_pipe() -> None:
 
 
 @pytest.mark.parametrize(
-    ("http", "names", "expected"),
+    ("http", "names", "endpoint", "name"),
     [
-        ("0.0.0.0:1", ["b.test", "a.test"], OwnEndpoint("https://127.0.0.1:1", "a.test")),
-        ("[::]:1", ["*.test", "b.test"], OwnEndpoint("https://[::1]:1", "b.test")),
-        ("[0::0]:1", ["*.test"], OwnEndpoint("https://[::1]:1", "sidelook.test")),
-        ("0.0.0.0:1", ["a.test", "127.0.0.1"], OwnEndpoint("https://127.0.0.1:1")),
-        ("10.0.0.1:1", ["a.test"], OwnEndpoint("https://10.0.0.1:1", "a.test")),
+        ("0.0.0.0:1", ["b.test", "a.test"], "https://127.0.0.1:1", "a.test"),
+        ("[::]:1", ["*.test", "b.test"], "https://[::1]:1", "b.test"),
+        ("[0::0]:1", ["*.test"], "https://[::1]:1", "sidelook.test"),
+        ("0.0.0.0:1", ["a.test", "127.0.0.1"], "https://127.0.0.1:1", None),
+        ("10.0.0.1:1", ["a.test"], "https://10.0.0.1:1", "a.test"),
     ],
 )
 def test_certificate_is_checked_for_its_name(
-    tmp_path: Path, http: str, names: list[str], expected: OwnEndpoint
+    tmp_path: Path, http: str, names: list[str], endpoint: str, name: str | None
 ) -> None:
     """A wildcard address is queried on loopback, which few certificates name; a socket is first."""
     signer = authority(tmp_path)
     tls = section(signer.issue(*names)) | {"client_ca_file": str(signer.file)}
     settings = listening(unix=None, http=http, tls=tls)
+    host = parse_endpoint(endpoint).host
 
-    assert own_endpoint(settings) == expected
+    assert (own_endpoint(settings), certified_name(settings, host)) == (endpoint, name)
     Path(tls["cert_file"]).unlink()
-    assert own_endpoint(settings) == OwnEndpoint(expected.text)
-    assert own_endpoint(None) == OwnEndpoint("unix:///run/sidelook/sidelook.sock")
-    assert own_endpoint(listening(unix="/s", http="127.0.0.1:1")) == OwnEndpoint("unix:///s")
+    assert certified_name(settings, host) is certified_name(None, host) is None
+    assert own_endpoint(None) == "unix:///run/sidelook/sidelook.sock"
+    assert own_endpoint(listening(unix="/s", http="127.0.0.1:1")) == "unix:///s"
 
 
 def test_configured_token_is_read(tmp_path: Path) -> None:
