@@ -1,6 +1,6 @@
 """Code blocks of README.md and the site: each that can run is run, and prints what the page shows.
 
-Each page runs in namespaces of its own: see `tools/pages`.
+Each page runs in namespaces of its own: see `tests/docs/pages`.
 """
 
 import json
@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from ruamel.yaml import YAML
 
-from tools.pages.__main__ import run_in_namespaces
-from tools.pages.blocks import ROOT, Block, blocks_of, pages
+from tests.docs.pages.blocks import ROOT, Block, blocks_of, pages
+from tests.docs.pages.run import run_in_namespaces
 
 PAGES = [page for page in pages() if any(block.is_runnable for block in blocks_of(page))]
 BLOCKS = [block for page in pages() for block in blocks_of(page)]

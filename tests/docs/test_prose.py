@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from markdown_it import MarkdownIt
 
-from tools.pages.blocks import ROOT
+from tests.docs.pages.blocks import ROOT
 from tools.reference.pages import PAGES
 
 DOCS = ROOT / "docs"

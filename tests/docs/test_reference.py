@@ -15,8 +15,8 @@ from lookup_core.errors import ErrorCode
 from service.commands.exit_code import ExitCode
 from service.http.problem import HttpCode
 from service.http.routes.openapi import openapi_document
+from tests.docs.pages.blocks import ROOT
 from tests.monitoring.expressions import named_metrics, promtool_accepts, unknown_names
-from tools.pages.blocks import ROOT
 from tools.reference.__main__ import main
 from tools.reference.commands import command_group
 from tools.reference.configuration import all_keys

@@ -10,8 +10,8 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 from ruamel.yaml import YAML
 
+from tests.docs.pages.blocks import ROOT
 from tools.browser import running_browser
-from tools.pages.blocks import ROOT
 
 SIZES = ((1280, 900), (390, 844))
 

@@ -12,10 +12,10 @@ from pyspark.sql import functions as F  # noqa: N812 -- its usual name
 from ruamel.yaml import YAML
 
 from spark_client import Sidecar
+from tests.docs.pages.blocks import blocks_of
 from tests.end_to_end.sidecars import url_of
 from tests.integration.sidecars import postgres_sidecar
 from tests.test_layers import ROOT
-from tools.pages.blocks import blocks_of
 from tools.processes.postgres_server import Database
 
 PAGE = ROOT / "docs" / "reference" / "lookup-options.md"

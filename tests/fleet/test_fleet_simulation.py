@@ -9,12 +9,9 @@ import pytest
 from lookup_core.answer import Outcome
 from tools.fleet.database import DatabaseModel
 from tools.fleet.report import (
-    AUDITS,
     LOADS,
     PAGE,
     STREAMS,
-    Phase,
-    audit_cells,
     fleet_page,
     line_of,
     load_cells,
@@ -110,27 +107,10 @@ def test_spread_loads_need_fewer_connections() -> None:
     assert runs[1].log.refused.total() == 0
 
 
-def test_audits_add_a_query_a_minute() -> None:
-    """Without lookups, a sidecar with a feed sends one query of 50 keys a minute; else none."""
-    fed = settings_with(refresh={"listen": {}})
-    off = settings_with(refresh={"listen": {}, "audit": None})
-    plan = replace(SMALL, rest_s=600.0, settings=fed)
-
-    runs = [simulate(replace(plan, settings=each)) for each in (fed, off)]
-
-    queries_per_s, keys_per_s = (
-        Phase(runs[0], 11.0, 610.0).mean(counts)
-        for counts in (runs[0].log.queries - runs[0].log.checks, runs[0].log.keys)
-    )
-    assert 3 * 0.9 <= queries_per_s * 60 <= 3 * 1.1
-    assert 40 <= keys_per_s / queries_per_s <= 50
-    assert not Phase(runs[1], 11.0, 610.0).mean(runs[1].log.keys)
-
-
 def test_page_shows_the_present_figures() -> None:
     """The lines of the smallest fleets are those of a run now; the others take minutes."""
     lines = PAGE.read_text().splitlines()
-    smallest = (stream_cells, STREAMS[0]), (load_cells, LOADS[0]), (audit_cells, AUDITS[0])
+    smallest = (stream_cells, STREAMS[0]), (load_cells, LOADS[0])
 
     shown = [line_of(case, cells) for run, case in smallest for cells in run(case).values()]
 
@@ -139,7 +119,7 @@ def test_page_shows_the_present_figures() -> None:
 
 def test_page_is_generated() -> None:
     """Everything but the lines of the cases is the text of the tool."""
-    names = ("connections", "queries", "restart", "failover", "load", "audits")
+    names = ("connections", "queries", "restart", "failover", "load")
     empty = fleet_page([(STREAMS[0], dict.fromkeys(names, ()))])
     figures = re.compile(r"^\| [\d,]+ \|.*\n", re.MULTILINE)
 

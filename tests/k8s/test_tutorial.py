@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
+from tests.docs.pages.blocks import ROOT, blocks_of
 from tools.cluster.page import PAGE
-from tools.pages.blocks import ROOT, blocks_of
 
 TUTORIAL = ROOT / "docs" / "tutorials" / "kubernetes.md"
 IMAGES = ("make image", "docker ", "sed ")  # commands before the cluster is needed

@@ -7,11 +7,9 @@ import argparse
 from concurrent.futures import ProcessPoolExecutor
 
 from tools.fleet.report import (
-    AUDITS,
     LOADS,
     PAGE,
     STREAMS,
-    audit_cells,
     fleet_page,
     load_cells,
     stream_cells,
@@ -26,7 +24,6 @@ def main() -> None:
     cases = [
         *((stream_cells, case) for case in STREAMS),
         *((load_cells, case) for case in LOADS),
-        *((audit_cells, case) for case in AUDITS),
     ]
     with ProcessPoolExecutor(2) as processes:
         largest = sorted(cases, key=lambda each: -each[1].executors)

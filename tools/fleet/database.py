@@ -49,7 +49,6 @@ class DatabaseLog:
     """What the server saw, in bins of one second by its start."""
 
     queries: Counter[int] = field(default_factory=Counter)
-    checks: Counter[int] = field(default_factory=Counter)  # those of them without keys
     keys: Counter[int] = field(default_factory=Counter)
     connects: Counter[int] = field(default_factory=Counter)  # attempts, refused ones included
     refused: Counter[int] = field(default_factory=Counter)  # beyond the limit of connections
@@ -194,8 +193,6 @@ class Database:
             raise BackendError(ErrorCode.CONNECTION_LOST, "the connection was lost")
         async with self._server_connection():
             self.log.queries[self._second()] += 1
-            if not keys:
-                self.log.checks[self._second()] += 1
             self.log.keys[self._second()] += keys
             await self._processors.work(model.query_cpu_s + keys * self._key_cpu_s())
         now = asyncio.get_running_loop().time()

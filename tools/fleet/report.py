@@ -19,7 +19,6 @@ OUTAGE = (75.0, 105.0)
 STREAM_S = 150.0
 BACKLOG_S = 40.0  # of a driver that starts again with empty caches
 LOAD_ROWS = 1_000_000
-_WARMING_S, _REST_S = 30.0, 120.0  # of the cases with a feed
 _REPLAY_S, _LOAD_LIMIT_S = 15.0, 400.0
 _SETTLED_S = 20  # at the end of a phase, whose rates count as steady
 _SAMPLE = 8  # executors for which a simulated one stands, in the largest fleet
@@ -58,7 +57,6 @@ def _full(executors: int, spread: str, connections: int) -> Case:
 _DEFAULT = DatabaseModel()
 _POOLER = DatabaseModel(pooler_connections=64)
 _CAPPED = settings_with(batch={"max_queries_per_second": 2})
-_FED = settings_with(refresh={"listen": {}})
 STREAMS = [
     Case(1, "97 connections", _DEFAULT),
     Case(10, "97 connections", _DEFAULT),
@@ -74,11 +72,6 @@ LOADS = [
     _full(100, "1m", 97),
     _full(1000, "0s", 5200),
     _full(1000, "5m", 5200),
-]
-AUDITS = [
-    Case(10, "97 connections", _DEFAULT, _FED),
-    Case(100, "500 connections", DatabaseModel(max_connections=500), _FED),
-    Case(1000, "4,200 connections", DatabaseModel(max_connections=4200), _FED),
 ]
 
 
@@ -100,11 +93,6 @@ class Phase:
         """What the database has logged in each second."""
         seconds = range(int(self._begins_at), int(self._ends_at))
         return [counts.get(at, 0) * self._weight for at in seconds]
-
-    def mean(self, counts: Mapping[int, float]) -> float:
-        """The mean per second."""
-        values = self.per_second(counts)
-        return sum(values) / len(values)
 
     def busy(self) -> list[float]:
         """The share of processor time in each second."""
@@ -214,20 +202,6 @@ def load_cells(case: Case) -> Cells:
         _seconds(times[-1]) if are_loaded else "not all",
     ]
     return {"load": cells}
-
-
-def audit_cells(case: Case) -> Cells:
-    """Fill the caches of a case with a feed; its audits are all queries of the rest."""
-    run = simulate(replace(case.plan, seconds=_WARMING_S, rest_s=_REST_S))
-    rest = Phase(run, _WARMING_S + 1, _WARMING_S + _REST_S)
-    busy = rest.busy()
-    cells = [
-        # Without queries without keys, which descriptions and probes send.
-        f"{rest.mean(run.log.queries - run.log.checks):.1f}",
-        f"{rest.mean(run.log.keys):,.0f}",
-        f"{sum(busy) / len(busy):.2%}",
-    ]
-    return {"audits": cells}
 
 
 def line_of(case: Case, cells: Sequence[str]) -> str:

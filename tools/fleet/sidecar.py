@@ -4,7 +4,7 @@ The pool follows asyncpg's: opened on demand, last used first, closed when idle.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Collection
+from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
 from typing import Self
 
@@ -18,7 +18,6 @@ from lookup_core.sources.splits import ReadingMode, Split
 from service.connectors.ports.source import SplitPiece, SplitReader
 from tools.fleet.database import Connection, Database
 
-_HEARTBEAT_S = 1.0
 _READS = 4  # of a split
 SCHEMA = DimensionSchema(
     key=pa.schema([pa.field("id", pa.int64(), nullable=False)]),
@@ -110,73 +109,39 @@ class ModelledBackend:
         return FetchedRows(np.arange(count, dtype=np.int32), rows, server)
 
 
-class ModelledSource:
-    """Source port whose sessions are made by a function, as enumerators and as readers."""
+class ModelledTable:
+    """Source port of a load: its time and connections are real, its pieces have no rows."""
 
+    is_bounded = True
     reading_mode = ReadingMode.PARALLEL
 
-    def __init__(self, session: Callable[[], "_Session"], *, is_bounded: bool) -> None:
-        self._session = session
-        self.is_bounded = is_bounded
+    def __init__(self, database: Database, *, rows: int, splits: int) -> None:
+        self._database = database
+        self._split_ids = [str(number) for number in range(splits)]
+        self._rows = rows // splits // _READS
 
-    def enumerator(self, schema: DimensionSchema) -> "_Session":
-        """A session that lists the splits."""
+    def enumerator(self, schema: DimensionSchema) -> "_LoadSession":
+        """A session that holds the snapshot."""
         del schema
-        return self._session()
+        return _LoadSession(self._database, self._split_ids, self._rows)
 
-    def reader(self, schema: DimensionSchema) -> "_Session":
+    def reader(self, schema: DimensionSchema) -> "_LoadSession":
         """A session that reads splits."""
         return self.enumerator(schema)
 
 
-def modelled_table(database: Database, *, rows: int, splits: int) -> ModelledSource:
-    """A load: its time and connections are real, its pieces have no rows."""
-    return ModelledSource(lambda: _LoadSession(database, rows, splits), is_bounded=True)
-
-
-def modelled_feed() -> ModelledSource:
-    """A feed of a table that does not change; its reader is not the database's."""
-    return ModelledSource(lambda: _Session(1), is_bounded=False)
-
-
-class _Session(SplitReader):
-    """Enumerator, or reader of one split at a time; reads heartbeats."""
+class _LoadSession(SplitReader):
+    """One connection of a load, as enumerator or as reader of one split at a time."""
 
     discovery_interval_s: float | None = None
 
-    def __init__(self, splits: int) -> None:
-        self._splits = splits
+    def __init__(self, database: Database, split_ids: list[str], rows: int) -> None:
+        self._database = database
+        self._split_ids = split_ids
+        self._rows = rows
+        self._connection = Connection(epoch=-1)  # as one that is lost
         self._split_id = ""
         self._position = 0
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *_error: object) -> None:
-        pass  # it has no connection
-
-    async def discover(self) -> list[Split]:
-        return [Split(str(number)) for number in range(self._splits)]
-
-    async def assign(self, split: Split, *, position: int | None) -> None:
-        self._split_id, self._position = split.id, position or 0
-
-    async def read(self) -> list[SplitPiece]:
-        await asyncio.sleep(_HEARTBEAT_S)
-        return [SplitPiece(self._split_id, 0, is_caught_up=True)]
-
-    def pause(self, split_ids: Collection[str]) -> None:
-        del split_ids  # nothing is ahead, and a bounded source is never paused
-
-
-class _LoadSession(_Session):
-    """One connection of a load."""
-
-    def __init__(self, database: Database, rows: int, splits: int) -> None:
-        super().__init__(splits)
-        self._database = database
-        self._rows = rows // splits // _READS
-        self._connection = Connection(epoch=-1)  # as one that is lost
 
     async def __aenter__(self) -> Self:
         self._connection = await self._database.connect()
@@ -185,8 +150,17 @@ class _LoadSession(_Session):
     async def __aexit__(self, *_error: object) -> None:
         self._database.close(self._connection)
 
+    async def discover(self) -> list[Split]:
+        return [Split(split_id) for split_id in self._split_ids]
+
+    async def assign(self, split: Split, *, position: int | None) -> None:
+        self._split_id, self._position = split.id, position or 0
+
     async def read(self) -> list[SplitPiece]:
         await self._database.scan(self._connection, self._rows)
         self._position += 1
         is_finished = self._position == _READS
         return [SplitPiece(self._split_id, self._position, is_finished=is_finished, total=_READS)]
+
+    def pause(self, split_ids: Collection[str]) -> None:
+        del split_ids  # a bounded source is never paused

@@ -20,7 +20,7 @@ from service.engine.dimension import Dimension
 from service.engine.refresher import RefreshSources
 from service.engine.shared_connections import SharedConnections
 from tools.fleet.database import Database, DatabaseLog, DatabaseModel
-from tools.fleet.sidecar import ModelledBackend, ModelledPool, modelled_feed, modelled_table
+from tools.fleet.sidecar import ModelledBackend, ModelledPool, ModelledTable
 from tools.fleet.workload import Driver, JobModel, MicroBatch
 from tools.virtual_time import run_in_virtual_time
 
@@ -48,7 +48,6 @@ class Plan:
     backlog_s: float = 0.0  # of records in the first micro-batch, beyond its own
     restart: tuple[float, float] | None = None  # of the driver alone: sidecars stay
     outage: tuple[float, float] | None = None  # of the database, which then fails over
-    rest_s: float = 0.0  # after the job, in which sidecars send only queries of their own
     load_rows: int = 0  # of a table in mode full, which is loaded at the start; then no job runs
     database: DatabaseModel = field(default_factory=DatabaseModel)
     job: JobModel = field(default_factory=JobModel)
@@ -106,7 +105,6 @@ async def _run(plan: Plan) -> FleetRun:
             loaded_at = await _wait_for_loads(plan, dimensions, began_at)
         else:
             await _drive(plan, driver, began_at)
-            await asyncio.sleep(plan.rest_s)
         for task in running:
             task.cancel()
     totals = [each.statistics() for each in dimensions]
@@ -131,10 +129,8 @@ def _dimension(plan: Plan, database: Database) -> Dimension:
     backend = ModelledBackend(database, ModelledPool(database, idle_s=IDLE_S))
     sources = RefreshSources()
     if plan.load_rows:
-        table = modelled_table(database, rows=plan.load_rows, splits=_SPLITS)
+        table = ModelledTable(database, rows=plan.load_rows, splits=_SPLITS)
         sources = RefreshSources(table=table)
-    if settings.feed.audit is not None:
-        sources = RefreshSources(changes=modelled_feed)
     share = shared.share(DIMENSION)
     return Dimension(settings, backend, connections=share, sources=sources, clock=clock)
 

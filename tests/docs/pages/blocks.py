@@ -7,7 +7,7 @@ from pathlib import Path
 
 from markdown_it import MarkdownIt
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 _NOT_RUN = re.compile(r"<!-- not run: (.+?) -->\s*$")
 _TITLE = re.compile(r'title="(.+?)"')
 OUTPUT = "Output"

@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from demo.embedded_postgres import installed_programs, temporary_server
-from tools.pages.blocks import ROOT
+from tests.docs.pages.blocks import ROOT
 from tools.processes.postgres_server import Database, PostgresServer
 from tools.processes.until import until
 

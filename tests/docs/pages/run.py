@@ -1,8 +1,8 @@
-"""Runs the blocks of one page in their order: `python -m tools.pages.run PAGE FOLDER`.
+"""Runs the blocks of one page in their order: `python -m tests.docs.pages.run PAGE FOLDER`.
 
-The process needs namespaces of its own for network, mounts and processes; `python -m tools.pages`
-starts it in them. It ends with 1 at the first block that fails, or does not print what the page
-shows.
+The process needs namespaces of its own for network, mounts and processes, and the rights of root.
+`run_in_namespaces` starts it in them. It ends with 1 at the first block that fails, or does not
+print what the page shows.
 """
 
 import io
@@ -12,15 +12,16 @@ import shlex
 import signal
 import subprocess
 import sys
+import tempfile
 import traceback
 import uuid
 from contextlib import ExitStack, redirect_stdout
 from pathlib import Path
 from typing import Any, NoReturn
 
-from tools.pages.blocks import Block, blocks_of
-from tools.pages.changelog import SETTINGS, running_changelog
-from tools.pages.machine import (
+from tests.docs.pages.blocks import ROOT, Block, blocks_of
+from tests.docs.pages.changelog import SETTINGS, running_changelog
+from tests.docs.pages.machine import (
     environment,
     make_checkout,
     make_private,
@@ -39,6 +40,21 @@ spark = SparkSession.builder.master("local[2]").getOrCreate()
 dims = Sidecar("unix:///run/sidelook/sidelook.sock")
 """
 PAGE_S = 240  # longest time of a page
+
+
+# `setpriv` and `--kill-child` end everything with this process, however that ends.
+NAMESPACES = (
+    *("setpriv", "--pdeathsig", "KILL"),
+    *("unshare", "--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"),
+)
+_TEMPORARY = "/tmp"  # paths of sockets are short, and PostgreSQL's user may enter it
+
+
+def run_in_namespaces(page: Path) -> bool:
+    """Whether all blocks of the page run, and print what the page shows."""
+    with tempfile.TemporaryDirectory(prefix="sidelook-page-", dir=_TEMPORARY) as folder:
+        program = (sys.executable, "-m", "tests.docs.pages.run", str(page.resolve()), folder)
+        return subprocess.run([*NAMESPACES, *program], cwd=ROOT, check=False).returncode == 0
 
 
 class WrongPage(Exception):

@@ -1,1 +1,0 @@
-"""Runs the code blocks of README.md and of the documentation's pages as a reader would."""
