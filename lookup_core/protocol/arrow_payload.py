@@ -16,9 +16,37 @@ _ENVELOPE = struct.Struct("<4si")  # continuation marker, size of the metadata
 _CONTINUATION = b"\xff\xff\xff\xff"
 _ALIGNMENT = 8
 # Field numbers of the flatbuffer tables in Arrow's Message.fbs and Schema.fbs.
-_HEADER = 2  # of Message: the Schema or RecordBatch
-_ENDIANNESS = 0  # of Schema
-_NODES, _BUFFERS, _COMPRESSION = 1, 2, 3  # of RecordBatch
+_MESSAGE_HEADER = 2  # the Schema or RecordBatch
+_SCHEMA_ENDIANNESS = 0
+_BATCH_NODES, _BATCH_BUFFERS, _BATCH_COMPRESSION = 1, 2, 3
+
+
+META = pa.schema(
+    [
+        pa.field("position", pa.int32(), nullable=False),
+        pa.field("outcome", pa.uint8(), nullable=False),
+        pa.field("age_ms", pa.uint32(), nullable=False),
+    ]
+)
+ROWLESS = META.append(pa.field("error", pa.utf8()))
+
+_IS_FLAT = (
+    types.is_integer,
+    types.is_floating,
+    types.is_boolean,
+    types.is_string,
+    types.is_large_string,
+    types.is_binary,
+    types.is_large_binary,
+    types.is_fixed_size_binary,
+    types.is_decimal,
+    types.is_date,
+    types.is_timestamp,
+    types.is_time,
+)
+MAX_FIELDS = 1_000
+_MAX_QUOTED = 80  # characters of a peer in an error or log
+_EXTENSION = b"ARROW:extension:name"
 
 
 def _read_message(
@@ -54,14 +82,14 @@ def _check_envelope(message: bytes | memoryview, offset: int | None) -> None:
 
 def _check_header(metadata: memoryview, kind: str, offset: int | None) -> None:
     root = _follow(metadata, 0)
-    header_at = _field_offset(metadata, root, _HEADER)
+    header_at = _field_offset(metadata, root, _MESSAGE_HEADER)
     if not header_at:
         raise bad_frame(f"expected a {kind}, got: nothing", offset)
     header = _follow(metadata, root + header_at)
-    if kind == RECORD_BATCH and _field_offset(metadata, header, _COMPRESSION):
+    if kind == RECORD_BATCH and _field_offset(metadata, header, _BATCH_COMPRESSION):
         raise bad_frame("buffers must not be compressed", offset)
     # Most writers omit the default, which is little-endian.
-    endianness = _field_offset(metadata, header, _ENDIANNESS) if kind == SCHEMA else 0
+    endianness = _field_offset(metadata, header, _SCHEMA_ENDIANNESS) if kind == SCHEMA else 0
     if endianness and struct.unpack_from("<h", metadata, header + endianness)[0]:
         raise bad_frame("columns must be little-endian", offset)
 
@@ -92,34 +120,6 @@ def _field_offset(metadata: memoryview, table: int, number: int) -> int:
     size = struct.unpack_from("<H", metadata, vtable)[0]
     slot = 4 + 2 * number
     return int(struct.unpack_from("<H", metadata, vtable + slot)[0]) if slot < size else 0
-
-
-META = pa.schema(
-    [
-        pa.field("position", pa.int32(), nullable=False),
-        pa.field("outcome", pa.uint8(), nullable=False),
-        pa.field("age_ms", pa.uint32(), nullable=False),
-    ]
-)
-ROWLESS = META.append(pa.field("error", pa.utf8()))
-
-_IS_FLAT = (
-    types.is_integer,
-    types.is_floating,
-    types.is_boolean,
-    types.is_string,
-    types.is_large_string,
-    types.is_binary,
-    types.is_large_binary,
-    types.is_fixed_size_binary,
-    types.is_decimal,
-    types.is_date,
-    types.is_timestamp,
-    types.is_time,
-)
-MAX_FIELDS = 1_000
-_MAX_QUOTED = 80  # characters of a peer in an error or log
-_EXTENSION = b"ARROW:extension:name"
 
 
 def encode_schema(schema: pa.Schema) -> bytes:
@@ -189,8 +189,11 @@ class BatchDecoder:
     def _check_layout(self, metadata: memoryview) -> None:
         # Arrow ignores surplus nodes and buffers, and so reads the offsets of a text as integers.
         root = _follow(metadata, 0)
-        header = _follow(metadata, root + _field_offset(metadata, root, _HEADER))
-        found = _vector_size(metadata, header, _NODES), _vector_size(metadata, header, _BUFFERS)
+        header = _follow(metadata, root + _field_offset(metadata, root, _MESSAGE_HEADER))
+        found = (
+            _vector_size(metadata, header, _BATCH_NODES),
+            _vector_size(metadata, header, _BATCH_BUFFERS),
+        )
         if found != self._layout:
             counts = "{} in {} buffers, not {} in {}".format(*found, *self._layout)
             raise bad_frame(f"the payload's columns do not match the channel's schema: {counts}")

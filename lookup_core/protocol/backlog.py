@@ -14,6 +14,13 @@ from lookup_core.protocol.arrow_payload import encode_batch
 from lookup_core.protocol.sent_lookups import RunId, SentKeys, SentWatermark
 from lookup_core.row_bytes import most_row_bytes, row_bytes
 
+# Upper bounds of an IPC message.
+_MESSAGE_BYTES = 256  # without columns
+_COLUMN_BYTES = 64  # metadata of a column: one node and three buffers
+# Arrow truncates a buffer only if that saves 64 bytes, so the first of many small values, sent
+# alone, may take that much more: for values, for offsets (16 bytes) and for validity.
+_COLUMN_ROUNDING_BYTES = 208
+
 
 @dataclass(frozen=True, slots=True)
 class ChannelAnswer:
@@ -23,17 +30,9 @@ class ChannelAnswer:
     answer: Answer
 
 
-# Upper bounds of an IPC message.
-_MESSAGE_BYTES = 256  # without columns
-_COLUMN_BYTES = 64  # metadata of a column: one node and three buffers
-# Arrow truncates a buffer only if that saves 64 bytes, so the first of many small values, sent
-# alone, may take that much more: for values, for offsets (16 bytes) and for validity.
-_ROUNDING_BYTES = 208  # of a column
-
-
 def too_large_keys(keys: pa.RecordBatch, max_bytes: int) -> npt.NDArray[np.int32]:
     """Positions of the keys whose payload alone would exceed `max_bytes`."""
-    rounding_bytes = _ROUNDING_BYTES * keys.num_columns
+    rounding_bytes = _COLUMN_ROUNDING_BYTES * keys.num_columns
     metadata_bytes = _MESSAGE_BYTES + _COLUMN_BYTES * keys.num_columns
     left_bytes = max_bytes - metadata_bytes - rounding_bytes
     # The usual cases: all keys together, or an upper bound of the largest one, fit.

@@ -21,7 +21,7 @@ SILENT_S = 10.0
 # The first watermark of a channel follows its first batch; without event time there is none. Until
 # this wait ends the two cases look the same, and both hold the output watermark back.
 FIRST_WATERMARK_S = 5.0
-REMEMBERED_S = 60.0  # of a stream without an open channel
+ENDED_STREAM_KEPT_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,9 +29,9 @@ class EndedStream:
     """The channels of one dimension, with less than a minute between them."""
 
     dimension: str
-    origin: str  # of the last channel
+    origin: str  # as the last channel says
     channels: int  # that had lookups
-    keys: int  # of all lookups; a lookup has each key once
+    keys: int  # a lookup has each key once
     watermark_ms: int | None  # that the streams of the dimension reached
     ended_ago_s: float
 
@@ -44,23 +44,23 @@ class DimensionStreams:
     micro-batches of a streaming query no channel is open; its figures stay.
     """
 
-    costs: RecordCosts  # of the newest channel
+    newest_costs: RecordCosts  # a new channel starts with these
     watermark_ms: int | None = None  # kept when the valve is replaced
     valve: WatermarkValve[int] = field(default_factory=WatermarkValve)
     # {channel without a watermark: when it leaves the valve}, oldest first
     unmarked: dict[int, float] = field(default_factory=dict)
     open_count: int = 0
-    origin: str = ""  # of the last channel with lookups
+    last_origin: str = ""
     channels: int = 0  # with lookups, that ended
     keys: int = 0
-    ended_at: float = 0.0  # of the last channel
+    last_ended_at: float = 0.0
 
     def open(self, channel: ServerChannel, now: float) -> None:
         """Add a channel; a stream begins if none has ended within the last minute."""
         if not self.open_count and not self.is_recent(now):
             self.channels = self.keys = 0
         self.open_count += 1
-        self.costs = channel.costs = self.costs.copied()
+        self.newest_costs = channel.costs = self.newest_costs.copied()
         self.valve.add(channel.id)
         self.unmarked[channel.id] = now + FIRST_WATERMARK_S
 
@@ -76,7 +76,7 @@ class DimensionStreams:
         if channel.keys_total:  # otherwise it has only described the dimension
             self.channels += 1
             self.keys += channel.keys_total
-            self.origin, self.ended_at = channel.opened.origin, now
+            self.last_origin, self.last_ended_at = channel.opened.origin, now
 
     def on_watermark(self, channel: ServerChannel, watermark_ms: int, now: float) -> None:
         """Advance a channel's watermark; the maximal one removes the channel from the valve."""
@@ -110,7 +110,7 @@ class DimensionStreams:
 
     def is_recent(self, now: float) -> bool:
         """Whether the last stream ended within the last minute."""
-        return self.channels > 0 and now - self.ended_at <= REMEMBERED_S
+        return self.channels > 0 and now - self.last_ended_at <= ENDED_STREAM_KEPT_S
 
     def _advance(self) -> None:
         if self.valve.watermark_ms != NO_WATERMARK_MS:
@@ -197,11 +197,11 @@ class ChannelRegistry:
         return [
             EndedStream(
                 dimension=name,
-                origin=streams.origin,
+                origin=streams.last_origin,
                 channels=streams.channels,
                 keys=streams.keys,
                 watermark_ms=watermarks_ms.get(name),
-                ended_ago_s=now - streams.ended_at,
+                ended_ago_s=now - streams.last_ended_at,
             )
             for name, streams in sorted(self._streams.items())
             if not streams.open_count and streams.is_recent(now)

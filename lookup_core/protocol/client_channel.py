@@ -29,9 +29,9 @@ from lookup_core.protocol.backlog import Backlog, ChannelAnswer
 from lookup_core.protocol.frames import Frame, TraceParent
 from lookup_core.protocol.sent_lookups import RunId, SentKeys, SentLookups, SentWatermark
 
-_MAX_LOOKUP_BYTES = 1024 * 1024  # of one frame, since other channels share the connection
+_MAX_LOOKUP_BYTES = 1024 * 1024  # other channels share the connection
 _MIN_SHARE = 2  # credit below this part of the channel's credit waits for more
-MAX_TIMEOUT_MS = 2**32 - 1  # of one LOOKUP
+MAX_TIMEOUT_MS = 2**32 - 1
 _ROWLESS = BatchDecoder(ROWLESS)
 _WITH_ROW = np.isin(np.arange(256), [outcome for outcome in Outcome if outcome.has_row])
 _WITHOUT_ROW = np.isin(np.arange(256), [outcome for outcome in Outcome if not outcome.has_row])
@@ -133,9 +133,9 @@ class ClientChannel:
         self.versions: VersionColumns | None = None
         self.has_all_rows = False  # columns are lists of the values of all rows of a key
         self.default: pa.RecordBatch | None = None  # one row; without `wants_default` None
-        self._decoder: BatchDecoder | None = None  # of results with rows
-        self._waits = False  # of the last OPENED
-        self._description: tuple[object, ...] | None = None  # of the last OPENED
+        self._row_decoder: BatchDecoder | None = None
+        self._waits = False
+        self._description: tuple[object, ...] | None = None
         self._state = _State.FREE
         self._is_idle = False  # since `on_silence`
         self._reported_idle = False  # on this connection
@@ -350,7 +350,7 @@ class ClientChannel:
             self.default = _default_row(opened.default, opened.columns)
         self._description, self.is_described = found, True
         self.columns, self.key, self.versions = opened.columns, opened.key, opened.versions
-        self._decoder = BatchDecoder(result_schema(opened.columns))
+        self._row_decoder = BatchDecoder(result_schema(opened.columns))
         self.has_all_rows = opened.has_all_rows
 
     def _cancels(self, sequences: Iterable[int]) -> list[Frame]:
@@ -405,8 +405,8 @@ class ClientChannel:
     def _decoded(self, result: frames.Result) -> Answer:
         decoder = _ROWLESS
         if result.has_rows:
-            assert self._decoder is not None  # a lookup was sent, so the channel was open
-            decoder = self._decoder
+            assert self._row_decoder is not None  # a lookup was sent, so the channel was open
+            decoder = self._row_decoder
         return answer_from_batch(decoder.decode(result.payload), has_rows=result.has_rows)
 
 

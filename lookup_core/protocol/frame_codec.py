@@ -20,7 +20,7 @@ import json
 import struct
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 from lookup_core.compatibility import assert_never
 from lookup_core.dimension_schema import VersionColumns
@@ -32,13 +32,13 @@ from lookup_core.protocol.frames import Frame, FrameKind, TraceParent
 
 HEADER = struct.Struct("<BBHIQ")
 MAX_DESCRIPTION_BYTES = 64 * 1024
-MAX_DEFAULT_BYTES = 40 * 1024  # of a default row, whose text is a third longer
+MAX_DEFAULT_ROW_BYTES = 40 * 1024  # its text is a third longer
 MAX_COUNT = 2**53 - 1  # the largest integer that JSON carries exactly in every language
 
 _LENGTH = struct.Struct("<I")
 _LOOKUP = struct.Struct("<II")
 _LOOKUP_WITH_EVENT_TIME = struct.Struct("<IIq")
-_WATERMARK = struct.Struct("<q")
+_EVENT_TIME = struct.Struct("<q")
 _CREDIT = struct.Struct("<IQ")
 _CACHED = struct.Struct("<QQQ")
 _NOTHING = struct.Struct("")
@@ -104,7 +104,7 @@ def encode_frame(frame: Frame) -> bytes:
             body = _CREDIT.pack(frame.records, frame.bytes)
         case frames.Watermark():
             head = _head(FrameKind.WATERMARK, frame.channel)
-            body = _WATERMARK.pack(frame.watermark_ms)
+            body = _EVENT_TIME.pack(frame.watermark_ms)
         case frames.Status():
             flags = _IDLE if frame.is_idle else 0
             head = _head(FrameKind.STATUS, frame.channel, flags=flags)
@@ -160,13 +160,11 @@ def _head(kind: FrameKind, channel: int, *, sequence: int = 0, flags: int = 0) -
 
 
 def _lookup_head(frame: frames.Lookup) -> bytes:
-    flags = 0 if frame.event_time_ms is None else _HAS_EVENT_TIME
+    flags, event_time = 0, b""
+    if frame.event_time_ms is not None:
+        flags, event_time = _HAS_EVENT_TIME, _EVENT_TIME.pack(frame.event_time_ms)
     head = _head(FrameKind.LOOKUP, frame.channel, sequence=frame.sequence, flags=flags)
-    if frame.event_time_ms is None:
-        return head + _LOOKUP.pack(frame.timeout_ms, frame.backlog_records)
-    return head + _LOOKUP_WITH_EVENT_TIME.pack(
-        frame.timeout_ms, frame.backlog_records, frame.event_time_ms
-    )
+    return head + _LOOKUP.pack(frame.timeout_ms, frame.backlog_records) + event_time
 
 
 def _decode_body(kind: FrameKind, header: _Header, body: memoryview) -> Frame:
@@ -181,23 +179,27 @@ def _decode_body(kind: FrameKind, header: _Header, body: memoryview) -> Frame:
         case FrameKind.CREDIT:
             frame = frames.Credit(channel, *_unpack(_CREDIT, body))
         case FrameKind.WATERMARK:
-            frame = frames.Watermark(channel, *_unpack(_WATERMARK, body))
+            frame = frames.Watermark(channel, *_unpack(_EVENT_TIME, body))
         case FrameKind.CACHED:
             frame = _decode_cached(header, body)
         case FrameKind.STATUS | FrameKind.CANCEL | FrameKind.CLOSE | FrameKind.CLOSED:
             _unpack(_NOTHING, body)
-            frame = _BODILESS[kind](header)
+            frame = _bodiless(kind, header)
         case _:
             frame = _decode_described(kind, channel, _Description.decode(body))
     return frame
 
 
-_BODILESS: dict[FrameKind, Callable[[_Header], Frame]] = {
-    FrameKind.STATUS: lambda header: frames.Status(header.channel, bool(header.flags & _IDLE)),
-    FrameKind.CANCEL: lambda header: frames.Cancel(header.channel, header.sequence),
-    FrameKind.CLOSE: lambda header: frames.Close(header.channel),
-    FrameKind.CLOSED: lambda header: frames.Closed(header.channel),
-}
+def _bodiless(kind: FrameKind, header: _Header) -> Frame:
+    channel = header.channel
+    match kind:
+        case FrameKind.STATUS:
+            return frames.Status(channel, is_idle=bool(header.flags & _IDLE))
+        case FrameKind.CANCEL:
+            return frames.Cancel(channel, header.sequence)
+        case FrameKind.CLOSE:
+            return frames.Close(channel)
+    return frames.Closed(channel)
 
 
 def _decode_cached(header: _Header, body: memoryview) -> frames.Cached:
@@ -233,39 +235,44 @@ def _unpack(layout: struct.Struct, body: memoryview) -> tuple[int, ...]:
 # Descriptions
 
 
-@dataclass(frozen=True, slots=True)
-class _Json(Generic[_T]):
-    """A type of members; `read` raises TypeError or ValueError for other values."""
-
-    name: str
-    read: Callable[[Any], _T]
-
-
-def _of_type(kind: type[_T]) -> Callable[[object], _T]:
-    def read(value: object) -> _T:
-        if not isinstance(value, kind):
-            raise TypeError
+def _text(value: object) -> str:
+    if isinstance(value, str):
         return value
-
-    return read
-
-
-def _read_count(value: object) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= MAX_COUNT:
-        raise ValueError
-    return value
+    raise TypeError("a string")
 
 
-def _each(read: Callable[[object], _T]) -> Callable[[object], tuple[_T, ...]]:
-    return lambda value: tuple(map(read, _of_type(list)(value)))
+def _flag(value: object) -> bool:
+    if isinstance(value, bool):
+        return value
+    raise TypeError("true or false")
 
 
-_TEXT = _Json("a string", _of_type(str))
-_TEXTS = _Json("a list of strings", _each(_TEXT.read))
-_FLAG = _Json("true or false", _of_type(bool))
-_COUNT = _Json("an integer from 0 to 2**53 - 1", _read_count)
-_COUNTS = _Json("a list of integers from 0 to 2**53 - 1", _each(_read_count))
-_BASE64 = _Json("base64", lambda text: base64.b64decode(_TEXT.read(text), validate=True))
+def _count(value: object) -> int:
+    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MAX_COUNT:
+        return value
+    raise TypeError("an integer from 0 to 2**53 - 1")
+
+
+def _counts(value: object) -> tuple[int, ...]:
+    try:
+        if isinstance(value, list):
+            return tuple(map(_count, value))
+    except TypeError:
+        pass
+    raise TypeError("a list of integers from 0 to 2**53 - 1")
+
+
+def _texts(value: object) -> tuple[str, ...]:
+    if isinstance(value, list) and all(isinstance(text, str) for text in value):
+        return tuple(value)
+    raise TypeError("a list of strings")
+
+
+def _base64(value: object) -> bytes:
+    try:
+        return base64.b64decode(_text(value), validate=True)
+    except ValueError as error:  # also for letters beyond ASCII
+        raise TypeError("base64") from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -298,17 +305,17 @@ class _Description:
             raise bad_frame("the description must be a JSON object", offset)
         return cls(members, offset, body[end:], offset + length)
 
-    def required(self, kind: _Json[_T], name: str) -> _T:
+    def required(self, read: Callable[[object], _T], name: str) -> _T:
         """A member; raises ProtocolViolation if it is absent, or has another type."""
         try:
-            return kind.read(self.members.get(name))
-        except (TypeError, ValueError) as error:
-            detail = f"the description's {name!r} must be {kind.name}"
+            return read(self.members.get(name))
+        except TypeError as error:
+            detail = f"the description's {name!r} must be {error}"
             raise bad_frame(detail, self.offset) from error
 
-    def optional(self, kind: _Json[_T], name: str) -> _T | None:
+    def optional(self, read: Callable[[object], _T], name: str) -> _T | None:
         """A member; None if it is absent or null."""
-        return None if self.members.get(name) is None else self.required(kind, name)
+        return None if self.members.get(name) is None else self.required(read, name)
 
 
 def _encode_description(members: Mapping[str, object]) -> bytes:
@@ -349,17 +356,17 @@ def _decode_described(kind: FrameKind, channel: int, members: _Description) -> _
     match kind:
         case FrameKind.HELLO:
             frame: _JsonFrame = frames.Hello(
-                required(_COUNTS, "versions"), required(_TEXT, "agent")
+                required(_counts, "versions"), required(_text, "agent")
             )
         case FrameKind.WELCOME:
-            frame = frames.Welcome(required(_COUNT, "version"), required(_TEXT, "agent"))
+            frame = frames.Welcome(required(_count, "version"), required(_text, "agent"))
         case FrameKind.GOAWAY:
-            frame = frames.Goaway(required(_TEXT, "reason"))
+            frame = frames.Goaway(required(_text, "reason"))
         case FrameKind.REASON:
-            frame = frames.Reason(channel, required(_TEXT, "code"), required(_TEXT, "detail"))
+            frame = frames.Reason(channel, required(_text, "code"), required(_text, "detail"))
         case _:
-            code, detail = required(_TEXT, "code"), required(_TEXT, "detail")
-            frame = frames.Failure(channel, code, detail, required(_FLAG, "retryable"))
+            code, detail = required(_text, "code"), required(_text, "detail")
+            frame = frames.Failure(channel, code, detail, required(_flag, "retryable"))
     return frame
 
 
@@ -406,43 +413,43 @@ def _set_members(**members: object) -> dict[str, object]:
 
 def _decode_options(members: _Description) -> LookupOptions:
     return LookupOptions(
-        max_age_ms=members.optional(_COUNT, "max_age_ms"),
-        max_retries=members.optional(_COUNT, "max_retries"),
-        retry_delay_ms=members.optional(_COUNT, "retry_delay_ms"),
-        retry_if=members.optional(_TEXT, "retry_if"),
+        max_age_ms=members.optional(_count, "max_age_ms"),
+        max_retries=members.optional(_count, "max_retries"),
+        retry_delay_ms=members.optional(_count, "retry_delay_ms"),
+        retry_if=members.optional(_text, "retry_if"),
     )
 
 
 def _decode_open(channel: int, members: _Description) -> frames.Open:
-    traceparent = members.optional(_TEXT, "traceparent")
-    tracestate = members.optional(_TEXT, "tracestate") or ""
+    traceparent = members.optional(_text, "traceparent")
+    tracestate = members.optional(_text, "tracestate") or ""
     return frames.Open(
         channel=channel,
-        dimension=members.required(_TEXT, "dimension"),
-        columns=members.optional(_TEXTS, "columns"),
-        origin=members.required(_TEXT, "origin"),
+        dimension=members.required(_text, "dimension"),
+        columns=members.optional(_texts, "columns"),
+        origin=members.required(_text, "origin"),
         key=decode_schema(members.rest, offset=members.rest_offset),
-        is_as_of=members.optional(_FLAG, "as_of") or False,
+        is_as_of=members.optional(_flag, "as_of") or False,
         trace=None if traceparent is None else TraceParent(traceparent, tracestate),
         options=_decode_options(members),
-        wants_default=members.optional(_FLAG, "default") or False,
-        wants_reasons=members.optional(_FLAG, "reasons") or False,
+        wants_default=members.optional(_flag, "default") or False,
+        wants_reasons=members.optional(_flag, "reasons") or False,
     )
 
 
 def _decode_opened(channel: int, members: _Description) -> frames.Opened:
-    valid_from = members.optional(_TEXT, "valid_from")
-    valid_to = members.optional(_TEXT, "valid_to")
+    valid_from = members.optional(_text, "valid_from")
+    valid_to = members.optional(_text, "valid_to")
     return frames.Opened(
         channel=channel,
-        credit_records=members.required(_COUNT, "credit_records"),
-        credit_bytes=members.required(_COUNT, "credit_bytes"),
+        credit_records=members.required(_count, "credit_records"),
+        credit_bytes=members.required(_count, "credit_bytes"),
         columns=decode_schema(members.rest, offset=members.rest_offset, may_be_nested=True),
-        key=members.required(_TEXTS, "key"),
+        key=members.required(_texts, "key"),
         versions=None if valid_from is None else VersionColumns(valid_from, valid_to),
-        waits=members.optional(_FLAG, "waits") or False,
+        waits=members.optional(_flag, "waits") or False,
         options=_decode_options(members),
-        has_all_rows=members.optional(_FLAG, "all_rows") or False,
-        default=members.optional(_BASE64, "default"),
-        cache=members.optional(_TEXT, "cache"),
+        has_all_rows=members.optional(_flag, "all_rows") or False,
+        default=members.optional(_base64, "default"),
+        cache=members.optional(_text, "cache"),
     )

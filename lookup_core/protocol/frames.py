@@ -16,7 +16,7 @@ from lookup_core.lookup_options import NO_OPTIONS, LookupOptions
 PROTOCOL_VERSION = 1
 SUBPROTOCOL = "sidelook.v1"
 CONNECTION = 0  # the channel number of frames for the whole connection
-MAX_CHANNELS = 64  # of one connection; a task opens one for each lookup of its pass
+MAX_CHANNELS = 64  # on one connection; a task opens one for each lookup of its pass
 # https://www.w3.org/TR/trace-context/#traceparent-header, version 00, without all-zero ids
 _TRACEPARENT = re.compile(r"00-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}")
 
@@ -211,7 +211,7 @@ class Goaway:
     reason: str
 
 
-ChannelFrame = Opened | Credit | Result | Reason  # of an open channel, to the client
+ChannelFrame = Opened | Credit | Result | Reason  # to the client, on an open channel
 Frame = (
     Hello
     | Welcome

@@ -7,7 +7,7 @@ from lookup_core.fair_turns import FairTurns
 from lookup_core.protocol.server_channel import LookupPart, ServerChannel, ServerLookup
 from lookup_core.protocol.stream_effects import Submit
 
-PART_BYTES = 4 * 1024 * 1024  # of answers: their bytes are held until the last one is sent
+PART_ANSWER_BYTES = 4 * 1024 * 1024  # they are held until the last answer is sent
 _CONNECTION_ALPHA = 3  # a connection may hold three times the free bytes
 _SMALL_SHARE = 64  # a record of at most this part of the total is small
 _MIN_SHARE = 4  # less than this part of the wanted records is not worth a query
@@ -22,7 +22,7 @@ class AnswerBudget:
 
     def __init__(self, total_bytes: int) -> None:
         self._total_bytes = total_bytes
-        self.used_bytes = 0  # of all connections; may exceed the total
+        self.used_bytes = 0  # may exceed the total
         self.has_released = False  # since a channel was stalled
         # {connection: {channel: bytes, not 0}}
         self._held: dict[int, dict[int, int]] = {}
@@ -183,7 +183,7 @@ class LookupTurns:
             channel.connection,
             channel.id,
             record_bytes,
-            wanted=min(records, max(PART_BYTES // record_bytes, 1)),
+            wanted=min(records, max(PART_ANSWER_BYTES // record_bytes, 1)),
         )
 
     def _part(self, lookup: ServerLookup, size: int) -> Submit:

@@ -23,7 +23,7 @@ class SentKeys:
     deadline_s: float  # monotonic
     start: int = 0  # position of the first key in the run
     event_time_ms: int | None = None  # the largest of the run's records
-    positions: npt.NDArray[np.int32] | None = None  # of all keys; None: consecutive from `start`
+    positions: npt.NDArray[np.int32] | None = None  # None: consecutive from `start`
     is_second_try: bool = False  # after a change of the table
 
     @property

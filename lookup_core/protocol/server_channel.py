@@ -25,8 +25,8 @@ from lookup_core.protocol.frames import Cached, Credit, Lookup, Open
 from lookup_core.record_costs import RecordCosts
 
 _HEADROOM_BYTES = 16  # added to the mean size of a record
-_REMEMBERED_RECORDS = 16_384  # of that mean; older records count less
-_LONGEST_WAY_S = 0.25  # of a LOOKUP, from the client to its arrival
+_MEAN_RECORDS = 16_384  # older records count less
+_LONGEST_LOOKUP_WAY_S = 0.25  # from the client to the arrival
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +96,7 @@ class ServerLookup:
     deadline_s: float
     timeout_s: float
     event_time_ms: int | None  # the latest of the records
-    cost: Grant  # of the unanswered records
+    cost: Grant  # without answered records
     queued: pa.RecordBatch | None  # records that are not submitted; None once all are
     unanswered: int  # records
     parts: set["LookupPart"] = field(default_factory=set)  # submitted, with unanswered records
@@ -111,7 +111,7 @@ class ServerLookup:
 
         That is earlier than ours by the time that the LOOKUP was on the way.
         """
-        return self.deadline_s - now <= min(_LONGEST_WAY_S, self.timeout_s / 10)
+        return self.deadline_s - now <= min(_LONGEST_LOOKUP_WAY_S, self.timeout_s / 10)
 
 
 @dataclass(slots=True, eq=False)
@@ -149,7 +149,7 @@ class ServerChannel:
         self.is_closing = False
         self.is_idle = False
         self.watermark_ms: int | None = None
-        self.keys_total = 0  # of all lookups
+        self.keys_total = 0
         self.used_at_s = 0.0  # monotonic: when it was opened, or last had a lookup
         self.lookups: dict[int, ServerLookup] = {}  # {sequence: unanswered lookup}
         self.queue: dict[ServerLookup, int] = {}  # {lookup with queued records: ticket}
@@ -190,7 +190,7 @@ class ServerChannel:
         self.used_at_s = now
         self._held = self._held.plus(cost)
         self._recent = self._recent.plus(cost)
-        if self._recent.records > _REMEMBERED_RECORDS:
+        if self._recent.records > _MEAN_RECORDS:
             self._recent = Grant(self._recent.records // 2, self._recent.bytes // 2)
         self._backlog_records = frame.backlog_records
         timeout_s = frame.timeout_ms / 1000

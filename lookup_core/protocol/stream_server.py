@@ -34,7 +34,7 @@ from lookup_core.errors import (
 from lookup_core.protocol import frames
 from lookup_core.protocol.arrow_payload import answer_batch, encode_batch
 from lookup_core.protocol.channel_registry import ChannelRegistry
-from lookup_core.protocol.frame_codec import MAX_DEFAULT_BYTES, decode_frame, encode_frame
+from lookup_core.protocol.frame_codec import MAX_DEFAULT_ROW_BYTES, decode_frame, encode_frame
 from lookup_core.protocol.frames import MAX_CHANNELS, Frame
 from lookup_core.protocol.server_channel import (
     ChannelSchema,
@@ -53,7 +53,7 @@ from lookup_core.protocol.stream_effects import (
     StopDescribing,
 )
 
-PIECE_BYTES = 1024 * 1024  # of rows in one RESULT; encoding it takes 1 to 2 ms
+RESULT_ROW_BYTES = 1024 * 1024  # in one frame; encoding it takes 1 to 2 ms
 MAX_QUEUED_FRAMES = 1024  # with more, the client's frames are not read
 _REMEMBERED_CHANNELS = 1024  # revoked ones, of one connection
 _MAX_REASON_CHARACTERS = 2_000
@@ -66,13 +66,13 @@ class _AnswerPiece:
 
     channel: ServerChannel
     sequence: int
-    is_last: bool  # of its lookup
+    is_last: bool
     answer: Answer
     held_bytes: int
 
     def pieces(self) -> Iterator["_AnswerPiece"]:
-        """The answer in pieces of at most `PIECE_BYTES`, unless one row is larger."""
-        *pieces, last = self.answer.pieces(PIECE_BYTES)
+        """The answer in pieces of at most `RESULT_ROW_BYTES`, unless one row is larger."""
+        *pieces, last = self.answer.pieces(RESULT_ROW_BYTES)
         for piece in pieces:
             # All pieces are slices of the same rows, which stay in memory until the last is sent.
             yield replace(self, is_last=False, answer=piece, held_bytes=0)
@@ -395,7 +395,7 @@ class StreamServer:
         credit = channel.on_answered(lookup, answer.size)
         is_last = not lookup.unanswered
         last = _AnswerPiece(channel, lookup.sequence, is_last, answer, answer_bytes)
-        if answer_bytes > PIECE_BYTES:
+        if answer_bytes > RESULT_ROW_BYTES:
             *pieces, last = last.pieces()
             self._outgoing.extend(pieces)
         if credit is not None:
@@ -438,7 +438,9 @@ class StreamServer:
 
 def _default_message(default: pa.RecordBatch, schema: ChannelSchema) -> bytes:
     row = bytes(encode_batch(default.select(schema.names)))
-    if len(row) > MAX_DEFAULT_BYTES:
-        detail = f"the default row has {len(row)} bytes, at most {MAX_DEFAULT_BYTES} can be sent"
+    if len(row) > MAX_DEFAULT_ROW_BYTES:
+        detail = (
+            f"the default row has {len(row)} bytes, at most {MAX_DEFAULT_ROW_BYTES} can be sent"
+        )
         raise InvalidRequest(ErrorCode.BAD_REQUEST, f"{detail}; name fewer columns")
     return row

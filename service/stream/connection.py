@@ -65,7 +65,7 @@ class Timeouts:
     describe_s: float = 2.0  # how long OPEN waits for the description by the backend
     send_s: float = 30.0  # until the peer has taken one frame
     close_s: float = 2.0  # until the peer has answered the close
-    heartbeat_s: float = 15.0  # of silence until a ping; half of it until the pong
+    heartbeat_s: float = 15.0  # silence until a ping; half of it until the pong
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +141,7 @@ class StreamConnection:
         self._tasks = asyncio.TaskGroup()
         self._describing: dict[int, asyncio.Task[None]] = {}  # {channel being opened: task}
         self._submitted: dict[LookupPart, LookupId] = {}  # with unanswered records
-        self._spans: dict[ServerLookup, CallerSpan] = {}  # of unanswered lookups
+        self._spans: dict[ServerLookup, CallerSpan] = {}  # {unanswered lookup: its span}
         self._has_messages = asyncio.Event()
         self._has_room = asyncio.Event()
         self._must_end = asyncio.Event()

@@ -11,18 +11,18 @@ from lookup_core.errors import BackendError, ErrorCode, ProtocolViolation
 from lookup_core.event_time.record_watermarks import MAX_WATERMARK_MS
 from lookup_core.protocol import frames
 from lookup_core.protocol.channel_registry import (
+    ENDED_STREAM_KEPT_S,
     FIRST_WATERMARK_S,
-    REMEMBERED_S,
     SILENT_S,
     EndedStream,
 )
 from lookup_core.protocol.credit_ledger import RECORD_BYTES, Grant
 from lookup_core.protocol.frame_codec import encode_frame
 from lookup_core.protocol.frames import Frame
-from lookup_core.protocol.lookup_turns import PART_BYTES
+from lookup_core.protocol.lookup_turns import PART_ANSWER_BYTES
 from lookup_core.protocol.server_channel import ChannelSchema, ChannelStatistics
 from lookup_core.protocol.stream_effects import CountCached, Describe, Leave, Offer, StopDescribing
-from lookup_core.protocol.stream_server import MAX_QUEUED_FRAMES, PIECE_BYTES
+from lookup_core.protocol.stream_server import MAX_QUEUED_FRAMES, RESULT_ROW_BYTES
 from tests.lookup_core.protocol.channel_frames import fetched
 from tests.lookup_core.protocol.stream_lines import (
     DESCRIBED,
@@ -262,7 +262,7 @@ def test_credit_precedes_the_answer(service: StreamService) -> None:
     line.look_up(1, 2)
     line.look_up(2, 2)
     line.server.go_away("draining")
-    line.answer(0, names="x" * PIECE_BYTES, part=1, reason="column a")
+    line.answer(0, names="x" * RESULT_ROW_BYTES, part=1, reason="column a")
     line.answer(1, part=1, reason="column a")
     line.answer(0, 1, reason="column b")
 
@@ -279,7 +279,7 @@ def test_large_answer_is_several_frames(service: StreamService) -> None:
     """A RESULT has about 1 MiB of rows; bytes are held until the last one is sent."""
     line = service.opened()
     line.look_up(1, 4)
-    line.answer(names="x" * (PIECE_BYTES // 2))
+    line.answer(names="x" * (RESULT_ROW_BYTES // 2))
 
     found, used = [], []
     while (message := line.server.message_to_send(service.now)) is not None:
@@ -659,7 +659,7 @@ def test_parts_are_bounded_in_bytes() -> None:
     service = StreamService(guess_bytes=MIB)
     line = service.opened()
     line.look_up(1, 9)
-    line.answer(names="x" * 2 * PART_BYTES)
+    line.answer(names="x" * 2 * PART_ANSWER_BYTES)
     line.received()
 
     assert service.next_part() == (1, 4, 1)
@@ -856,16 +856,16 @@ def test_ended_stream_is_remembered_for_a_minute(service: StreamService) -> None
         EndedStream("airports", "task 7", 1, 5, None, 2.0),
         EndedStream("customers", "task 7", 1, 7, 99, 4.0),
     ]
-    service.now += REMEMBERED_S - 4
+    service.now += ENDED_STREAM_KEPT_S - 4
     assert len(ended(service)) == 2
     service.now += 2
-    assert ended(service) == [("airports", 1, 5, REMEMBERED_S)]
+    assert ended(service) == [("airports", 1, 5, ENDED_STREAM_KEPT_S)]
 
 
 def test_streams_within_a_minute_add_up(service: StreamService) -> None:
     """Micro-batches are one stream, which has not ended while a channel is open."""
     stream(service, 3)
-    service.now += REMEMBERED_S
+    service.now += ENDED_STREAM_KEPT_S
     open_line = service.opened()
     assert ended(service) == []
 
@@ -874,7 +874,7 @@ def test_streams_within_a_minute_add_up(service: StreamService) -> None:
     assert ended(service) == [("customers", 2, 11, 0.0)]
     stream(service, 0)  # a driver that only describes a dimension
     assert ended(service) == [("customers", 2, 11, 0.0)]
-    service.now += REMEMBERED_S + 1
+    service.now += ENDED_STREAM_KEPT_S + 1
     stream(service, 4)
     assert ended(service) == [("customers", 1, 4, 0.0)]
 
