@@ -18,7 +18,7 @@ from lookup_core.protocol.channel_registry import (
 )
 from lookup_core.protocol.credit_ledger import RECORD_BYTES, Grant
 from lookup_core.protocol.frame_codec import encode_frame
-from lookup_core.protocol.frames import Frame
+from lookup_core.protocol.frames import MAX_CHANNELS, Frame
 from lookup_core.protocol.lookup_turns import PART_ANSWER_BYTES
 from lookup_core.protocol.server_channel import ChannelSchema, ChannelStatistics
 from lookup_core.protocol.stream_effects import CountCached, Describe, Leave, Offer, StopDescribing
@@ -368,6 +368,25 @@ def test_channel_may_close_before_it_is_open(service: StreamService) -> None:
     assert effects == [Describe(request), StopDescribing(1)]
     assert line.received() == [frames.Closed(1)]
     assert line.open(1).channel == 1
+
+
+def test_channels_of_a_connection_are_bounded(service: StreamService) -> None:
+    """A connection may have 64 channels, those being opened included; the next one is refused."""
+    line = service.opened()
+    for number in range(2, MAX_CHANNELS + 1):
+        line.server.receive(encode_frame(opening(number)), 0.0)
+    line.send(opening(MAX_CHANNELS + 1))
+
+    assert line.received() == [
+        frames.Failure(
+            MAX_CHANNELS + 1,
+            ErrorCode.OVERLOADED,
+            'dimension "customers": its connection has 64 channels, the limit; use another'
+            " connection",
+            is_retryable=True,
+        )
+    ]
+    line.look_up(1, 1)
 
 
 def test_reopened_channel_outlives_closed(service: StreamService) -> None:

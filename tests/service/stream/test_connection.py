@@ -15,7 +15,7 @@ from lookup_core.protocol import frames
 from lookup_core.protocol.arrow_payload import decode_batch, encode_batch
 from lookup_core.protocol.channel_registry import SILENT_S
 from lookup_core.protocol.credit_ledger import CreditLedger
-from lookup_core.protocol.frames import MAX_CHANNELS, SUBPROTOCOL
+from lookup_core.protocol.frames import SUBPROTOCOL
 from lookup_core.settings import Match
 from service.engine.dimension import Dimension
 from service.engine.gathering import Submitted
@@ -233,39 +233,6 @@ async def test_silent_channel_makes_room() -> None:
     assert (ended.channel, ended.code, ended.is_retryable) == (1, ErrorCode.OVERLOADED, True)
 
 
-async def test_channels_need_memory(service: Streaming, peer: Peer) -> None:
-    """Without memory a new channel is refused; open ones are not affected."""
-    service.handler.registry.allow_growth(is_allowed=False)
-    await peer.send(open_frame(2))
-    failure = await peer.receive(frames.Failure)
-    service.handler.registry.allow_growth(is_allowed=True)
-
-    assert (failure.code, failure.is_retryable) == (ErrorCode.OVERLOADED, True)
-    assert await peer.answers(7) == [{0: "fetched Ada"}]
-    await peer.open(2)
-    assert [each.channel for each in service.handler.registry.statistics()] == [1, 2]
-
-
-async def test_channels_of_a_connection_are_bounded() -> None:
-    """A connection may have 64 channels, including those being opened; the next one is refused."""
-    async with streaming(SLOW_TO_DESCRIBE) as service:
-        peer = await service.peer()
-        for channel in range(2, MAX_CHANNELS + 1):
-            await peer.send(open_frame(channel, "orders"))
-        assert await peer.answers(7) == [{0: "fetched Ada"}]
-
-        await peer.send(open_frame(MAX_CHANNELS + 1))
-
-        assert await peer.receive(frames.Failure) == frames.Failure(
-            MAX_CHANNELS + 1,
-            ErrorCode.OVERLOADED,
-            'dimension "customers": its connection has 64 channels, the limit; use another'
-            " connection",
-            is_retryable=True,
-        )
-        assert await peer.answer(await peer.look_up(2, 7)) == {0: "hit Ada"}
-
-
 # Lookups
 
 
@@ -343,18 +310,6 @@ async def test_cancel_returns_credit_without_an_answer(service: Streaming, peer:
 def timed_out(service: Streaming) -> int:
     """How many keys of customers timed out."""
     return int(service.dimensions["customers"].statistics().outcomes[Outcome.TIMEOUT])
-
-
-async def test_closed_follows_the_last_answer(service: Streaming, peer: Peer) -> None:
-    """CLOSED comes once, after the answers to all lookups before CLOSE; the channel is gone."""
-    service.customers.hold()
-    sent = await peer.look_up(1, 7)
-    await peer.send(frames.Close(1), frames.Close(1))
-    service.customers.release()
-
-    assert await peer.answer(sent) == {0: "fetched Ada"}
-    assert await peer.receive(frames.Closed) == frames.Closed(1)
-    assert service.handler.registry.statistics() == []
 
 
 # Event time
