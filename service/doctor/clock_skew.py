@@ -1,12 +1,11 @@
 """Clock skew between this machine and a server, from one timestamped response."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 from service.doctor.finding import Finding, Subject
 
-WARNING_S = 1.0
-ERROR_S = 10.0
+_WARNING_S = 1.0
+_ERROR_S = 10.0
 _REMEDY = "synchronise the clocks of both machines (NTP, chrony)"
 _WHY = (
     "feed ages, `wait_for_dimension` and as-of lookups compare clocks; "
@@ -32,15 +31,14 @@ class ClockReading:
         return min(ahead_s + self.resolution_s, 0.0)
 
 
-def clock_findings(subject: Subject, reading: ClockReading) -> Iterator[Finding]:
-    """Yield the severity of the skew; half of the response time is tolerated as uncertainty."""
+def clock_finding(subject: Subject, reading: ClockReading) -> Finding:
+    """Return the severity of the skew; half of the response time is tolerated as uncertainty."""
     skew_s = reading.skew_s
     uncertainty_s = (reading.received_s - reading.sent_s) / 2
     direction = "ahead of" if skew_s > 0 else "behind"
     text = f"its clock is {abs(skew_s):.1f} s {direction} this one (±{uncertainty_s:.1f} s): {_WHY}"
-    if abs(skew_s) - uncertainty_s > ERROR_S:
-        yield subject.error(text, _REMEDY)
-    elif abs(skew_s) - uncertainty_s > WARNING_S:
-        yield subject.warning(text, _REMEDY)
-    else:
-        yield subject.ok(f"its clock agrees with this one within {WARNING_S:g} s")
+    if abs(skew_s) - uncertainty_s > _ERROR_S:
+        return subject.error(text, _REMEDY)
+    if abs(skew_s) - uncertainty_s > _WARNING_S:
+        return subject.warning(text, _REMEDY)
+    return subject.ok(f"its clock agrees with this one within {_WARNING_S:g} s")

@@ -9,7 +9,7 @@ from service.connectors.postgres.column_types import quoted
 from service.connectors.postgres.sessions import PARTS, IdentityPart
 from service.doctor.backends.postgres_server import ConnectionDemand, Database, PostgresServer
 from service.doctor.check_runner import CheckResult
-from service.doctor.clock_skew import clock_findings
+from service.doctor.clock_skew import clock_finding
 from service.doctor.finding import Finding, Subject, error_finding, without_repeats
 
 OLDEST_VERSION = 130000
@@ -39,8 +39,7 @@ async def check_database(subject: Subject, database: Database) -> AsyncGenerator
         yield Subject("connections", address).skipped(
             "the server refuses to show its sessions", f"{_SESSIONS_REMEDY} to role {server.role}"
         )
-    for finding in clock_findings(Subject("clock", address), server.clock):
-        yield finding
+    yield clock_finding(Subject("clock", address), server.clock)
 
 
 def server_findings(

@@ -22,7 +22,7 @@ from urllib.parse import quote
 
 from lookup_core.backoff import LONGEST_S
 from lookup_core.errors import ErrorCode, SidecarUnreachable
-from service.doctor.clock_skew import ClockReading, clock_findings
+from service.doctor.clock_skew import ClockReading, clock_finding
 from service.doctor.finding import Finding, Subject
 from service.doctor.sidecar.sharing_check import read_cache, sharing_finding
 from service.version import own_version
@@ -106,12 +106,11 @@ async def check_sidecar(
     document = await get("/openapi.json")
     version = document.fields.get("info", {}).get("version", "unknown")
     yield version_finding(subject, version, own_version())
-    # The Date header has whole seconds, and servers may cache it for a second.
     if live.date is not None:
         server_s = parsedate_to_datetime(live.date).timestamp()
+        # The Date header has whole seconds, and servers may cache it for a second.
         reading = ClockReading(sent_s, received_s, server_s, resolution_s=1.0)
-        for finding in clock_findings(Subject("clock", subject.name), reading):
-            yield finding
+        yield clock_finding(Subject("clock", subject.name), reading)
     listed = await get("/v1/dimensions")
     if not listed.is_ok:
         yield readiness_finding(subject, live, ready)

@@ -32,7 +32,7 @@ from service.doctor.backends.table_check import (
     rights_finding,
     size_findings,
 )
-from service.doctor.clock_skew import ClockReading, clock_findings
+from service.doctor.clock_skew import ClockReading, clock_finding
 from service.doctor.deployment.kubernetes_check import version_finding as cluster_finding
 from service.doctor.deployment.pod_template import pod_findings, read_pod_template
 from service.doctor.deployment.spark_check import isolation_finding, spark_findings
@@ -180,7 +180,7 @@ FUNCTIONS: dict[str, Callable[..., Findings]] = {
     "retention": lambda **settings: retention_finding(
         SUBJECT, {name.replace("_", "."): text for name, text in settings.items()}, lookback_s=60.0
     ),
-    "clocks": lambda server_s, received_s=100.0, resolution_s=0.0: clock_findings(
+    "clocks": lambda server_s, received_s=100.0, resolution_s=0.0: clock_finding(
         SUBJECT, ClockReading(100.0, received_s, server_s, resolution_s)
     ),
     "certificates": of_certificates,
