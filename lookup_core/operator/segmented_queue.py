@@ -34,11 +34,6 @@ class SegmentOrder:
         """Complete open rows; returns all rows that may leave as a result, in order."""
         return [(slot, rows)]
 
-    @property
-    def has_held_rows(self) -> bool:
-        """For tests: whether completed rows may not leave yet."""
-        return False
-
     def check_invariants(self) -> None:
         """For tests."""
 
@@ -86,7 +81,6 @@ class UnorderedQueue(ElementQueue):
         assert all(self._is_open(slot) for slot in self._segment_of)
         for segment in self._segments:
             segment.order.check_invariants()
-            assert segment.open or not segment.order.has_held_rows
 
     def _append(self, slot: SlotId, element: Slice | Mark) -> None:
         if isinstance(element, Mark):
@@ -162,11 +156,6 @@ class OrderOfKeys(SegmentOrder):
         slots = self._slots[leaving]
         parts = np.split(leaving, np.flatnonzero(np.diff(slots)) + 1) if len(leaving) else []
         return [(SlotId(int(self._slots[part[0]])), self._rows[part]) for part in parts]
-
-    @property
-    def has_held_rows(self) -> bool:
-        """See `SegmentOrder`."""
-        return bool((~self._is_open & ~self._has_left).any())
 
     def check_invariants(self) -> None:
         """For tests: the index is sorted and complete, and every held row has a reason."""

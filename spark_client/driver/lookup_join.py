@@ -68,50 +68,32 @@ _TIMES = {
 
 
 @dataclass(frozen=True, slots=True)
-class AddedColumns:
-    """The columns that a join adds to its records, as the user gave them."""
-
-    columns: tuple[str, ...] | None  # the dimension's; None: all but its key
-    schema: str | StructType | None  # None: the driver reads it from a sidecar
-    prefix: str
-    status_column: str | None
-    how: JoinType = JoinType.LEFT
-    expands: bool = False
-
-    def part(self, columns: StructType) -> AddedPart:
-        """What the output gets, with these columns of the dimension."""
-        added = arrow_columns(columns)
-        return AddedPart(added, self.how, self.prefix, self.status_column, self.expands)
-
-    def fields(self, columns: StructType) -> list[StructField]:
-        """The fields of the output, as those of the `part`."""
-        offered = columns if self.how.has_columns else StructType()
-        return added_fields(offered, prefix=self.prefix, status_column=self.status_column)
-
-
-@dataclass(frozen=True, slots=True)
 class LookupJoin:
     """One lookup, and a function of a DataFrame, for `DataFrame.transform`."""
 
     address: SidecarAddress
     dimension: str
     on: ParsedOn
-    added: AddedColumns
-    as_of: str | None
     settings: LookupSettings
     options: PassOptions
+    as_of: str | None = None
+    columns: tuple[str, ...] | None = None  # the dimension's; None: all but its key
+    schema: str | StructType | None = None  # None: the driver reads it from a sidecar
+    prefix: str = ""
+    status_column: str | None = None
+    how: JoinType = JoinType.LEFT
+    expands: bool = False
 
     def __post_init__(self) -> None:
         """Raise ValueError for options that contradict each other."""
-        added, is_as_of = self.added, self.as_of is not None
-        if added.expands and not added.how.has_columns:
-            raise ValueError(f"how={str(added.how)!r} adds no rows of the dimension; omit expand")
-        if added.expands and added.columns == ():
+        if self.expands and not self.how.has_columns:
+            raise ValueError(f"how={str(self.how)!r} adds no rows of the dimension; omit expand")
+        if self.expands and self.columns == ():
             raise ValueError("expand needs at least one of the dimension's columns, not columns=[]")
-        if added.expands and is_as_of:
+        if self.expands and self.as_of is not None:
             raise ValueError("as_of selects one version of a key, so there is nothing to expand")
         LookupJoins((self,), self.options)  # raises ValueError, too
-        if self.settings.wants_default and is_as_of:
+        if self.settings.wants_default and self.as_of is not None:
             raise ValueError(
                 "a dimension with versions has no default row; with as_of, on_timeout and on_error"
                 ' are "fail" or "null"'
@@ -136,20 +118,22 @@ class LookupJoin:
             keys=keys,
             key_columns=places,
             settings=replace(self.settings, as_of=as_of),
-            part=self.added.part(described),
+            part=AddedPart(
+                arrow_columns(described), self.how, self.prefix, self.status_column, self.expands
+            ),
         )
 
     def described(self, keys: JoinKeys, kinds: Sequence[DataType]) -> StructType:
         """The dimension's columns, for keys of these names and types."""
         fields = [key_field(name, kind) for name, kind in zip(keys.names, kinds, strict=True)]
-        if self.added.schema is not None:
-            return chosen_columns(as_struct("schema", self.added.schema), self.added.columns)
-        needs = self.settings.needs(is_as_of=self.as_of is not None, expands=self.added.expands)
+        if self.schema is not None:
+            return chosen_columns(as_struct("schema", self.schema), self.columns)
+        needs = self.settings.needs(is_as_of=self.as_of is not None, expands=self.expands)
         with keys.named_in_refusals():
             described = described_columns(
                 self.address,
                 self.dimension,
-                columns=self.added.columns,
+                columns=self.columns,
                 key=pa.schema(fields, metadata=keys.metadata),
                 needs=needs,
             )
@@ -180,17 +164,15 @@ class JoinArguments:
             address=address,
             dimension=dimension_name(self.dimension),
             on=parsed_on(self.on),
-            added=AddedColumns(
-                columns=optional(distinct_names, "columns", columns),
-                schema=optional(schema_text_or_type, "schema", self.schema),
-                prefix=name_prefix(self.prefix),
-                status_column=optional(_new_column, "status_column", self.status_column),
-                how=how,
-                expands=flag("expand", self.expand),
-            ),
-            as_of=optional(record_column, "as_of", self.as_of),
             settings=settings,
             options=options,
+            as_of=optional(record_column, "as_of", self.as_of),
+            columns=optional(distinct_names, "columns", columns),
+            schema=optional(schema_text_or_type, "schema", self.schema),
+            prefix=name_prefix(self.prefix),
+            status_column=optional(_new_column, "status_column", self.status_column),
+            how=how,
+            expands=flag("expand", self.expand),
         )
 
 
@@ -209,7 +191,7 @@ class LookupJoins:
         self.options.check()
         if self.options.timeout is not None:
             self._check_timeout(self.options.timeout)
-        if self.options.via is Via.UDF and any(each.added.expands for each in self.lookups):
+        if self.options.via is Via.UDF and any(each.expands for each in self.lookups):
             raise ValueError("via='udf' cannot multiply records; with expand use via='batch'")
         most = max(Counter(each.address for each in self.lookups).values())
         if most > MAX_CHANNELS:
@@ -237,11 +219,11 @@ class LookupJoins:
             as_of = _time_position(inputs, "as_of", column=lookup.as_of)
             places = tuple(key.place for key in keys)
             targets.append(lookup.target(join_keys, places, described, as_of=as_of))
-            fields = lookup.added.fields(described)
+            offered = described if lookup.how.has_columns else StructType()
+            fields = added_fields(offered, prefix=lookup.prefix, status_column=lookup.status_column)
             added += fields
             origins += [lookup.dimension] * len(fields)
-            if lookup.added.how.has_columns:
-                sources.add_columns(number, described, lookup.added)
+            sources.add_columns(number, offered)
         inputs.names.check_with([each.name for each in added], origins)
         options = self.options
         event_time = _time_position(inputs, "event_time", column=options.event_time)
@@ -254,7 +236,7 @@ class LookupJoins:
 
     def _takes_batches(self, columns: int) -> bool:
         """Whether records of this many columns pass through Python, and not only their keys."""
-        expands = any(lookup.added.expands for lookup in self.lookups)
+        expands = any(lookup.expands for lookup in self.lookups)
         return expands or not is_function(self.options.via, self.options.mode, columns=columns)
 
     def _check_timeout(self, timeout_s: float) -> None:
@@ -281,12 +263,13 @@ class _KeySources:
         self._added: dict[str, _KeySource] = {}
         self._expanded: set[str] = set()
 
-    def add_columns(self, lookup: int, columns: StructType, added: AddedColumns) -> None:
+    def add_columns(self, number: int, columns: StructType) -> None:
         """Add the columns of a lookup."""
+        lookup = self._lookups[number]
         for position, each in enumerate(columns):
-            place, name = KeyColumn(position, lookup), added.prefix + each.name
+            place, name = KeyColumn(position, number), lookup.prefix + each.name
             self._added[name] = _KeySource(place, name, each.dataType)
-            if added.expands:
+            if lookup.expands:
                 self._expanded.add(name)
 
     def keys_of(self, lookup: int) -> list[_KeySource]:
@@ -325,10 +308,10 @@ class _KeySources:
     def _check_order(self, lookup: int, name: str) -> None:
         """Raise InvalidRequest if a later lookup adds the column."""
         for later in self._lookups[lookup + 1 :]:
-            if not later.added.how.has_columns:
+            if not later.how.has_columns:
                 continue
             names = later.described(JoinKeys((), ()), []).names
-            added = (later.added.prefix + each for each in names)
+            added = (later.prefix + each for each in names)
             if any(self._inputs.names.are_same(each, name) for each in added):
                 detail = (
                     f"key column {name!r} comes from dimension {later.dimension!r}, which is later"

@@ -16,7 +16,7 @@ from lookup_core.lookup_options import LookupOptions
 from lookup_core.protocol.frames import MAX_CHANNELS, TraceParent
 from spark_client import Sidecar
 from spark_client.driver.input_columns import ColumnNames, ParsedOn
-from spark_client.driver.lookup_join import AddedColumns, LookupJoin
+from spark_client.driver.lookup_join import LookupJoin
 from spark_client.driver.options import PassOptions, RetryMissing, duration_ms
 from spark_client.driver.pass_function import MIN_FUNCTION_COLUMNS, is_function
 from spark_client.lookup_settings import (
@@ -45,8 +45,6 @@ def test_defaults_are_the_documented_ones() -> None:
         address=SidecarAddress(URL, None, 60.0),
         dimension="customers",
         on=ParsedOn(JoinKeys(("customer_id",), ("customer_id",))),
-        added=AddedColumns(columns=None, schema=None, prefix="", status_column=None),
-        as_of=None,
         settings=LookupSettings(),
         options=PassOptions(),
     )
@@ -86,7 +84,11 @@ def test_options_are_carried_over() -> None:
         address=SidecarAddress("https://h:1", "/t", 1.5, ClientTls("ca", "crt", "key")),
         dimension="d",
         on=ParsedOn(JoinKeys(("a",), ("b",), are_exact=True)),
-        added=AddedColumns(("x",), "x string", "p_", "_s", JoinType.INNER),
+        columns=("x",),
+        schema="x string",
+        prefix="p_",
+        status_column="_s",
+        how=JoinType.INNER,
         as_of="at",
         settings=LookupSettings(
             on_timeout=FailurePolicy.NULL,
