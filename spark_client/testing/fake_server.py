@@ -5,7 +5,7 @@ The WebSocket is the websockets library's own server: another implementation tha
 
 import json
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from http import HTTPStatus
 from pathlib import Path
@@ -22,23 +22,23 @@ from spark_client.testing.fake_sidecar import MemorySidecar
 
 
 class MemoryServer:
-    """Serves a `MemorySidecar` and its names; refuses requests with `status` if it is set."""
+    """Serves a `MemorySidecar`, and the names of its dimensions."""
+
+    subprotocols: Sequence[Subprotocol] | None = (Subprotocol(SUBPROTOCOL),)
 
     def __init__(self, sidecar: MemorySidecar) -> None:
         self.sidecar = sidecar
-        self.status: HTTPStatus | None = None
-        self.requests: list[Request] = []
         self.connections: list[ServerConnection] = []
 
     @contextmanager
-    def at(self, path: Path, *, subprotocol: str | None = SUBPROTOCOL) -> Iterator[str]:
+    def at(self, path: Path) -> Iterator[str]:
         """The URL to reach it while it is served."""
         server = unix_serve(
             self._converse,
             str(path),
-            subprotocols=None if subprotocol is None else [Subprotocol(subprotocol)],
+            subprotocols=self.subprotocols,
             compression=None,
-            process_request=self._answer_handshake,
+            process_request=self.refusal,
         )
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
@@ -50,12 +50,11 @@ class MemoryServer:
             server.shutdown()
             thread.join()
 
-    def _answer_handshake(self, connection: ServerConnection, request: Request) -> Response | None:
-        self.requests.append(request)
-        if self.status is not None:
-            return connection.respond(self.status, "no\n")
+    def refusal(self, connection: ServerConnection, request: Request) -> Response | None:
+        """The response to a request that opens no WebSocket."""
         if request.path == "/v1/dimensions":
-            return connection.respond(HTTPStatus.OK, json.dumps({"dimensions": self.sidecar.names}))
+            names = json.dumps({"dimensions": sorted(self.sidecar.dimensions)})
+            return connection.respond(HTTPStatus.OK, names)
         return None
 
     def _converse(self, connection: ServerConnection) -> None:

@@ -20,7 +20,6 @@ from lookup_core.protocol import frames
 from lookup_core.protocol.arrow_payload import answer_batch, decode_batch, encode_batch
 from lookup_core.protocol.client_channel import ChannelRequest, ClientChannel
 from lookup_core.protocol.frames import Frame
-from spark_client.testing.fake_sidecar import Behaviour
 from spark_client.transport.channel_session import ChannelSession, Wire
 from spark_client.transport.connection import Connection
 from tests.spark_client.builders import (
@@ -32,7 +31,7 @@ from tests.spark_client.builders import (
     look_up,
     result,
 )
-from tests.spark_client.memory_transport import ReachableSidecar
+from tests.spark_client.memory_transport import Behaviour, ReachableSidecar
 
 OPENED = frames.Opened(1, 10, 10_000, pa.schema({"name": pa.utf8()}), ("id",))
 GONE = SidecarUnreachable("x", "gone")

@@ -28,7 +28,6 @@ from lookup_core.protocol.frame_codec import encode_frame
 from lookup_core.protocol.frames import MAX_CHANNELS, Frame
 from lookup_core.protocol.sent_lookups import RunId
 from spark_client.testing.fake_server import MemoryServer
-from spark_client.testing.fake_sidecar import Behaviour, FakePeer
 from spark_client.transport.connection import AGENT, WELCOME_TIMEOUT_S, Connection, Timing
 from spark_client.transport.connections import Connections, SidecarAddress, connections
 from tests.spark_client.builders import (
@@ -43,7 +42,14 @@ from tests.spark_client.builders import (
     received,
     result,
 )
-from tests.spark_client.memory_transport import URL, MemoryTransport, ReachableSidecar
+from tests.spark_client.memory_transport import (
+    URL,
+    BehavedPeer,
+    Behaviour,
+    MemoryTransport,
+    ReachableSidecar,
+    RecordingServer,
+)
 
 # Other channels need its credit: CREDIT is always 0.
 CONTENDED = Behaviour(credit_records=10, returns_credit=False)
@@ -291,7 +297,7 @@ def test_first_frame_must_be_a_known_welcome(
         Connection(connect, url="x", timing=Timing()).open(REQUEST)
 
 
-class MutePeer(FakePeer):
+class MutePeer(BehavedPeer):
     """Never replies."""
 
     def on_message(self, message: bytes) -> Sequence[bytes]:  # noqa: ARG002 -- a port
@@ -427,7 +433,7 @@ def test_impossible_opened_fails_alone(sidecar: ReachableSidecar) -> None:
     assert frames.Close(2) in sidecar.memory.received
 
 
-class LeavingPeer(FakePeer):
+class LeavingPeer(BehavedPeer):
     """Sends GOAWAY right behind WELCOME."""
 
     def on_message(self, message: bytes) -> Sequence[bytes]:
@@ -474,7 +480,7 @@ def test_left_connection_opens_no_channel(sidecar: ReachableSidecar) -> None:
 
 def test_token_is_read_from_its_file(sidecar: ReachableSidecar, tmp_path: Path) -> None:
     """The request has the token, as the sidecar reads it; an unfit file is an error at once."""
-    server, token = MemoryServer(sidecar), tmp_path / "token"
+    server, token = RecordingServer(sidecar), tmp_path / "token"
     token.write_text("\ufeffsecret\r\n")
 
     with server.at(tmp_path / "s.sock") as url:

@@ -9,19 +9,18 @@ from pathlib import Path
 import pytest
 
 from lookup_core.errors import ErrorCode, InvalidRequest, SidecarUnreachable, SidelookError
-from spark_client.testing.fake_server import MemoryServer
 from spark_client.transport.connection import Timing
 from spark_client.transport.connections import SidecarAddress
 from spark_client.transport.dimension_names import dimension_names
 from tests.spark_client.builders import ALL_DIMENSIONS
-from tests.spark_client.memory_transport import ReachableSidecar
+from tests.spark_client.memory_transport import ReachableSidecar, RecordingServer
 from tools.processes.until import until
 
 
 @pytest.fixture
-def server() -> MemoryServer:
+def server() -> RecordingServer:
     """A sidecar with three dimensions, which is not served yet."""
-    return MemoryServer(ReachableSidecar(ALL_DIMENSIONS))
+    return RecordingServer(ReachableSidecar(ALL_DIMENSIONS))
 
 
 def refusal(url: str, token_file: Path | None = None) -> SidelookError:
@@ -34,7 +33,7 @@ def refusal(url: str, token_file: Path | None = None) -> SidelookError:
     return caught.value
 
 
-def test_names_come_over_http(server: MemoryServer, tmp_path: Path) -> None:
+def test_names_come_over_http(server: RecordingServer, tmp_path: Path) -> None:
     """All names, sorted, by one request with the token, which the file may end with a newline."""
     token = tmp_path / "token"
     token.write_text("secret\n")
@@ -47,7 +46,7 @@ def test_names_come_over_http(server: MemoryServer, tmp_path: Path) -> None:
     assert (request.path, request.headers["Authorization"]) == ("/v1/dimensions", "Bearer secret")
 
 
-def test_names_are_awaited(server: MemoryServer, tmp_path: Path) -> None:
+def test_names_are_awaited(server: RecordingServer, tmp_path: Path) -> None:
     """A sidecar that starts, or is overloaded, is tried again until it answers."""
     server.status = HTTPStatus.SERVICE_UNAVAILABLE
     found: list[tuple[str, ...]] = []

@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 
 from lookup_core.errors import ErrorCode, InvalidRequest, SidecarUnreachable, SidelookError
-from spark_client.testing.fake_server import MemoryServer
 from spark_client.transport.endpoint import (
     SYSTEMS_TLS,
     ClientTls,
@@ -21,7 +20,7 @@ from spark_client.transport.endpoint import (
 )
 from spark_client.transport.handshake import handshake
 from tests.service.tls.certificates import authority
-from tests.spark_client.memory_transport import ReachableSidecar
+from tests.spark_client.memory_transport import ReachableSidecar, RecordingServer
 
 
 @pytest.mark.parametrize(
@@ -115,9 +114,9 @@ def test_unusable_files_are_named(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def server() -> MemoryServer:
+def server() -> RecordingServer:
     """A sidecar that is not served yet."""
-    return MemoryServer(ReachableSidecar({}))
+    return RecordingServer(ReachableSidecar({}))
 
 
 def refusal(
@@ -129,7 +128,7 @@ def refusal(
     return caught.value
 
 
-def test_handshake_sends_token_and_protocol(server: MemoryServer, tmp_path: Path) -> None:
+def test_handshake_sends_token_and_protocol(server: RecordingServer, tmp_path: Path) -> None:
     """The request has the subprotocol and the token, no compression and no origin."""
     with server.at(tmp_path / "s.sock") as url:
         handshake(endpoint_of(url), token="secret", timeout_s=5.0).close()
@@ -162,7 +161,7 @@ NO_SIDECAR = (
     ],
 )
 def test_status_decides_about_retries(
-    server: MemoryServer,
+    server: RecordingServer,
     tmp_path: Path,
     *,
     status: int,
@@ -182,11 +181,10 @@ def test_status_decides_about_retries(
 
 
 @pytest.mark.parametrize("subprotocol", ["chat", None])
-def test_other_subprotocol_is_final(
-    server: MemoryServer, tmp_path: Path, subprotocol: str | None
-) -> None:
+def test_other_subprotocol_is_final(tmp_path: Path, subprotocol: str | None) -> None:
     """A WebSocket without the subprotocol is refused."""
-    with server.at(tmp_path / "s.sock", subprotocol=subprotocol) as url:
+    server = RecordingServer(ReachableSidecar({}), subprotocol=subprotocol)
+    with server.at(tmp_path / "s.sock") as url:
         assert isinstance(refusal(url), InvalidRequest)
 
 

@@ -19,7 +19,6 @@ from spark_client.lookup_settings import (
     OutputMode,
     PassSettings,
 )
-from spark_client.testing.fake_sidecar import Behaviour
 from spark_client.testing.served_dimension import ServedDimension
 from spark_client.worker.as_of import version_pick
 from spark_client.worker.lookup_operator import IDLE_AFTER_S
@@ -34,7 +33,7 @@ from tests.spark_client.builders import (
     batch,
     received,
 )
-from tests.spark_client.memory_transport import ReachableSidecar
+from tests.spark_client.memory_transport import Behaviour, ReachableSidecar
 
 FAILING = {"customers": ServedDimension(CUSTOMERS, ("id",), {(3,): ErrorCode.BACKEND_UNAVAILABLE})}
 

@@ -26,14 +26,13 @@ from spark_client.lookup_settings import (
     OutputMode,
     PassSettings,
 )
-from spark_client.testing.fake_sidecar import Behaviour
 from spark_client.testing.served_dimension import ServedDimension
 from spark_client.transport.channel_session import ChannelSession
 from spark_client.worker.lookup_operator import LookupOperator
 from spark_client.worker.lookup_plan import LookupPlan
 from spark_client.worker.output_columns import AddedPart, column_casts, joined_output
 from tests.spark_client.builders import Lookup, Partition, PulledInput, SteppedWakeUp
-from tests.spark_client.memory_transport import ReachableSidecar
+from tests.spark_client.memory_transport import Behaviour, ReachableSidecar
 
 COLUMNS = pa.schema({"value": pa.int64()})
 RECORDS = pa.schema({"id": pa.int64(), "at": pa.int64(), "number": pa.int64()})

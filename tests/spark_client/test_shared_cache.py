@@ -24,7 +24,6 @@ from lookup_core.lookup_options import LookupOptions
 from lookup_core.protocol import frames
 from lookup_core.settings import CacheSettings
 from service.resources.shared_memory import SharedMemory
-from spark_client.testing.fake_sidecar import Behaviour
 from spark_client.transport.connection import Connection
 from spark_client.transport.shared_cache import MappedCache, boot_time
 from tests.hand_clock import HandClock
@@ -38,7 +37,7 @@ from tests.spark_client.builders import (
     look_up,
     received,
 )
-from tests.spark_client.memory_transport import ReachableSidecar
+from tests.spark_client.memory_transport import Behaviour, ReachableSidecar
 
 KIND = KINDS["text"]
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root makes time namespaces")
