@@ -120,12 +120,14 @@ def test_ages_count_from_the_last_proof() -> None:
     table = NumberTable.loaded(NUMBER, LOADED, now=1.0)
     table.apply([(2, 22)], now=3.0)
     ages_s = [table.table.probe(NUMBER.keys([1, 2, 9]), 5.0).ages_s.tolist()]
+    hits = [table.table.hit(NUMBER.key(number), 5.0) for number in (1, 2)]
 
     for confirmed_at in (4.0, 3.5):
         table.table.confirm(confirmed_at)
         ages_s.append(table.table.peek(NUMBER.keys([1, 2, 9]), 5.0).ages_s.tolist())
 
     assert ages_s == [[4.0, 2.0, 4.0], [1.0] * 3, [1.0] * 3]
+    assert [hit.age_s for hit in hits if hit is not None] == [4.0, 2.0]
     assert table.table.oldest_age_s(5.0) == 1.0
     table.reload([(1, 10)], now=2.0)
     assert table.table.oldest_age_s(5.0) == 1.0
