@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser, Page, expect
-from ruamel.yaml import YAML
 
 from tests.docs.pages.blocks import ROOT
 from tools.browser import running_browser
@@ -62,21 +61,6 @@ def test_site_builds_strictly(site: Path) -> None:
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("target", ["none.md", "index.md#none"])
-def test_broken_links_fail_the_build(tmp_path: Path, target: str) -> None:
-    """A link to a page or to a heading that does not exist is an error."""
-    (docs := tmp_path / "docs").mkdir()
-    (docs / "index.md").write_text(f"# Home\n\n[nowhere]({target})\n")
-    settings = YAML().load(ROOT / "mkdocs.yml")
-    settings |= {"docs_dir": str(docs), "nav": ["index.md"], "extra_css": [], "not_in_nav": ""}
-    YAML().dump(settings, config := tmp_path / "mkdocs.yml")
-
-    done = built(tmp_path / "site", "--config-file", str(config))
-
-    assert (done.returncode, "Aborted with 1 warnings" in done.stdout) == (1, True)
-
-
-@pytest.mark.full
 @pytest.mark.parametrize("size", SIZES, ids=["wide", "phone"])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_pages_fit_and_load_nothing(
@@ -112,16 +96,3 @@ def test_search_works_from_a_folder(site: Path, browser: Browser) -> None:
 
     expect(page.locator(".md-search-result__meta")).to_contain_text("matching documents")
     expect(page.locator(".md-search-result__link").first).to_be_visible()
-
-
-@pytest.mark.full
-def test_scheme_can_be_switched(site: Path, browser: Browser) -> None:
-    """The page follows the system's scheme, and a switch changes it."""
-    page = offline_page(browser, *SIZES[0], "dark")
-    page.goto((site / "index.html").as_uri())
-    body = page.locator("body")
-    expect(body).to_have_attribute("data-md-color-scheme", "slate")
-
-    page.locator("label[title='Switch to light mode']").click()
-
-    expect(body).to_have_attribute("data-md-color-scheme", "default")

@@ -2,12 +2,10 @@
 
 import re
 from dataclasses import replace
-from itertools import pairwise
 
 import pytest
 
 from lookup_core.answer import Outcome
-from tools.fleet.database import DatabaseModel
 from tools.fleet.report import (
     LOADS,
     PAGE,
@@ -68,30 +66,6 @@ def test_outage_stops_queries_and_keeps_hits(failing: FleetRun) -> None:
     assert all(each.lookups[Outcome.FETCHED] == 0 for each in down)
     assert all(each.lookups[Outcome.HIT] > 0 and each.failed > 0 for each in down)
     assert failing.batches[-1].failed == 0
-
-
-def test_database_connections_have_a_limit() -> None:
-    """Above the limit attempts are refused, and these sidecars' lookups fail."""
-    plan = replace(SMALL, executors=4, database=DatabaseModel(max_connections=2))
-
-    run = simulate(plan)
-
-    assert max(number for _, number in run.log.connections) == 2
-    assert run.log.refused.total() > 0
-    assert all(each.failed > 0 for each in run.batches)
-
-
-def test_rate_of_queries_is_never_exceeded() -> None:
-    """In any second the sidecar sends at most `max_queries_per_second` queries with keys."""
-    job = JobModel(tasks=8, records_per_s=2000, interval_s=0.25)
-    settings = settings_with(batch={"max_queries_per_second": 5, "max_keys": 50})
-
-    run = simulate(Plan(1, 10.0, job=job, settings=settings))
-
-    sent = sorted(end - seconds for end, seconds in run.log.latencies_s)[1:]  # without the first
-    assert len(sent) > 30
-    assert max(sum(at <= each < at + 0.99 for each in sent) for at in sent) <= 5
-    assert max(later - earlier for earlier, later in pairwise(sent)) < 0.5
 
 
 def test_spread_loads_need_fewer_connections() -> None:

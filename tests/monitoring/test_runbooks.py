@@ -33,13 +33,6 @@ def one_line(expression: str) -> str:
     return " ".join(re.sub("#.*", "", expression).split())
 
 
-def slugs(page: Path) -> set[str]:
-    """The anchors of the headings, as MkDocs makes them."""
-    headings = re.findall(r"^#+ (.*)$", page.read_text(), re.MULTILINE)
-    words = [re.sub(r"[^\w\s-]", "", each.lower()).strip() for each in headings]
-    return {re.sub(r"[-\s]+", "-", each) for each in words}
-
-
 def commands() -> set[str]:
     """The commands of the program."""
     registered = [(each.name, each.callback) for each in application.registered_commands]
@@ -137,15 +130,3 @@ def test_commands_exist(page: Path) -> None:
     )
 
     assert set(named) <= {*commands(), *SESSIONS}
-
-
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
-def test_links_have_targets(page: Path) -> None:
-    """Each link names a file of the site, and a heading in it."""
-    text = re.sub(r"^ *```.*?^ *```$", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
-    for target in re.findall(r"\]\(((?!https?:)[^)]+)\)", text):
-        path, _, heading = target.partition("#")
-        file = page.parent / path if path else page
-
-        assert file.exists(), target
-        assert not heading or file.suffix != ".md" or heading in slugs(file), target

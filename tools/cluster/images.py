@@ -1,10 +1,12 @@
 """Images of the cluster's containers, built by Podman, as archives."""
 
+import os
 import shutil
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from demo.maven_libraries import download_cache
 from tools.cluster.machine import run
 from tools.image.podman import ROOT, Podman
 
@@ -40,7 +42,23 @@ def write_images(folder: Path, pause: Path, sparks: Sequence[str]) -> None:
         options = (f"--file={_DEPLOY}/kubernetes/Dockerfile", f"--build-arg=SPARK_IMAGE={base}")
         podman.build(job_name(spark), _DEPLOY, *options, wheels=(wheel,))
     for number, name in enumerate((PAUSE, SIDECAR, *map(job_name, sparks))):
-        podman.output("save", f"--output={folder / str(number)}.tar", name)
+        (folder / f"{number}.tar").symlink_to(_archive(podman, name))
+
+
+def _archive(podman: Podman, name: str) -> Path:
+    """The archive of an image, which the cache keeps until the image is another one."""
+    with download_cache(os.environ) as cache:
+        folder = cache / "archives"
+        folder.mkdir(exist_ok=True)
+        prefix = name.replace("/", "-").replace(":", "-")
+        identity = podman.output("image", "inspect", "--format={{.Id}}", name)
+        archive = folder / f"{prefix}-{identity}.tar"
+        if not archive.exists():
+            for former in folder.glob(f"{prefix}-*"):
+                former.unlink()
+            podman.output("save", f"--output={archive}.unfinished", name)
+            archive.with_name(f"{archive.name}.unfinished").rename(archive)
+    return archive
 
 
 def _built_wheel(folder: Path) -> Path:

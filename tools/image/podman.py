@@ -23,6 +23,7 @@ ROOT = Path(__file__).parents[2]
 LOCK_FILE = "requirements/service.txt"
 SIDECAR = "localhost/sidelook:dev"
 _PYTHON = "localhost/python:3.11-slim"
+_MOST_IMAGES = 40  # with the layers of builds; more are pruned
 # With the libraries that they need.
 _PACKAGES = (
     *("podman", "conmon", "runc", "golang-github-containers-common"),
@@ -113,6 +114,8 @@ class Podman:
 
     def build_sidecar(self, folder: Path = ROOT, *options: str, name: str = SIDECAR) -> None:
         """Build the image of the Dockerfile; raises EngineFailed and ToolUnavailable."""
+        if len(self.output("images", "--all", "--quiet").splitlines()) > _MOST_IMAGES:
+            self.output("image", "prune", "--force")
         link = 'ln -s /usr/bin/python3 "$1/usr/local/bin/python"'  # where the slim image has it
         self.import_debian(_PYTHON, "python3", "python3-venv", "ca-certificates", hook=link)
         self.build(name, folder, f"--build-arg=PYTHON_IMAGE={_PYTHON}", *options)
