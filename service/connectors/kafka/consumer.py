@@ -40,6 +40,9 @@ log = structlog.get_logger()
 _PAUSE_S = 0.1  # between metadata requests, which aiokafka repeats while a leader is unknown
 _CLOSE_TIMEOUT_S = 1.0
 _COMMITTED = 1  # isolation level
+# Bounds of one response; a single larger batch is sent nevertheless.
+_PARTITION_FETCH_BYTES = 2**20
+_FETCH_BYTES = 8 * 2**20
 
 
 class KafkaClient(AIOKafkaClient):  # type: ignore[misc]  # aiokafka has no types
@@ -176,8 +179,8 @@ class KafkaConsumer(AIOKafkaConsumer):  # type: ignore[misc]  # aiokafka has no 
             auto_offset_reset="none",
             enable_auto_commit=False,
             isolation_level="read_committed",
-            fetch_max_bytes=settings.fetch_bytes,
-            max_partition_fetch_bytes=settings.partition_fetch_bytes,
+            fetch_max_bytes=_FETCH_BYTES,
+            max_partition_fetch_bytes=_PARTITION_FETCH_BYTES,
             request_timeout_ms=round(settings.request_timeout_s * 1000),
             retry_backoff_ms=RETRY_BACKOFF_MS,
         )

@@ -22,16 +22,12 @@ class KafkaSettings:
     sasl_password: str | None = field(default=None, repr=False)
     ca_file: Path | None = None  # None: the authorities of the system
     certificate_file: Path | None = None  # the client's, if the brokers require one
-    certificate_key_file: Path | None = None
     request_timeout_s: float = 10.0
     discovery_interval_s: float = 10.0  # finds new partitions
     lookback_s: float = 60.0  # reading begins this long before the first discovery
     # Additional messages: the replay filter needs the last changes before a replay.
     lookback_messages: int = 10
     give_up_after_s: float = 30.0  # without a response: new connections show the cause
-    # Bounds of one response; a single larger batch is sent nevertheless.
-    partition_fetch_bytes: int = 2**20
-    fetch_bytes: int = 8 * 2**20
 
     @property
     def topics(self) -> tuple[str, ...]:
@@ -59,6 +55,6 @@ class KafkaSettings:
         if not self.security_protocol.endswith("SSL"):
             return None
         context: ssl.SSLContext = create_ssl_context(
-            cafile=self.ca_file, certfile=self.certificate_file, keyfile=self.certificate_key_file
+            cafile=self.ca_file, certfile=self.certificate_file
         )
         return context
