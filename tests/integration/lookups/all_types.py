@@ -52,7 +52,13 @@ CASES = (
     Case("char(n)", "char(5)", "string", ("'abc'", "''", "'é'"), is_key=True),
     Case("citext", "citext", "string", ("'aB'", "'É'"), is_key=True),
     Case("bytea", "bytea", "binary", (r"'\x00ff'", "''"), is_key=True),
-    Case("date", "date", "date", ("'0001-01-01'", "'9999-12-31'", "'infinity'"), is_key=True),
+    Case(
+        "date",
+        "date",
+        "date",
+        ("'0001-01-01'", "'9999-12-31'", "'infinity'", "'10000-01-01'"),
+        is_key=True,
+    ),
     Case(
         *("timestamp", "timestamp", "timestamp_ntz"),
         ("'0001-01-01'", "'9999-12-31 23:59:59.999999'", "'-infinity'", "'0044-03-15 BC'"),
@@ -60,7 +66,7 @@ CASES = (
     ),
     Case(
         *("timestamptz", "timestamptz", "timestamp"),
-        ("'2013-01-01 05:00+05'", "'9999-12-31 23:59:59.999999Z'", "'infinity'"),
+        ("'2013-01-01 05:00+05'", "'9999-12-31 23:59:59.999999Z'", "'infinity'", "'10000-01-01Z'"),
         is_key=True,
     ),
     Case(
@@ -72,6 +78,8 @@ CASES = (
         *("numeric", "numeric", "decimal(10,2)", ("'NaN'", "1.500", "-12345678.9")),
         is_requested=True,
     ),
+    Case("numeric", "numeric(3,-2)", "string", ("1234",)),
+    Case("numeric", "numeric(39,0)", "string", ("1",)),
     Case("uuid", "uuid", "string", (f"'{UUID.upper()}'",), is_key=True),
     Case("json", "json", "string", ("'{\"a\" : 1}'", "'null'")),
     Case("jsonb", "jsonb", "string", ('\'{"b":1,"a":[1.10]}\'', "'null'")),
@@ -93,6 +101,7 @@ CASES = (
     ),
     Case("enum", "mood", "string", ("'happy'", "'so so'"), is_key=True),
     Case("domain", "positive", "int", ("7",), is_key=True),
+    Case("domain", "price", "decimal(8,2)", ("7.5",), is_key=True),
     Case("composite", "pair", "string", ("'(1,\"a,b\")'", "'(,)'")),
     Case(
         *("composite", "pair", "struct<b string, a int>", ("'(1,\"a,b\")'", "'(,)'")),
@@ -115,6 +124,7 @@ CASES = (
     Case("multirange", "int4multirange", "string", ("'{[1,2),[5,9)}'",)),
     Case("geometric", "point", "string", ("'(1,0.1)'",)),
     Case("name", "name", "string", ("'abc'",)),
+    Case("name", '"char"', "string", ("'a'",)),
     Case("pg_lsn", "pg_lsn", "string", ("'16/B374D848'",)),
     Case("T[]", "int4[]", "array<int>", ("'{1,NULL,3}'", "'{}'", "'[0:1]={1,2}'")),
     Case("T[]", "int2[]", "array<smallint>", ("'{-32768,NULL}'",)),
@@ -179,6 +189,8 @@ TYPES = (
     *CITEXT,
     "CREATE TYPE mood AS ENUM ('happy', 'so so', 'sad')",
     "CREATE DOMAIN positive AS int4 CHECK (VALUE > 0)",
+    "CREATE DOMAIN amount AS numeric(8, 2)",
+    "CREATE DOMAIN price AS amount CHECK (VALUE > 0)",
     "CREATE DOMAIN tags AS text[]",
     "CREATE TYPE pair AS (a int4, b text)",
 )

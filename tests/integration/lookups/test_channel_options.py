@@ -8,7 +8,6 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from lookup_core.errors import ErrorCode, InvalidRequest
 from lookup_core.lookup_options import NO_OPTIONS, LookupOptions
 from lookup_core.protocol.client_channel import ChannelRequest
 from lookup_core.protocol.sent_lookups import RunId, SentKeys
@@ -21,22 +20,16 @@ from tools.processes.sidecar_process import SidecarProcess
 
 PATIENCE_S = 20.0
 KEY = pa.schema({"id": pa.int64()})
-READ_NOW = LookupOptions(max_age_ms=0)
 PATIENT = LookupOptions(max_retries=100, retry_delay_ms=100)
-NAMED = LookupOptions(max_retries=100, retry_delay_ms=100, retry_if="name")
 
 
 @pytest.fixture
 def sidecar(folder: Path, database: Database) -> Iterator[SidecarProcess]:
-    """A sidecar with `customers`, read through a cache, and `all_customers`, in full mode."""
-    database.execute("CREATE TABLE customers (id int8 PRIMARY KEY, name text, tier int4)")
-    database.insert("customers", [(7, "Ada", 1), (8, None, 2)])
+    """A sidecar with `customers`, read through a cache."""
+    database.execute("CREATE TABLE customers (id int8 PRIMARY KEY, name text)")
     cache = {"ttl": "1h", "negative_ttl": "1h"}
-    dimensions = {
-        "customers": {"timeout": "20s", "cache": cache},
-        "all_customers": {"table": "customers", "cache": {"mode": "full"}},
-    }
-    sidecar = postgres_sidecar(folder, database.dsn(), dimensions)
+    customers = {"timeout": "20s", "cache": cache}
+    sidecar = postgres_sidecar(folder, database.dsn(), {"customers": customers})
     with sidecar.running():
         yield sidecar
 
@@ -44,15 +37,8 @@ def sidecar(folder: Path, database: Database) -> Iterator[SidecarProcess]:
 class Channel:
     """A channel of a client; the connection is its own."""
 
-    def __init__(
-        self,
-        sidecar: SidecarProcess,
-        options: LookupOptions = NO_OPTIONS,
-        *,
-        dimension: str = "customers",
-        columns: tuple[str, ...] = ("name",),
-    ) -> None:
-        request = ChannelRequest(dimension, columns, "a test", KEY, options=options)
+    def __init__(self, sidecar: SidecarProcess, options: LookupOptions = NO_OPTIONS) -> None:
+        request = ChannelRequest("customers", ("name",), "a test", KEY, options=options)
         address = SidecarAddress(f"unix://{sidecar.socket}")
         self._session: ChannelSession = Connections().to(address).open(request)
 
@@ -73,20 +59,6 @@ class Channel:
         self._session.close()
 
 
-def test_maximal_age_reads_the_table(sidecar: SidecarProcess, database: Database) -> None:
-    """A channel with a maximal age gets the row of the table, and so do later lookups of all."""
-    with closing(Channel(sidecar)) as plain, closing(Channel(sidecar, READ_NOW)) as fresh:
-        assert plain.answer(7) == "fetched Ada"
-        database.execute("UPDATE customers SET name = 'Ada Smith' WHERE id = 7")
-        assert plain.answer(7) == "hit Ada"
-
-        assert fresh.answer(7) == "fetched Ada Smith"
-        assert plain.answer(7) == "hit Ada Smith"
-        database.execute("DELETE FROM customers WHERE id = 7")
-        assert fresh.answer(7) == "missing"
-        assert plain.answer(7) == "missing"
-
-
 @pytest.mark.real_path
 def test_late_row_is_waited_for(sidecar: SidecarProcess, database: Database) -> None:
     """A channel with retries gets a row that is inserted later; others get `missing` before."""
@@ -94,28 +66,7 @@ def test_late_row_is_waited_for(sidecar: SidecarProcess, database: Database) -> 
         assert plain.answer(9) == "missing"  # cached for an hour
         patient.ask(9)
         assert plain.answer(9) == "missing"
-        database.insert("customers", [(9, "Cleo", 3)])
+        database.insert("customers", [(9, "Cleo")])
 
         assert patient.answer() == "fetched Cleo"
         assert plain.answer(9) == "hit Cleo"
-
-
-def test_late_value_is_waited_for(sidecar: SidecarProcess, database: Database) -> None:
-    """With `retry_if`, a row is read again until its column is set; others get it with NULL."""
-    named = Channel(sidecar, NAMED, columns=("tier",))
-    with closing(Channel(sidecar)) as plain, closing(named):
-        assert plain.answer(8) == "fetched"
-        named.ask(8)
-        assert plain.answer(8) == "hit"
-        database.execute("UPDATE customers SET name = 'Bert' WHERE id = 8")
-
-        assert len(named._session.answers(PATIENCE_S)) == 1
-        assert plain.answer(8) == "hit Bert"
-
-
-def test_full_table_refuses_options(sidecar: SidecarProcess) -> None:
-    """A dimension in full cache mode refuses a maximal age; the error has the remedy."""
-    with pytest.raises(InvalidRequest, match=r"max_age: cache\.mode is full") as caught:
-        Channel(sidecar, READ_NOW, dimension="all_customers")
-
-    assert caught.value.code is ErrorCode.BAD_REQUEST
