@@ -70,36 +70,6 @@ def index_remedy(table: PostgresTable) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class LookupPlan:
-    """The query of lookups in a table with an index, and whether it finds rows by one."""
-
-    query: str
-    uses_index: bool | None  # None: a foreign server finds them, or there is nothing to read
-    trial: str | None  # the query of a row that succeeded; None without SQL of the user
-
-
-async def plan_lookup(
-    connections: PostgresConnections,
-    table: PostgresTable,
-    *,
-    timeout_s: float,
-    former: LookupPlan | None = None,
-) -> LookupPlan:
-    """Plan lookups of a table that was just described, and try its SQL for one row.
-
-    The SQL of the `former` plan is not tried again. Raises BackendError within `timeout_s`:
-    `forbidden` if row-level security hides rows, `table_unavailable` if the SQL writes.
-    """
-    query, trial = lookup_query(table), trial_query(table)
-    no_keys = key_arguments(pa.RecordBatch.from_pylist([], table.schema.key), table.schema.key)
-    is_tried = former is not None and former.trial == trial
-    plan, indexes = await connections.plan(
-        query, no_keys, timeout_s=timeout_s, trial=None if is_tried else trial
-    )
-    return LookupPlan(query, uses_index(plan, indexes), trial)
-
-
-@dataclass(frozen=True, slots=True)
 class _Queries:
     """The query of a lookup, for records and for blocks."""
 
@@ -109,8 +79,11 @@ class _Queries:
 
 @dataclass(frozen=True, slots=True)
 class _Lookup:
+    """The queries of a described table."""
+
     table: PostgresTable
-    plan: LookupPlan
+    trial: str | None  # the query of a row that succeeded; None without SQL of the user
+    uses_index: bool | None
     queries: _Queries
     small_row_queries: _Queries  # quicker, if rows are small
 
@@ -134,7 +107,7 @@ class PostgresBackend:
     @property
     def uses_index(self) -> bool | None:
         """Whether lookups use an index; None if unknown, and before the first `describe`."""
-        return None if self._lookup is None else self._lookup.plan.uses_index
+        return None if self._lookup is None else self._lookup.uses_index
 
     async def __aenter__(self) -> Self:
         """Create its own pool; the database may be down."""
@@ -161,16 +134,9 @@ class PostgresBackend:
         """
         deadline_s = asyncio.get_running_loop().time() + timeout_s
         table = await read_table(self._connections.until(deadline_s), self._settings)
-        former = self._lookup
-        if former is not None and former.table.version != table.version:
+        if self._lookup is not None and self._lookup.table.version != table.version:
             self._connections.pool.expire()  # settings of the role take effect in new sessions
-        plan = await plan_lookup(
-            self._connections,
-            table,
-            timeout_s=deadline_s - asyncio.get_running_loop().time(),
-            former=None if former is None else former.plan,
-        )
-        self._lookup = self._planned(table, plan)
+        self._lookup = await self._planned(table, deadline_s)
         return table
 
     async def probe(self, *, timeout_s: float) -> None:
@@ -235,29 +201,35 @@ class PostgresBackend:
         await self._connections.run_until(keys_query(table), arguments, deadline_s=deadline_s)
         raise BackendError(ErrorCode.VALUE_REJECTED, f"{self._settings.table}: {INVALID_TEXT}")
 
-    def _planned(self, table: PostgresTable, plan: LookupPlan) -> _Lookup:
-        settings, query = self._settings, plan.query
-        self._check_index(table, plan)
-        if not plan.uses_index:
-            sends_keys = plan.uses_index is None or table.has_foreign_parts
-            query = scanning_query(table, sends_keys=sends_keys)
+    async def _planned(self, table: PostgresTable, deadline_s: float) -> _Lookup:
+        """Plan lookups without a key, and try the SQL of the user, unless it was tried before."""
+        query, trial, key = lookup_query(table), trial_query(table), table.schema.key
+        no_keys = key_arguments(pa.RecordBatch.from_pylist([], key), key)
+        is_tried = self._lookup is not None and self._lookup.trial == trial
+        plan, indexes = await self._connections.plan(
+            query, no_keys, deadline_s=deadline_s, trial=None if is_tried else trial
+        )
+        is_indexed = uses_index(plan, indexes)
+        self._check_index(table, is_indexed=is_indexed)
+        if not is_indexed:
+            query = scanning_query(table, sends_keys=is_indexed is None or table.has_foreign_parts)
             if not (table.has_several_rows or table.is_unique):
                 query = first_rows(table, query, 2)  # two show that a key is ambiguous
-        if settings.is_first:
+        if self._settings.is_first:
             query = first_rows(table, query, 1)
         queries = self._queries(table, bounded_reply(table, query))
         small = self._queries(table, bounded_shares(table, query)) if table.is_unique else queries
-        return _Lookup(table, plan, queries, small)
+        return _Lookup(table, trial, is_indexed, queries, small)
 
-    def _check_index(self, table: PostgresTable, plan: LookupPlan) -> None:
+    def _check_index(self, table: PostgresTable, *, is_indexed: bool | None) -> None:
         """Log a missing index once, until there is one; raise BackendError if it is required."""
         settings, remedy = self._settings, index_remedy(table)
-        if plan.uses_index is None:
+        if is_indexed is None:
             has_parts = table.kind is not RelationKind.PARTITIONED or table.has_foreign_parts
             if settings.require_index and has_parts:
                 reason = "a foreign server does not show whether it uses an index"
                 raise unavailable(settings, f"{reason}; leave require_index out")
-        elif plan.uses_index:
+        elif is_indexed:
             if self.uses_index is False:
                 log.info("dimension.lookup_with_index", table=settings.table)
         elif settings.require_index:

@@ -294,14 +294,13 @@ class PostgresConnections:
         return run
 
     async def plan(
-        self, query: str, arguments: Sequence[Any], *, timeout_s: float, trial: str | None = None
+        self, query: str, arguments: Sequence[Any], *, deadline_s: float, trial: str | None = None
     ) -> tuple[str, Records]:
         """The plan of a query without sequential scans, and the indexes of its tables.
 
         Raises as `run`; also `forbidden` if row-level security hides rows, even behind PgBouncer,
         and `table_unavailable` if the query `trial` writes.
         """
-        deadline_s = _now_s() + timeout_s
         explain = f"EXPLAIN (FORMAT JSON) {query}"
         with mapped_errors(self._table):
             session = await self._acquire(deadline_s)

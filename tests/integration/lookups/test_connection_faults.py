@@ -195,8 +195,9 @@ async def test_failed_plan_leaves_no_transaction(
 ) -> None:
     """A query that cannot be planned ends its connection, which is inside a transaction."""
     async with PostgresConnections(settings) as connections:
+        deadline_s = asyncio.get_running_loop().time() + PATIENCE_S
         with pytest.raises(BackendError) as caught:
-            await connections.plan("SELECT nothing", [], timeout_s=PATIENCE_S)
+            await connections.plan("SELECT nothing", [], deadline_s=deadline_s)
         await database.wait_for(IS_ALONE)
 
     assert caught.value.code is ErrorCode.SCHEMA_CHANGED
