@@ -146,18 +146,22 @@ async def read_columns(
     return {record["name"]: record for record in records}
 
 
-def refuse_unreadable(
-    settings: PostgresSettings, columns: Mapping[str, CatalogRow], names: Sequence[str]
-) -> None:
-    """Raise BackendError for a column that does not exist, or that the role may not read."""
-    for name in names:
+def _read_names(settings: PostgresSettings, columns: Mapping[str, CatalogRow]) -> tuple[str, ...]:
+    """The names of the columns besides the key; raises BackendError unless all may be read."""
+    names = settings.columns or tuple(name for name in columns if name not in settings.key)
+    used = (*settings.key, *names)
+    for name in used:
         if name not in columns:
             detail = f"{settings.table}: no column {name}{nearest_name(name, list(columns))}"
             raise BackendError(ErrorCode.TABLE_UNAVAILABLE, detail)
-    hidden = ", ".join(name for name in names if not columns[name]["may_be_read"])
+    hidden = ", ".join(name for name in used if not columns[name]["may_be_read"])
     if hidden:
         detail = f"{settings.table}: the role of the DSN may not read {hidden}; grant it SELECT"
         raise BackendError(ErrorCode.FORBIDDEN, detail)
+    if not names:
+        reason = "no column other than the key; use a source.query that adds one: true AS found"
+        raise unavailable(settings, reason)
+    return names
 
 
 def readable_names(columns: Mapping[str, CatalogRow], numbers: Sequence[int]) -> tuple[str, ...]:
@@ -219,7 +223,7 @@ def _feed_fault(settings: PostgresSettings, column: CatalogRow) -> str | None:
 
 
 def has_exact_changes(
-    table: CatalogRow, *, key: Sequence[CatalogRow], columns: Sequence[CatalogRow]
+    table: CatalogRow, key: Sequence[CatalogRow], columns: Sequence[CatalogRow]
 ) -> bool:
     """Whether a row in the table's changelog certainly equals the queried row of its key."""
     has_full_identity = table["has_full_identity"]
@@ -278,11 +282,10 @@ async def read_table(run: RunQuery, settings: PostgresSettings) -> PostgresTable
     kind = _suitable_kind(settings, entry)
     version = await _version(run, settings, entry)  # first: a later change is noticed
     columns = await read_columns(run, settings, entry["oid"])
-    names = settings.columns or [name for name in columns if name not in settings.key]
-    refuse_unreadable(settings, columns, [*settings.key, *names])
-    if not names:
-        reason = "no column other than the key; use a source.query that adds one: true AS found"
-        raise unavailable(settings, reason)
+    names = _read_names(settings, columns)
+    own = [[columns[name] for name in each] for each in (settings.key, names)]
+    # With other types than the changelog's, or not all rows, its rows do not count.
+    is_plain = kind is RelationKind.TABLE and settings.where is None and not settings.types
     table = PostgresTable(
         schema_name=entry["schema_name"],
         name=entry["table_name"] or settings.table,
@@ -290,14 +293,7 @@ async def read_table(run: RunQuery, settings: PostgresSettings) -> PostgresTable
         columns=readings_of(settings, {name: columns[name] for name in names}),
         table_id=entry["oid"],
         primary_key=readable_names(columns, entry["primary_key"]),
-        reports_rows=settings.where is None
-        and kind is RelationKind.TABLE
-        and has_exact_changes(
-            entry,
-            key=[columns[name] for name in settings.key],
-            columns=[columns[name] for name in names],
-        )
-        and not settings.types,  # else values of the changelog may have other types
+        reports_rows=is_plain and has_exact_changes(entry, *own),
         has_full_identity=entry["has_full_identity"],
         loses_keys=not {*settings.key} <= {*entry["identity"]},
         versions=settings.versions,

@@ -96,7 +96,7 @@ class PostgresSession(asyncpg.Connection):
 
 
 @dataclass(frozen=True, slots=True)
-class Reply:
+class QueryReply:
     """The rows of a query, and its server."""
 
     records: Records
@@ -115,7 +115,7 @@ class PostgresPool:
         self._attempted_at_s = 0.0  # the last attempt to connect
         self._options: dict[str, Any] = {}  # as in the last attempt
         self._checks: set[asyncio.Task[None]] = set()  # at most one, of the address
-        self._epochs = ServerEpochs()
+        self.epochs = ServerEpochs()
         self.identification = Identification()
         self.last_identity = _LastIdentity()  # by any session
 
@@ -180,11 +180,6 @@ class PostgresPool:
         """The server that answered last."""
         return self.last_identity.server or UNKNOWN_SERVER
 
-    @property
-    def epoch(self) -> int:
-        """The number of the present server epoch."""
-        return self._epochs.number
-
     def on_identity(
         self, found: ServerIdentity, before: ServerEpoch | None, *, epoch: int
     ) -> ServerEpoch:
@@ -193,9 +188,9 @@ class PostgresPool:
         Another server ends the use of older sessions. One that was found before the last switch
         causes no switch back.
         """
-        if epoch != self.epoch:
+        if epoch != self.epochs.number:
             return ServerEpoch(epoch, found)
-        server = self._epochs.note(found, None if before is None else before.identity)
+        server = self.epochs.note(found, None if before is None else before.identity)
         if server.number != epoch:
             self.expire()  # older sessions may belong to the previous server
             self.identification = Identification()  # it may refuse other parts
@@ -221,7 +216,7 @@ class PostgresPool:
 
         The server may take no new session; the next need of one shows why.
         """
-        epoch = self.epoch
+        epoch = self.epochs.number
         failures = (OSError, BackendError, asyncpg.PostgresError, asyncpg.InterfaceError)
         with suppress(*failures):
             async with asyncio.timeout(_CHECK_TIMEOUT_S):
@@ -266,7 +261,7 @@ class PostgresConnections:
         self.pool.last_identity.at_s = -math.inf
         return replace(server, number=server.number - 1)
 
-    async def run(self, query: str, arguments: Sequence[Any], *, timeout_s: float) -> Reply:
+    async def run(self, query: str, arguments: Sequence[Any], *, timeout_s: float) -> QueryReply:
         """Run one query; raises BackendError within `timeout_s`.
 
         After `connection_lost`, an immediate retry is useful: only the use of a connection shows
@@ -276,14 +271,16 @@ class PostgresConnections:
         deadline_s = _now_s() + timeout_s
         return await self.run_until(query, arguments, deadline_s=deadline_s)
 
-    async def run_until(self, query: str, arguments: Sequence[Any], *, deadline_s: float) -> Reply:
+    async def run_until(
+        self, query: str, arguments: Sequence[Any], *, deadline_s: float
+    ) -> QueryReply:
         """Run one query of several that end by this time of the event loop; raises as `run`."""
         with mapped_errors(self._table):
             session = await self._acquire(deadline_s)
             server = await self._identify(session, deadline_s)
             records = await self._fetch(session, query, arguments, deadline_s=deadline_s)
             await self.pool.release(session)
-        return Reply(records, server)
+        return QueryReply(records, server)
 
     def until(self, deadline_s: float) -> RunQuery:
         """`run_until` this time, for the rows alone."""
@@ -351,7 +348,7 @@ class PostgresConnections:
         pool, now_s = self.pool, _now_s()
         # Behind a pooler, each query may reach another session.
         last = pool.last_identity if pool.settings.pgbouncer else session.last_identity
-        before, epoch = last.server, pool.epoch
+        before, epoch = last.server, pool.epochs.number
         if before is not None and now_s < last.at_s + IDENTITY_S:
             return before
 
@@ -366,7 +363,7 @@ class PostgresConnections:
             await self._release_failed(session)
             raise
         server = pool.on_identity(found, session.last_identity.server, epoch=epoch)
-        if server.number == pool.epoch:
+        if server.number == pool.epochs.number:
             last.server, last.at_s = server, now_s
             pool.last_identity.server = server
         return server
