@@ -5,6 +5,7 @@ Owns no connection: after `on_lost` and `open`, all unanswered keys are sent aga
 """
 
 import math
+from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from enum import Enum, auto
@@ -26,7 +27,7 @@ from lookup_core.protocol.arrow_payload import (
     result_schema,
 )
 from lookup_core.protocol.backlog import Backlog, ChannelAnswer
-from lookup_core.protocol.frames import Frame, TraceParent
+from lookup_core.protocol.frames import ChannelFrame, Frame, TraceParent
 from lookup_core.protocol.sent_lookups import RunId, SentKeys, SentLookups, SentWatermark
 
 _MAX_LOOKUP_BYTES = 1024 * 1024  # other channels share the connection
@@ -142,14 +143,17 @@ class ClientChannel:
         self._credit = ClientCredit()
         self._backlog = Backlog()
         self._sent = SentLookups()
-        self._refused: list[ChannelAnswer] = []
+        self._results: deque[frames.Result] = deque()  # to decode; bounded by the credit
+        self._answers: list[ChannelAnswer] = []
         self._reasons: dict[str, str] = {}  # {code: detail} of REASON; a sidecar knows few codes
 
     def open(self) -> frames.Open:
         """Request the channel on a new connection; unanswered keys join the backlog.
 
-        Answers of the former connection are no longer accepted.
+        Raises ProtocolViolation for a RESULT of the former connection that does not answer its
+        lookup.
         """
+        self._decode()  # before the sequences restart at 1
         self.on_lost()
         self._state = _State.OPENING
         self._backlog.put_back(self._sent.restart())
@@ -167,12 +171,50 @@ class ClientChannel:
             wants_reasons=True,
         )
 
-    def on_opened(self, opened: frames.Opened, *, now_s: float) -> list[Frame]:
-        """Open the channel; returns the backlog within the credit, nothing after `pause`.
+    def receive(self, frame: ChannelFrame, *, now_s: float) -> list[Frame]:
+        """Take a frame of the service; returns the frames to send.
 
-        Raises InvalidRequest if the schema or the default row changed since the last connection,
-        or if the service does not know the options, ProtocolViolation without OPEN.
+        RESULT is decoded by `pop_answers`. OPENED raises InvalidRequest if the schema or the
+        default row changed since the last connection, or if the service does not know the options,
+        ProtocolViolation without OPEN.
         """
+        match frame:
+            case frames.Opened():
+                self._on_opened(frame)
+            case frames.Credit():
+                if self._state is _State.OPEN:
+                    self._credit.add(frame.records, frame.bytes)
+            case frames.Result():
+                self._results.append(frame)
+                return []
+            case frames.Reason():
+                self._reasons[frame.code] = frame.detail
+                return []
+        return self.resume(now_s=now_s)
+
+    def explanation(self, code: ErrorCode) -> str:
+        """Why keys have this code, and the remedy: the sidecar's reason, if it has given one."""
+        return self._reasons.get(code, code.explanation)
+
+    @property
+    def has_answers(self) -> bool:
+        """Whether `pop_answers` returns answers, or raises."""
+        return bool(self._answers or self._results)
+
+    def pop_answers(self) -> list[ChannelAnswer]:
+        """The answers that have come, each once; `resume` may have frames to send then.
+
+        Raises ProtocolViolation for a RESULT that does not answer its lookup.
+        """
+        self._decode()
+        answers, self._answers = self._answers, []
+        return answers
+
+    def add_answers(self, keys: SentKeys, answers: Iterable[Answer]) -> None:
+        """Answer keys that the caller has looked up elsewhere."""
+        self._answers += [ChannelAnswer(keys.run, keys.placed(answer)) for answer in answers]
+
+    def _on_opened(self, opened: frames.Opened) -> None:
         if self._state is _State.FREE:
             raise bad_frame("OPENED without OPEN")
         if opened.options != self.request.options:
@@ -185,34 +227,22 @@ class ClientChannel:
         self._describe(opened)
         self._waits = opened.waits
         if self._state is _State.LEAVING:
-            return []
+            return
         self._state = _State.OPEN
         self._reported_idle = False
         self._credit.restart(opened.credit_records, opened.credit_bytes)
-        self._refused += self._backlog.refuse_too_large(self._credit.exclusive_bytes)
-        return self.resume(now_s=now_s)
+        self._answers += self._backlog.refuse_too_large(self._credit.exclusive_bytes)
 
-    def on_credit(self, credit: frames.Credit, *, now_s: float) -> list[Frame]:
-        """Add credit; returns the backlog within it."""
-        if self._state is not _State.OPEN:
-            return []
-        self._credit.add(credit.records, credit.bytes)
-        return self.resume(now_s=now_s)
+    def _decode(self) -> None:
+        while self._results:
+            answer = self._answered(self._results.popleft())
+            if answer is not None:
+                self._answers.append(answer)
 
-    def on_reason(self, reason: frames.Reason) -> None:
-        """Note why keys of later results have an error code."""
-        self._reasons[reason.code] = reason.detail
-
-    def explanation(self, code: ErrorCode) -> str:
-        """Why keys have this code, and the remedy: the sidecar's reason, if it has given one."""
-        return self._reasons.get(code, code.explanation)
-
-    def on_result(self, result: frames.Result) -> ChannelAnswer | None:
+    def _answered(self, result: frames.Result) -> ChannelAnswer | None:
         """The answers in a frame; None if its lookup was answered or abandoned.
 
         None also if all of its keys are sent once more, because the table changed.
-
-        Raises ProtocolViolation for a payload that does not answer the lookup.
         """
         keys = self._sent.get(result.sequence)
         if keys is None:
@@ -240,11 +270,11 @@ class ClientChannel:
     def look_up(self, keys: SentKeys, *, now_s: float) -> list[Frame]:
         """Look up distinct keys, now or when there is credit.
 
-        Keys that are too large for the channel are answered by `pop_refused`.
+        Keys that are too large for the channel are answered by `pop_answers`.
         """
         self._is_idle = False
         if self._state is _State.OPEN:
-            self._refused += self._backlog.add_fitting(keys, self._credit.exclusive_bytes)
+            self._answers += self._backlog.add_fitting(keys, self._credit.exclusive_bytes)
         else:  # the limit is unknown before OPENED
             self._backlog.add(keys)
         return self.resume(now_s=now_s)
@@ -281,11 +311,6 @@ class ClientChannel:
             return []
         return [*self._status(), *self._backlog_within_credit(now_s), *self._status()]
 
-    def pop_refused(self) -> list[ChannelAnswer]:
-        """Answers to keys that are too large for the channel, each once."""
-        refused, self._refused = self._refused, []
-        return refused
-
     def close(self) -> list[Frame]:
         """Cancel unanswered lookups, drop the backlog, and close the channel if it is open."""
         is_open = self._state is _State.OPEN
@@ -304,7 +329,7 @@ class ClientChannel:
     def on_lost(self) -> None:
         """Send nothing until the channel is open again; a no-op if repeated.
 
-        Results that were received before may be passed to `on_result` until `open`.
+        Results that were received before are still decoded.
         """
         self._state = _State.FREE
         self._credit.restart(0, 0)

@@ -6,7 +6,7 @@ Both hold the connection's lock while they use the channel.
 
 import threading
 import time
-from collections import defaultdict, deque
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -118,10 +118,8 @@ class ChannelSession:
         self._changed = threading.Condition(wire.lock)
         self._wake_task = wake
         self._failure: SidelookError | None = None
-        self._results: deque[frames.Result] = deque()  # bounded by the credit
         self._cached: _CachedLookup | None = None  # since OPENED offered a cache
         self._uses = _Uses()
-        self._answers: list[ChannelAnswer] = []  # decoded when their connection was lost
 
     @property
     def shared_cache(self) -> MappedCache | None:
@@ -143,9 +141,7 @@ class ChannelSession:
         found = None if self._cached is None else self._read_cache(self._cached, keys.keys)
         if found is not None:
             with self._wire.lock:
-                self._answers += [
-                    ChannelAnswer(keys.run, keys.placed(answer)) for answer in found.answers
-                ]
+                self.channel.add_answers(keys, found.answers)
             if found.size == keys.count:
                 return
             keys = keys.only(found.is_open(keys.count))
@@ -155,7 +151,6 @@ class ChannelSession:
         """Look up distinct keys in the sidecar, without blocking; as `look_up`."""
         with self._changed:
             self._wire.send(self.channel.look_up(keys, now_s=self._wire.clock()))
-            self._answers += self.channel.pop_refused()
             self._open_if_revoked()
 
     def _read_cache(self, cached: "_CachedLookup", keys: pa.RecordBatch) -> CachedAnswers | None:
@@ -187,14 +182,10 @@ class ChannelSession:
         """
         with self._changed:
             if timeout_s != 0:
-                self._changed.wait_for(
-                    lambda: self._results or self._answers or self._failure, timeout_s
-                )
-            if self._results:
-                self._decode()
-                # Do not wait for CREDIT: if other channels need it, none comes.
-                self._wire.send(self.channel.resume(now_s=self._wire.clock()))
-            answers, self._answers = self._answers, []
+                self._changed.wait_for(lambda: self.channel.has_answers or self._failure, timeout_s)
+            answers = self.channel.pop_answers()
+            # Do not wait for CREDIT: if other channels need it, none comes.
+            self._wire.send(self.channel.resume(now_s=self._wire.clock()))
             if self._failure is not None and not answers:
                 raise self._failure
             return answers
@@ -227,31 +218,22 @@ class ChannelSession:
     def reopen(self) -> None:
         """With the lock held: request the channel on a new connection, unless it has failed."""
         self.reopen_at_s, self._is_revoked = None, False
-        try:
-            self._decode()  # before the sequences restart at 1 on the new connection
-        except ProtocolViolation as violation:  # must not end the other channels
-            self.fail(violation)
         if self._failure is None:
-            self._wire.send([self.channel.open()])
+            try:
+                self._wire.send([self.channel.open()])
+            except ProtocolViolation as violation:  # must not end the other channels
+                self.fail(violation)
 
     def on_frame(self, frame: ChannelFrame) -> None:
         """With the lock held: take a frame of the service."""
-        match frame:
-            case frames.Opened():
-                self._backoff.on_success()
-                self.refusal = None
-                self._wire.send(self.channel.on_opened(frame, now_s=self._wire.clock()))
-                self._cached = self._cached_lookup(frame)
-                self._answers += self.channel.pop_refused()
-            case frames.Credit():
-                self._wire.send(self.channel.on_credit(frame, now_s=self._wire.clock()))
-                return
-            case frames.Result():
-                self._results.append(frame)
-            case frames.Reason():
-                self.channel.on_reason(frame)
-                return
-        self._wake()
+        if isinstance(frame, frames.Opened):
+            self._backoff.on_success()
+            self.refusal = None
+        self._wire.send(self.channel.receive(frame, now_s=self._wire.clock()))
+        if isinstance(frame, frames.Opened):
+            self._cached = self._cached_lookup(frame)
+        if isinstance(frame, frames.Opened | frames.Result):
+            self._wake()
 
     def on_refusal(self, refusal: SidelookError, *, jitter: float) -> bool:
         """With the lock held: take a refusal of the channel; returns whether it is opened again."""
@@ -314,9 +296,3 @@ class ChannelSession:
     def _open_if_revoked(self) -> None:
         if self._is_revoked:
             self.reopen()
-
-    def _decode(self) -> None:
-        while self._results:
-            answer = self.channel.on_result(self._results.popleft())
-            if answer is not None:
-                self._answers.append(answer)

@@ -35,7 +35,7 @@ def open_channel(records: int = 100, size: int = 100_000) -> ClientChannel:
     """A client channel that is open and has this credit."""
     channel = ClientChannel(1, REQUEST)
     channel.open()
-    channel.on_opened(opened(records, size), now_s=0.0)
+    channel.receive(opened(records, size), now_s=0.0)
     return channel
 
 

@@ -12,7 +12,7 @@ from lookup_core.errors import ErrorCode, InvalidRequest, ProtocolViolation
 from lookup_core.lookup_options import NO_OPTIONS, LookupOptions
 from lookup_core.protocol import frames
 from lookup_core.protocol.arrow_payload import encode_batch
-from lookup_core.protocol.backlog import too_large_keys
+from lookup_core.protocol.backlog import ChannelAnswer, too_large_keys
 from lookup_core.protocol.client_channel import ChannelStatistics, ClientChannel, ClientCredit
 from lookup_core.protocol.frames import Frame
 from lookup_core.protocol.sent_lookups import RunId, SentLookups, SentWatermark
@@ -44,6 +44,14 @@ def channel() -> ClientChannel:
     return open_channel()
 
 
+def answer_of(channel: ClientChannel, frame: frames.Result) -> ChannelAnswer | None:
+    """The answers of a RESULT."""
+    assert channel.receive(frame, now_s=0.0) == []
+    answers = channel.pop_answers()
+    assert len(answers) <= 1
+    return answers[0] if answers else None
+
+
 def lookups(sent: list[Frame]) -> list[frames.Lookup]:
     """The LOOKUP frames among these."""
     return [frame for frame in sent if isinstance(frame, frames.Lookup)]
@@ -51,9 +59,9 @@ def lookups(sent: list[Frame]) -> list[frames.Lookup]:
 
 def test_latest_reason_explains_a_code(channel: ClientChannel) -> None:
     """The last reason of the service explains a code; without one, its general meaning does."""
-    channel.on_reason(frames.Reason(1, "value_rejected", "column a"))
-    channel.on_reason(frames.Reason(1, "of_tomorrow", "unknown"))
-    channel.on_reason(frames.Reason(1, "value_rejected", "column b"))
+    channel.receive(frames.Reason(1, "value_rejected", "column a"), now_s=0.0)
+    channel.receive(frames.Reason(1, "of_tomorrow", "unknown"), now_s=0.0)
+    channel.receive(frames.Reason(1, "value_rejected", "column b"), now_s=0.0)
 
     codes = ErrorCode.VALUE_REJECTED, ErrorCode.AMBIGUOUS
     assert [channel.explanation(code) for code in codes] == [
@@ -69,7 +77,7 @@ def test_frames_wait_for_opened() -> None:
     before = [channel.open(), *channel.look_up(sent_keys(1, "7", "8"), now_s=0.0)]
     before += channel.mark(5, now_s=0.0)
     levels = channel.statistics()
-    sent = channel.on_opened(opened(), now_s=0.0)
+    sent = channel.receive(opened(), now_s=0.0)
 
     assert before == [frames.Open(1, "customers", ("name",), "a test", KEY, wants_reasons=True)]
     assert levels == ChannelStatistics(0, 0, 0, 2)
@@ -83,13 +91,13 @@ def test_ignored_options_are_refused() -> None:
     channel = ClientChannel(1, replace(REQUEST, options=options))
     channel.look_up(sent_keys(1, "7"), now_s=0.0)
     assert channel.open().options == options
-    sent = channel.on_opened(replace(opened(), options=options), now_s=0.0)
+    sent = channel.receive(replace(opened(), options=options), now_s=0.0)
     assert summary(sent) == [(1, ["7"])]
 
     channel.open()
     for echoed in (NO_OPTIONS, replace(options, max_age_ms=None)):
         with pytest.raises(InvalidRequest) as caught:
-            channel.on_opened(replace(opened(), options=echoed), now_s=0.0)
+            channel.receive(replace(opened(), options=echoed), now_s=0.0)
         assert caught.value.detail == (
             "the sidecar is too old for options of lookups in 'customers': max_age, retry_missing,"
             " retry_if; upgrade the sidecar, or omit them"
@@ -112,7 +120,7 @@ def test_backlog_precedes_idle_status() -> None:
     channel.mark(5, now_s=0.0)
 
     assert channel.on_silence(now_s=0.0) == []
-    sent = channel.on_credit(frames.Credit(1, 1, 0), now_s=0.0)
+    sent = channel.receive(frames.Credit(1, 1, 0), now_s=0.0)
     assert summary(sent) == [(2, ["8"]), MARK, IDLE]
 
 
@@ -122,10 +130,10 @@ def test_connection_starts_active(channel: ClientChannel) -> None:
     channel.on_silence(now_s=0.0)
 
     channel.open()
-    silent = [channel.on_silence(now_s=0.0), channel.on_opened(opened(), now_s=0.0)]
+    silent = [channel.on_silence(now_s=0.0), channel.receive(opened(), now_s=0.0)]
     channel.open()
     channel.mark(6, now_s=0.0)
-    active = channel.on_opened(opened(), now_s=0.0)
+    active = channel.receive(opened(), now_s=0.0)
 
     assert silent == [[], [MARK, IDLE]]
     assert active[-1] == frames.Watermark(1, 6)
@@ -138,7 +146,7 @@ def test_repeated_open_repeats_no_watermark(channel: ClientChannel) -> None:
     for _ in range(3):
         channel.open()
 
-    assert channel.on_opened(opened(), now_s=0.0) == [MARK]
+    assert channel.receive(opened(), now_s=0.0) == [MARK]
 
 
 @pytest.mark.parametrize(
@@ -160,9 +168,9 @@ def test_credit_splits_a_run() -> None:
 
     (first,) = lookups(channel.look_up(sent_keys(1, "10", "11", "12"), now_s=0.0))
     levels = channel.statistics()
-    (second,) = lookups(channel.on_credit(frames.Credit(1, 2, 500), now_s=0.0))
+    (second,) = lookups(channel.receive(frames.Credit(1, 2, 500), now_s=0.0))
     faulty = rowless_answer(np.array([0], np.int32), Outcome.ERROR, error=ErrorCode.TYPE)
-    answered = channel.on_result(result(2, faulty))
+    answered = answer_of(channel, result(2, faulty))
 
     assert summary([first, second]) == [(1, ["10", "11"]), (2, ["12"])]
     assert (first.backlog_records, second.backlog_records) == (1, 0)
@@ -178,8 +186,8 @@ def test_answered_keys_are_not_in_flight() -> None:
     (first,) = lookups(channel.look_up(sent_keys(1, *map(str, range(100))), now_s=0.0))
     channel.look_up(sent_keys(2, *map(str, range(200))), now_s=0.0)
 
-    channel.on_result(result(1, fetched(dict.fromkeys(range(99), "x")), is_last=False))
-    sent = lookups(channel.on_credit(frames.Credit(1, 99, len(first.payload)), now_s=0.0))
+    answer_of(channel, result(1, fetched(dict.fromkeys(range(99), "x")), is_last=False))
+    sent = lookups(channel.receive(frames.Credit(1, 99, len(first.payload)), now_s=0.0))
 
     assert [len(key_values(each)) for each in sent] == [99]
     assert channel.statistics().in_flight_records == 100
@@ -217,14 +225,14 @@ def test_too_large_keys_are_answered() -> None:
     channel = ClientChannel(1, REQUEST)
     channel.open()
     channel.look_up(sent_keys(4, "a", "b" * 9000, "c"), now_s=0.0)
-    refused = [channel.pop_refused()]  # the credit is not known before OPENED
+    refused = [channel.pop_answers()]  # the credit is not known before OPENED
 
-    sent = channel.on_opened(opened(size=8000), now_s=0.0)
-    refused += [channel.pop_refused(), channel.pop_refused()]
+    sent = channel.receive(opened(size=8000), now_s=0.0)
+    refused += [channel.pop_answers(), channel.pop_answers()]
     sent += channel.look_up(sent_keys(5, "d" * 9000), now_s=0.0)
-    refused += [channel.pop_refused()]
+    refused += [channel.pop_answers()]
 
-    answered = channel.on_result(result(1, missing(1), is_last=False))
+    answered = answer_of(channel, result(1, missing(1), is_last=False))
     assert summary(sent) == [(1, ["a", "c"])]
     assert answered is not None
     assert answered.answer.positions.tolist() == [2]
@@ -239,7 +247,7 @@ def test_ended_lookup_releases_sliver() -> None:
     channel.look_up(sent_keys(1, *NUMBERS), now_s=0.0)
     held_back = channel.look_up(sent_keys(2, *NUMBERS), now_s=0.0)
 
-    channel.on_result(result(1, missing(*range(9))))
+    answer_of(channel, result(1, missing(*range(9))))
 
     assert (held_back, summary(channel.resume(now_s=0.0))) == ([], [(2, ["1"])])
 
@@ -249,12 +257,12 @@ def test_replay_precedes_backlog(channel: ClientChannel) -> None:
     channel.look_up(sent_keys(1, "1"), now_s=0.0)
     channel.look_up(sent_keys(2, "2"), now_s=0.0)
     channel.mark(5, now_s=0.0)
-    channel.on_result(result(1, missing(0)))
+    answer_of(channel, result(1, missing(0)))
 
     channel.open()
     channel.look_up(sent_keys(3, "3"), now_s=0.0)
 
-    assert summary(channel.on_opened(opened(), now_s=0.0)) == [(1, ["2"]), MARK, (2, ["3"])]
+    assert summary(channel.receive(opened(), now_s=0.0)) == [(1, ["2"]), MARK, (2, ["3"])]
     channel.check_invariants()
 
 
@@ -263,18 +271,18 @@ def test_replay_sends_open_keys_only(channel: ClientChannel) -> None:
     channel.look_up(replace(sent_keys(1, "a", "b", "c", "d", "e"), start=10), now_s=0.0)
     channel.mark(5, now_s=0.0)
     channel.look_up(sent_keys(2, "f"), now_s=0.0)
-    channel.on_result(result(1, missing(3, 0), is_last=False))
-    channel.on_result(result(2, missing(0), is_last=False))  # its last answer is empty
+    answer_of(channel, result(1, missing(3, 0), is_last=False))
+    answer_of(channel, result(2, missing(0), is_last=False))  # its last answer is empty
     in_flight = channel.statistics().in_flight_records
 
     channel.open()
-    first = channel.on_opened(opened(records=2), now_s=0.0)
-    late = channel.on_result(result(3, missing(1)))
-    second = channel.on_credit(frames.Credit(1, 9, 900), now_s=0.0)
-    channel.on_result(result(1, fetched({1: "c"}), is_last=False))
+    first = channel.receive(opened(records=2), now_s=0.0)
+    late = answer_of(channel, result(3, missing(1)))
+    second = channel.receive(frames.Credit(1, 9, 900), now_s=0.0)
+    answer_of(channel, result(1, fetched({1: "c"}), is_last=False))
     channel.open()
-    third = channel.on_opened(opened(), now_s=0.0)
-    answered = [channel.on_result(result(sequence, missing(0))) for sequence in (2, 1)]
+    third = channel.receive(opened(), now_s=0.0)
+    answered = [answer_of(channel, result(sequence, missing(0))) for sequence in (2, 1)]
 
     assert (in_flight, late) == (3, None)
     assert summary([*first, *second]) == [(1, ["b", "c"]), (2, ["e"]), MARK]
@@ -293,7 +301,7 @@ def test_abandoned_run_is_cancelled() -> None:
     sent = channel.abandon(RunId(1), now_s=0.0)
 
     assert sent == [frames.Cancel(1, 1), MARK]
-    assert (channel.on_result(result(1, missing(0))), channel.is_quiet) == (None, True)
+    assert (answer_of(channel, result(1, missing(0))), channel.is_quiet) == (None, True)
     channel.check_invariants()
 
 
@@ -315,7 +323,7 @@ def test_opened_behind_goaway_sends_nothing() -> None:
     channel.look_up(sent_keys(1, "1"), now_s=0.0)
     channel.pause()
 
-    assert channel.on_opened(opened(), now_s=0.0) == []
+    assert channel.receive(opened(), now_s=0.0) == []
     assert channel.columns == COLUMNS
     assert channel.statistics() == ChannelStatistics(0, 0, 0, backlog_records=1)
 
@@ -326,7 +334,7 @@ def test_opened_without_open_is_refused() -> None:
     channel.look_up(sent_keys(1, "1"), now_s=0.0)
 
     with pytest.raises(ProtocolViolation, match="OPENED without OPEN"):
-        channel.on_opened(opened(), now_s=0.0)
+        channel.receive(opened(), now_s=0.0)
 
     assert channel.resume(now_s=0.0) == []
     assert not channel.is_described
@@ -338,9 +346,9 @@ def test_paused_channel_sends_nothing(channel: ClientChannel) -> None:
 
     channel.pause()
     sent = channel.look_up(sent_keys(2, "2"), now_s=0.0)
-    sent += channel.on_credit(frames.Credit(1, 5, 500), now_s=0.0)
+    sent += channel.receive(frames.Credit(1, 5, 500), now_s=0.0)
     quiet = [channel.is_quiet]
-    answered = channel.on_result(result(1, missing(0)))
+    answered = answer_of(channel, result(1, missing(0)))
 
     assert (sent, channel.statistics().credit_records) == ([], 0)
     assert answered is not None
@@ -355,7 +363,7 @@ def test_close_cancels_unanswered_lookups(channel: ClientChannel) -> None:
     sent = [channel.close(), channel.close(), ClientChannel(1, REQUEST).close()]
 
     assert sent == [[frames.Cancel(1, 1), frames.Cancel(1, 2), frames.Close(1)], [], []]
-    assert channel.on_result(result(1, missing(0))) is None
+    assert answer_of(channel, result(1, missing(0))) is None
     assert channel.statistics() == ChannelStatistics(0, 0, 0, 0)
     channel.check_invariants()
 
@@ -382,17 +390,17 @@ def test_each_position_is_answered_once(
     channel.look_up(sent_keys(1, "1", "2", "3"), now_s=0.0)
     *first, (answer, is_last) = answers
     for part, _ in first:
-        channel.on_result(result(1, part, is_last=False))
+        answer_of(channel, result(1, part, is_last=False))
 
     if not detail:
-        assert channel.on_result(result(1, answer, is_last=is_last)) is not None
+        assert answer_of(channel, result(1, answer, is_last=is_last)) is not None
         assert channel.is_quiet
     else:
         with pytest.raises(ProtocolViolation, match=detail) as caught:
-            channel.on_result(result(1, answer, is_last=is_last))
+            answer_of(channel, result(1, answer, is_last=is_last))
         assert caught.value.code is ErrorCode.BAD_FRAME
         left = {0, 1, 2}.difference(*(part.positions.tolist() for part, _ in first))
-        assert channel.on_result(result(1, missing(*left))) is not None
+        assert answer_of(channel, result(1, missing(*left))) is not None
 
 
 @pytest.mark.parametrize(
@@ -408,11 +416,11 @@ def test_changed_schema_ends_the_channel(changed: frames.Opened) -> None:
     """A channel whose schema changes between two connections fails."""
     channel = ClientChannel(1, replace(REQUEST, is_as_of=True))
     opening = channel.open()
-    channel.on_opened(OPENED_WITH_VERSIONS, now_s=0.0)
+    channel.receive(OPENED_WITH_VERSIONS, now_s=0.0)
     channel.open()
 
     with pytest.raises(InvalidRequest, match="columns") as caught:
-        channel.on_opened(changed, now_s=0.0)
+        channel.receive(changed, now_s=0.0)
 
     assert (caught.value.code, opening.is_as_of) == (ErrorCode.SCHEMA_CHANGED, True)
 
@@ -426,11 +434,11 @@ def test_default_row_never_changes() -> None:
     """A channel that requests the default row has it from OPENED, and fails if it changes."""
     channel = ClientChannel(1, replace(REQUEST, wants_default=True))
     opening = channel.open()
-    channel.on_opened(replace(opened(), default=default_message("unknown")), now_s=0.0)
+    channel.receive(replace(opened(), default=default_message("unknown")), now_s=0.0)
     channel.open()
 
     with pytest.raises(InvalidRequest, match="the columns, or the default row, of 'customers'"):
-        channel.on_opened(replace(opened(), default=default_message("other")), now_s=0.0)
+        channel.receive(replace(opened(), default=default_message("other")), now_s=0.0)
 
     assert opening.wants_default
     assert channel.default is not None
@@ -451,21 +459,21 @@ def test_default_is_one_row(message: bytes, detail: str) -> None:
     channel.open()
 
     with pytest.raises(ProtocolViolation, match=detail):
-        channel.on_opened(replace(opened(), default=message), now_s=0.0)
+        channel.receive(replace(opened(), default=message), now_s=0.0)
 
 
 def test_event_time_depends_on_service() -> None:
     """A lookup carries its event time, also after a replay, where the service waits for it."""
     channel = ClientChannel(1, REQUEST)
     channel.open()
-    channel.on_opened(OPENED_WITH_VERSIONS, now_s=0.0)
+    channel.receive(OPENED_WITH_VERSIONS, now_s=0.0)
     sent = [channel.look_up(replace(sent_keys(1, "7", "8"), event_time_ms=5), now_s=0.0)]
     channel.open()
-    sent += [channel.on_opened(OPENED_WITH_VERSIONS, now_s=0.0)]
-    sent += [channel.on_credit(frames.Credit(1, 1, 1000), now_s=0.0)]
+    sent += [channel.receive(OPENED_WITH_VERSIONS, now_s=0.0)]
+    sent += [channel.receive(frames.Credit(1, 1, 1000), now_s=0.0)]
     channel.open()
 
-    sent += [channel.on_opened(replace(OPENED_WITH_VERSIONS, waits=False), now_s=0.0)]
+    sent += [channel.receive(replace(OPENED_WITH_VERSIONS, waits=False), now_s=0.0)]
 
     times = [[lookup.event_time_ms for lookup in lookups(each)] for each in sent]
     assert (times, channel.versions) == ([[5], [5], [5], [None]], VersionColumns("since"))

@@ -85,9 +85,8 @@ class ModelledChannel:
         """Put frames that the state allows in flight, and take the client's own answers."""
         assert all(isinstance(frame, MAY_SEND[self.state]) for frame in sending)
         self.to_server += sending
-        for refused in self.client.pop_refused():
-            assert set(refused.answer.errors.values()) == {ErrorCode.KEY_TOO_LARGE}
-            self.unanswered[refused.run] -= set(refused.answer.positions.tolist())
+        for answered in self.client.pop_answers():
+            self.note(answered)
 
     def look_up(self, run: int, numbers: range, sizes: list[int]) -> None:
         """Look up keys of these numbers; the first of them have these sizes."""
@@ -148,10 +147,10 @@ class ModelledChannel:
             case frames.Opened():
                 self.left = Grant(frame.credit_records, frame.credit_bytes)
                 self.state = "open" if self.state == "opening" else self.state
-                self.send(self.client.on_opened(frame, now_s=0.0))
+                self.send(self.client.receive(frame, now_s=0.0))
             case frames.Credit():
                 self.left = self.left.plus(Grant(frame.records, frame.bytes))
-                self.send(self.client.on_credit(frame, now_s=0.0))
+                self.send(self.client.receive(frame, now_s=0.0))
             case frames.Result():
                 self.take_result(frame)
             case _:
@@ -159,15 +158,18 @@ class ModelledChannel:
 
     def take_result(self, frame: frames.Result) -> None:
         """The client decodes an answer."""
-        answered = self.client.on_result(frame)
-        if answered is not None:
+        assert self.client.receive(frame, now_s=0.0) == []
+        for answered in self.client.pop_answers():
             self.note(answered)
         self.send(self.client.resume(now_s=0.0))
 
     def note(self, answered: ChannelAnswer) -> None:
         """Note rows, which are those of their keys; an answered key has no second row."""
-        assert answered.answer.rows is not None
         positions = answered.answer.positions.tolist()
+        if answered.answer.rows is None:  # the channel itself refuses large keys
+            assert set(answered.answer.errors.values()) == {ErrorCode.KEY_TOO_LARGE}
+            self.unanswered[answered.run] -= set(positions)
+            return
         expected = [f"name {self.numbers[answered.run][position]}" for position in positions]
         assert answered.answer.rows.column(0).to_pylist() == expected
         assert self.unanswered[answered.run].issuperset(positions)
