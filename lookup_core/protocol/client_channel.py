@@ -53,7 +53,7 @@ class ChannelRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class ChannelStatistics:
+class ChannelLevels:
     """Levels of one channel."""
 
     credit_records: int
@@ -344,9 +344,9 @@ class ClientChannel:
         """Whether keys or watermarks wait to be sent or answered."""
         return bool(self._backlog) or self._sent.records > 0
 
-    def statistics(self) -> ChannelStatistics:
+    def statistics(self) -> ChannelLevels:
         """Levels now."""
-        return ChannelStatistics(
+        return ChannelLevels(
             credit_records=self._credit.records,
             credit_bytes=self._credit.bytes,
             in_flight_records=self._sent.records,

@@ -13,7 +13,7 @@ from lookup_core.lookup_options import NO_OPTIONS, LookupOptions
 from lookup_core.protocol import frames
 from lookup_core.protocol.arrow_payload import encode_batch
 from lookup_core.protocol.backlog import ChannelAnswer, too_large_keys
-from lookup_core.protocol.client_channel import ChannelStatistics, ClientChannel, ClientCredit
+from lookup_core.protocol.client_channel import ChannelLevels, ClientChannel, ClientCredit
 from lookup_core.protocol.frames import Frame
 from lookup_core.protocol.sent_lookups import RunId, SentLookups, SentWatermark
 from tests.lookup_core.protocol.channel_frames import (
@@ -80,7 +80,7 @@ def test_frames_wait_for_opened() -> None:
     sent = channel.receive(opened(), now_s=0.0)
 
     assert before == [frames.Open(1, "customers", ("name",), "a test", KEY, wants_reasons=True)]
-    assert levels == ChannelStatistics(0, 0, 0, 2)
+    assert levels == ChannelLevels(0, 0, 0, 2)
     assert summary(sent) == [(1, ["7", "8"]), MARK]
     assert (channel.columns, channel.key, channel.versions) == (COLUMNS, ("id",), None)
 
@@ -174,7 +174,7 @@ def test_credit_splits_a_run() -> None:
 
     assert summary([first, second]) == [(1, ["10", "11"]), (2, ["12"])]
     assert (first.backlog_records, second.backlog_records) == (1, 0)
-    assert levels == ChannelStatistics(0, 100_000 - len(first.payload), 2, 1)
+    assert levels == ChannelLevels(0, 100_000 - len(first.payload), 2, 1)
     assert answered is not None
     assert (answered.run, answered.answer.errors) == (RunId(1), {2: ErrorCode.TYPE})
     assert answered.answer.positions.tolist() == [2]
@@ -325,7 +325,7 @@ def test_opened_behind_goaway_sends_nothing() -> None:
 
     assert channel.receive(opened(), now_s=0.0) == []
     assert channel.columns == COLUMNS
-    assert channel.statistics() == ChannelStatistics(0, 0, 0, backlog_records=1)
+    assert channel.statistics() == ChannelLevels(0, 0, 0, backlog_records=1)
 
 
 def test_opened_without_open_is_refused() -> None:
@@ -364,7 +364,7 @@ def test_close_cancels_unanswered_lookups(channel: ClientChannel) -> None:
 
     assert sent == [[frames.Cancel(1, 1), frames.Cancel(1, 2), frames.Close(1)], [], []]
     assert answer_of(channel, result(1, missing(0))) is None
-    assert channel.statistics() == ChannelStatistics(0, 0, 0, 0)
+    assert channel.statistics() == ChannelLevels(0, 0, 0, 0)
     channel.check_invariants()
 
 
