@@ -1,11 +1,9 @@
 """Table check: columns, index, role's permissions, size, trial notification; Parquet schema."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Iterator, Sequence
-from contextlib import suppress
+from collections.abc import AsyncGenerator, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from lookup_core.dimension.default_row import default_row
 from lookup_core.errors import BackendError, ErrorCode
@@ -15,19 +13,17 @@ from service.config.dimension import DimensionConfig
 from service.config.quantity import size_text
 from service.config.source import ParquetSource, PostgresSource
 from service.connectors.parquet.file import parquet_schema
-from service.connectors.postgres.backend import PostgresBackend, index_remedy
+from service.connectors.postgres.backend import index_remedy
 from service.connectors.postgres.column_types import quoted
-from service.connectors.postgres.connections import PostgresConnections, PostgresPool, Records
+from service.connectors.postgres.connections import PostgresPool
 from service.connectors.postgres.notifications import (
     PostgresNotificationsSession,
     PostgresNotificationsSettings,
 )
-from service.connectors.postgres.sessions import PostgresSettings
-from service.connectors.postgres.snapshot import read_size
-from service.connectors.postgres.table import PostgresTable, Publications, read_publications
+from service.connectors.postgres.table import PostgresTable, Publications
 from service.connectors.rows.several_rows import list_columns
-from service.doctor.backends.missing_privileges import missing_grants
-from service.doctor.backends.postgres_server import Database, PostgresServer, sql_text
+from service.doctor.backends.postgres_server import Database, PostgresServer
+from service.doctor.backends.table_reader import TableFacts, TableReader
 from service.doctor.finding import Finding, Subject, error_finding
 from service.wiring.connector_settings import (
     notifications_settings,
@@ -37,7 +33,6 @@ from service.wiring.connector_settings import (
 
 _MEBIBYTE = 2**20
 _HEARTBEAT_TIMEOUT_S = 2.0
-_QUERY_TIMEOUT_S = 3.0
 _RIGHTS_FUNCTIONS = "has_table_privilege(oid, text), pg_has_role(oid, text), aclexplode(aclitem[])"
 
 
@@ -76,26 +71,26 @@ class TableCheck:
         is_pooled = settings.pgbouncer or server.is_pooled
         settings = replace(settings, max_connections=1, pgbouncer=is_pooled)
         async with self.slots, PostgresPool(settings) as pool:
-            reading = _TableReading(settings, pool)
+            reader = TableReader(settings, pool)
             try:
-                async for finding in self._table_findings(subject, reading, server):
+                async for finding in self._table_findings(subject, reader, server):
                     yield finding
             except BackendError as error:
                 remedy = ""
                 if error.code is ErrorCode.FORBIDDEN:
-                    remedy = await reading.grants(role=server.role, refusal=error)
+                    remedy = await reader.missing_grants(server.role, error)
                 yield error_finding(subject, error, remedy=remedy)
 
     async def _table_findings(
-        self, subject: Subject, reading: "_TableReading", server: PostgresServer
+        self, subject: Subject, reader: TableReader, server: PostgresServer
     ) -> AsyncGenerator[Finding, None]:
         name = subject.name
         config = self.database.dimensions[name]
-        table, facts = await reading.facts(is_loaded=config.cache.mode is CacheMode.FULL)
+        table, facts = await reader.read_table(is_loaded=config.cache.mode is CacheMode.FULL)
         yield subject.ok(f"{table.sql_name} can be looked up by {table.schema.key_text}")
-        is_required = reading.settings.require_index
+        is_required = reader.settings.require_index
         yield index_finding(Subject("index", name), table, facts, is_required=is_required)
-        if facts.has_unique_key is not None and not reading.settings.has_several_rows:
+        if facts.has_unique_key is not None and not reader.settings.has_several_rows:
             yield key_finding(Subject("key", name), table, facts)
         if facts.publications is not None:
             yield publication_finding(Subject("publication", name), facts.publications)
@@ -114,68 +109,6 @@ class TableCheck:
                 name, config.source, config.refresh.listen, script=script
             )
             yield await try_notifications(Subject("listen", name), listen, table)
-
-
-@dataclass(frozen=True, slots=True)
-class TableFacts:
-    """Query plan of a lookup, size, and the role's rights on the table."""
-
-    uses_index: bool | None  # None: unknown
-    rights: Sequence[str] | None = ()  # beyond SELECT: INSERT, UPDATE, …; None: unknown
-    holders: Sequence[str] = ()  # have these rights: the role, those that it is in, PUBLIC
-    is_owner: bool = False
-    size_bytes: int = 0  # on disk, without indexes
-    has_unique_key: bool | None = None  # None: not known
-    publications: Publications | None = None  # None: not checked
-
-
-@dataclass(frozen=True, slots=True)
-class _TableReading:
-    """Reads a table as the sidecar does, and what a sidecar does not need to know."""
-
-    settings: PostgresSettings
-    pool: PostgresPool
-
-    async def run(self, query: str, arguments: Sequence[Any]) -> Records:
-        connections = PostgresConnections(self.settings, self.pool)
-        return (await connections.run(query, arguments, timeout_s=_QUERY_TIMEOUT_S)).records
-
-    async def facts(self, *, is_loaded: bool) -> tuple[PostgresTable, TableFacts]:
-        backend = PostgresBackend(replace(self.settings, require_index=False), self.pool)
-        table = await backend.describe_table(timeout_s=_QUERY_TIMEOUT_S)
-        rights = await self._rights(table)
-        # Without an index, the rows of foreign partitions, or those of a filter, may be unique.
-        may_be_unique = table.has_foreign_parts or self.settings.where is not None
-        if may_be_unique and not rights.get("has_unique_key"):
-            rights["has_unique_key"] = None
-        # Loads read the size, too: a refusal is an error of theirs.
-        size_bytes = (await read_size(self.run, table))["table_bytes"] if is_loaded else 0
-        publications = None
-        if self.settings.needs_publication:
-            publications = await read_publications(self.run, self.settings, table.table_id)
-        return table, TableFacts(
-            backend.uses_index,
-            size_bytes=size_bytes or 0,
-            publications=publications,
-            **rights,
-        )
-
-    async def _rights(self, table: PostgresTable) -> dict[str, Any]:
-        """The rights, none on a query; unknown if the server refuses a function for them."""
-        try:
-            key = table.schema.key.names
-            found = await self.run(sql_text("table_rights"), [table.table_id, key])
-        except BackendError as error:
-            if error.code is not ErrorCode.FORBIDDEN:
-                raise
-            return {"rights": None}
-        return dict(found[0]) if found else {}
-
-    async def grants(self, *, role: str, refusal: BackendError) -> str:
-        """The statements that grant the role what it lacks; "" if not known."""
-        with suppress(BackendError):  # the refusal itself is reported
-            return await missing_grants(self.run, self.settings, role=role, refusal=refusal)
-        return ""
 
 
 def index_finding(

@@ -25,13 +25,13 @@ from service.doctor.backends.database_check import connection_findings, server_f
 from service.doctor.backends.kafka_check import KafkaTopicFacts, retention_finding, topic_findings
 from service.doctor.backends.postgres_server import ConnectionDemand, PostgresServer
 from service.doctor.backends.table_check import (
-    TableFacts,
     index_finding,
     key_finding,
     publication_finding,
     rights_finding,
     size_findings,
 )
+from service.doctor.backends.table_reader import TableFacts
 from service.doctor.clock_skew import ClockReading, clock_finding
 from service.doctor.deployment.kubernetes_check import version_finding as cluster_finding
 from service.doctor.deployment.pod_template import pod_findings, read_pod_template
