@@ -111,7 +111,7 @@ class PostgresNotificationsSettings:
 class PostgresNotificationsSession(DedicatedSession):
     """Listens while it is open.
 
-    `hear` receives payloads, and heartbeats as milliseconds of the server's clock. `on_end` is
+    `on_entry` receives payloads, and heartbeats as milliseconds of the server's clock. `on_end` is
     called from the event loop when the connection is lost.
     """
 
@@ -120,7 +120,7 @@ class PostgresNotificationsSession(DedicatedSession):
         settings: PostgresNotificationsSettings,
         schema: DimensionSchema,
         *,
-        hear: Callable[[str | int], None],
+        on_entry: Callable[[str | int], None],
         on_end: Callable[[], None],
     ) -> None:
         assert schema.origin is not None  # every table of PostgreSQL has one
@@ -138,7 +138,7 @@ class PostgresNotificationsSession(DedicatedSession):
         self.last_transaction_id = 0  # when listening began
         self._settings = settings
         self._triggers = TriggerCheck(schema.origin, triggers, script=settings.script)
-        self._hear = hear
+        self._on_entry = on_entry
         self._on_end = on_end
         self._heartbeat_channel = ""
 
@@ -155,7 +155,7 @@ class PostgresNotificationsSession(DedicatedSession):
         self.connection.remove_termination_listener(self._end)
         await self.close()
 
-    async def beat(self) -> None:
+    async def send_heartbeat(self) -> None:
         """Send a heartbeat, unless changes may be lost because the triggers changed.
 
         Raises BackendError within the heartbeat timeout; `backend_rejected` for changed triggers.
@@ -211,11 +211,11 @@ class PostgresNotificationsSession(DedicatedSession):
         self.last_transaction_id = rows[0]["last_transaction_id"]
 
     def _on_payload(self, _connection: object, _process: int, _channel: str, payload: Any) -> None:  # noqa: ANN401  as in asyncpg
-        self._hear(str(payload))
+        self._on_entry(str(payload))
 
     def _on_heartbeat(self, _connection: object, process: int, channel: str, payload: Any) -> None:  # noqa: ANN401  as in asyncpg
         if channel == f"sidelook_heartbeat_{process}":  # sent by this session
-            self._hear(int(payload))
+            self._on_entry(int(payload))
 
     def _end(self, _connection: object) -> None:
         self._on_end()
@@ -280,7 +280,7 @@ class PostgresNotificationsInbox:
         """Limit the gap to transactions of the primary up to this one."""
         self._gap = TableChange(_JUST_CONNECTED, last_transaction_id & _LOW_HALF, is_gap=True)
 
-    def put(self, entry: str | int) -> bool:
+    def add_entry(self, entry: str | int) -> bool:
         """Append a payload or a heartbeat; False, and no change, if it does not fit."""
         size = sys.getsizeof(entry)
         if self._nbytes + size > self._max_bytes:
@@ -289,7 +289,7 @@ class PostgresNotificationsInbox:
         self._nbytes += size
         return True
 
-    def take(self, max_bytes: int) -> Taken:
+    def take_entries(self, max_bytes: int) -> Taken:
         """Remove entries up to the one that reaches `max_bytes`."""
         gap, self._gap = self._gap, None
         payloads: list[str] = []
@@ -315,15 +315,17 @@ class PostgresNotificationsReader(SplitReader):
         self._session = PostgresNotificationsSession(
             settings,
             schema,
-            hear=self._on_heard,
+            on_entry=self._on_received,
             on_end=partial(self._on_lost, "the listening session was lost"),
         )
         self._stack = AsyncExitStack()
         self._has_news = asyncio.Event()
         self._failure: BackendError | None = None
-        self._heard_at_s = self._beat_at_s = self._requested_at_s = 0.0
-        self._beats: dict[int, float] = {}  # {heartbeat that is not taken: when it was sent}
-        self._beat_is_due = asyncio.Event()
+        self._received_at_s = self._sent_at_s = self._requested_at_s = 0.0
+        self._sent_heartbeats: dict[
+            int, float
+        ] = {}  # {heartbeat that is not taken: when it was sent}
+        self._heartbeat_is_due = asyncio.Event()
         self._split_id: str | None = None
         self._position = 0  # payloads that were returned
         self._is_paused = False
@@ -336,8 +338,8 @@ class PostgresNotificationsReader(SplitReader):
             await stack.enter_async_context(self._session)
             self._inbox.on_connected(self._session.last_transaction_id)
             tasks = await stack.enter_async_context(asyncio.TaskGroup())
-            self._heard_at_s = self._requested_at_s = asyncio.get_running_loop().time()
-            stack.callback(tasks.create_task(self._beat()).cancel)
+            self._received_at_s = self._requested_at_s = asyncio.get_running_loop().time()
+            stack.callback(tasks.create_task(self._send_heartbeats()).cancel)
             self._stack = stack.pop_all()
         return self
 
@@ -361,7 +363,7 @@ class PostgresNotificationsReader(SplitReader):
             raise self._failure
         if self._split_id is None or self._is_paused:
             return ()
-        return (self._piece(self._split_id, self._inbox.take(_PIECE_BYTES)),)
+        return (self._piece(self._split_id, self._inbox.take_entries(_PIECE_BYTES)),)
 
     def pause(self, split_ids: Collection[str]) -> None:
         """Pause if the split is among these, else resume."""
@@ -369,7 +371,7 @@ class PostgresNotificationsReader(SplitReader):
 
     def request_sign(self) -> None:
         """Send the next heartbeat now."""
-        self._beat_is_due.set()
+        self._heartbeat_is_due.set()
 
     def _piece(self, split_id: str, taken: Taken) -> SplitPiece:
         decoded = self._decoder.decode(taken.payloads)
@@ -378,9 +380,11 @@ class PostgresNotificationsReader(SplitReader):
         changes = (*gap, *decoded.changes)
         self._position += len(taken.payloads)
         self._is_caught_up = self._is_caught_up or taken.heartbeat_ms != NO_WATERMARK_MS
-        if taken.heartbeat_ms in self._beats:
-            self._requested_at_s = self._beats[taken.heartbeat_ms]
-            self._beats = {ms: at for ms, at in self._beats.items() if at > self._requested_at_s}
+        if taken.heartbeat_ms in self._sent_heartbeats:
+            self._requested_at_s = self._sent_heartbeats[taken.heartbeat_ms]
+            self._sent_heartbeats = {
+                ms: at for ms, at in self._sent_heartbeats.items() if at > self._requested_at_s
+            }
         now = asyncio.get_running_loop().time()
         return SplitPiece(
             split_id,
@@ -388,7 +392,7 @@ class PostgresNotificationsReader(SplitReader):
             changes=changes,
             nbytes=decoded.nbytes + len(changes) * _CHANGE_BYTES,
             watermark_ms=taken.heartbeat_ms,
-            silent_s=now - self._heard_at_s,
+            silent_s=now - self._received_at_s,
             requested_s=now - self._requested_at_s,
             is_caught_up=self._is_caught_up,
             server=self._session.server,
@@ -408,24 +412,24 @@ class PostgresNotificationsReader(SplitReader):
                     messages=count,
                 )
 
-    async def _beat(self) -> None:
+    async def _send_heartbeats(self) -> None:
         while True:
-            self._beat_is_due.clear()
-            self._beat_at_s = asyncio.get_running_loop().time()
+            self._heartbeat_is_due.clear()
+            self._sent_at_s = asyncio.get_running_loop().time()
             try:
-                await self._session.beat()
+                await self._session.send_heartbeat()
             except BackendError as error:
                 self._fail(error)
                 return
             with suppress(TimeoutError):
                 async with asyncio.timeout(self._settings.heartbeat_interval_s):
-                    await self._beat_is_due.wait()
+                    await self._heartbeat_is_due.wait()
 
-    def _on_heard(self, entry: str | int) -> None:
-        self._heard_at_s = asyncio.get_running_loop().time()
+    def _on_received(self, entry: str | int) -> None:
+        self._received_at_s = asyncio.get_running_loop().time()
         if isinstance(entry, int):  # before the end of its beat, as the session sent it itself
-            self._beats.setdefault(entry, self._beat_at_s)
-        if not self._inbox.put(entry):
+            self._sent_heartbeats.setdefault(entry, self._sent_at_s)
+        if not self._inbox.add_entry(entry):
             # The next session limits the gap by its last transaction.
             self._on_lost("notifications arrived faster than they were read")
         self._has_news.set()

@@ -200,12 +200,12 @@ async def try_notifications(
     session = PostgresNotificationsSession(
         settings,
         table.schema,
-        hear=lambda message: received.set() if isinstance(message, int) else None,
+        on_entry=lambda message: received.set() if isinstance(message, int) else None,
         on_end=lambda: None,
     )
     try:
         async with session, asyncio.timeout(_HEARTBEAT_TIMEOUT_S):
-            await session.beat()
+            await session.send_heartbeat()
             await received.wait()
     except BackendError as error:
         return error_finding(subject, error)

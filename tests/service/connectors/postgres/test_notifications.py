@@ -48,8 +48,8 @@ MISSING = f"triggers missing on shop.p1: {{}}; {REMEDY}"
 def inbox_of(*entries: str | int, max_bytes: int = 10_000) -> PostgresNotificationsInbox:
     """An inbox with these entries, after its first gap was taken."""
     inbox = PostgresNotificationsInbox(max_bytes=max_bytes)
-    inbox.take(1)
-    assert all(inbox.put(entry) for entry in entries)
+    inbox.take_entries(1)
+    assert all(inbox.add_entry(entry) for entry in entries)
     return inbox
 
 
@@ -63,18 +63,22 @@ def taken(
 def test_inbox_starts_with_a_gap() -> None:
     """An inbox reports a gap first, with the last transaction before the connection."""
     new, connected = (PostgresNotificationsInbox(max_bytes=1_000) for _ in range(2))
-    new.put("a")
+    new.add_entry("a")
     connected.on_connected(2**32 + 5)
 
-    assert (new.is_empty, new.take(1_000), new.is_empty) == (False, taken("a", gap=GAP), True)
-    assert connected.take(1_000) == taken(gap=TableChange(GAP.reason, 5, is_gap=True))
+    assert (new.is_empty, new.take_entries(1_000), new.is_empty) == (
+        False,
+        taken("a", gap=GAP),
+        True,
+    )
+    assert connected.take_entries(1_000) == taken(gap=TableChange(GAP.reason, 5, is_gap=True))
 
 
 def test_inbox_keeps_the_order() -> None:
     """Payloads are taken once, up to the entry that exceeds the bytes, or with a heartbeat."""
     inbox = inbox_of("aaaa", "bbbb", "aaaa", 5, "after")
 
-    found = [inbox.take(each) for each in (FOUR_BYTES + 1, FOUR_BYTES, 1, 1_000, 1_000)]
+    found = [inbox.take_entries(each) for each in (FOUR_BYTES + 1, FOUR_BYTES, 1, 1_000, 1_000)]
 
     assert found == [
         *(taken("aaaa", "bbbb"), taken("aaaa"), taken(heartbeat_ms=5)),
@@ -86,11 +90,11 @@ def test_full_inbox_refuses_entries() -> None:
     """A full inbox refuses an entry; taken entries make room."""
     inbox = inbox_of("aaaa", "bbbb", 7, max_bytes=3 * FOUR_BYTES)
 
-    refused = [inbox.put("cccc"), inbox.put("dddd")]
-    inbox.take(10_000)
-    inbox.take(10_000)
+    refused = [inbox.add_entry("cccc"), inbox.add_entry("dddd")]
+    inbox.take_entries(10_000)
+    inbox.take_entries(10_000)
 
-    assert (refused, [inbox.put(each) for each in ("e" * 4, "f" * 4)]) == (
+    assert (refused, [inbox.add_entry(each) for each in ("e" * 4, "f" * 4)]) == (
         [False, False],
         [True, True],
     )
@@ -141,7 +145,7 @@ async def test_unreadable_payloads_are_logged(reader: PostgresNotificationsReade
     with capture_logs() as logs:
         for _ in range(2):
             for payload in ("{secret", "{secret", "7"):
-                reader._on_heard(payload)
+                reader._on_received(payload)
             (piece,) = await reader.read()
 
     found = [(each["event"], each["channel"], each["reason"], each["messages"]) for each in logs]
@@ -168,7 +172,7 @@ async def test_silent_server_is_given_up() -> None:
         dsn = f"postgresql://127.0.0.1:{server.getsockname()[1]}/shop"
         settings = PostgresNotificationsSettings(dsn, "t", "changes", connect_timeout_s=0.05)
         session = PostgresNotificationsSession(
-            settings, SCHEMA, hear=heard.append, on_end=heard.clear
+            settings, SCHEMA, on_entry=heard.append, on_end=heard.clear
         )
         with pytest.raises(BackendError) as failure:
             async with asyncio.timeout(30.0):
