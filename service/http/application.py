@@ -11,7 +11,7 @@ from lookup_core.protocol.server_channel import ChannelStatistics
 from service.engine.dimension import Dimension
 from service.engine.tracer import NullTracer, Tracer
 from service.http.body import BodyReader, wait_for_body
-from service.http.delivery import FIXED_HEADERS
+from service.http.delivery import FIXED_HEADERS, Delivery
 from service.http.limits import AdmissionLimit, AnswerByteBudget, BodyByteBudget, Limits
 from service.http.middleware import NOT_FOUND, RequestMiddleware, TraceMiddleware
 from service.http.readiness import Readiness
@@ -72,10 +72,11 @@ def _guarded(
     requests = RequestMiddleware(
         routes,
         parts.readiness,
-        parts.limits,
+        Delivery(parts.limits),
         admission_limit=AdmissionLimit(parts.limits.connections),
         answer_budget=parts.answer_budget,
         access=access,
+        is_tracing=parts.tracer.is_on,
     )
     traces = TraceMiddleware(routes, parts.tracer, frozenset(parts.dimensions))
     middlewares = [traces.handle, requests.handle] if parts.tracer.is_on else [requests.handle]

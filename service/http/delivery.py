@@ -3,11 +3,12 @@
 import asyncio
 import socket
 import struct
+import time
 from contextlib import suppress
+from dataclasses import dataclass, field
 
 import structlog
 from aiohttp import hdrs, web
-from aiohttp.abc import AbstractStreamWriter
 
 from service.http.limits import Limits
 
@@ -21,28 +22,75 @@ _RESET = struct.pack("ii", 1, 0)  # Linux's struct linger: on, without waiting
 _TLS_WRITE_BYTES = 64 * 1024
 
 
-async def deliver(request: web.Request, response: web.StreamResponse, limits: Limits) -> None:
-    """Send a response that is not prepared yet; a disconnected client is no error.
+@dataclass(slots=True, eq=False)
+class _Sending:
+    """A response that is being sent, as of its last check."""
 
-    The connection is reset if the client reads less than `rate_bytes` in a `rate_period_s`, or if
-    the response is not sent by `send_deadline_s`.
+    request: web.Request
+    transport: asyncio.Transport
+    begun_s: float
+    checked_s: float
+    sent_bytes: int = 0
+
+
+@dataclass(slots=True, eq=False)
+class Delivery:
+    """Sends the responses of one application, within deadlines.
+
+    A connection is reset if its client reads less than `rate_bytes` in a `rate_period_s`, or if
+    the response is not sent by `send_deadline_s`; both are checked up to a tenth later.
     """
-    transport = request.transport
-    if transport is None or response.prepared:
-        return
-    # With a buffer, the transport would report success before the kernel has the bytes.
-    transport.set_write_buffer_limits(high=0)
-    deadline = _SendDeadline(request.writer, transport, limits)
-    try:
-        await response.prepare(request)
-        if request.secure and request.method != hdrs.METH_HEAD:
-            await _write_in_pieces(response)
-        else:
-            await response.write_eof()
-    except ConnectionError:
-        pass  # aiohttp closes the connection
-    finally:
-        deadline.cancel()
+
+    limits: Limits
+    # One timer checks all of them: a timer per response would cost more than most responses.
+    _sending: set[_Sending] = field(default_factory=set)
+    _timer: asyncio.TimerHandle | None = None
+
+    async def send(self, request: web.Request, response: web.StreamResponse) -> None:
+        """Send a response that is not prepared yet; a disconnected client is no error."""
+        transport = request.transport
+        if transport is None or response.prepared:
+            return
+        # With a buffer, the transport would report success before the kernel has the bytes.
+        transport.set_write_buffer_limits(high=0)
+        now_s = time.monotonic()
+        sending = _Sending(request, transport, now_s, now_s)
+        self._sending.add(sending)
+        if self._timer is None:
+            self._check_later()
+        try:
+            await response.prepare(request)
+            await _write_body(request, response)
+        except ConnectionError:
+            pass  # aiohttp closes the connection
+        finally:
+            self._sending.discard(sending)
+
+    def _check_later(self) -> None:
+        period_s = min(self.limits.rate_period_s, self.limits.send_deadline_s) / 10
+        self._timer = asyncio.get_running_loop().call_later(period_s, self._check)
+
+    def _check(self) -> None:
+        now_s = time.monotonic()
+        for sending in [*self._sending]:
+            if self._is_slow(sending, now_s):
+                self._sending.discard(sending)
+                structlog.get_logger().warning("http.send_timeout", code="send_timeout")
+                reset(sending.transport)
+        self._timer = None
+        if self._sending:
+            self._check_later()
+
+    def _is_slow(self, sending: _Sending, now_s: float) -> bool:
+        if now_s >= sending.begun_s + self.limits.send_deadline_s:
+            return True
+        if now_s < sending.checked_s + self.limits.rate_period_s:
+            return False
+        # The bytes that the kernel took.
+        sent_bytes = sending.request.writer.output_size - sending.transport.get_write_buffer_size()
+        is_slow = sent_bytes - sending.sent_bytes < self.limits.rate_bytes
+        sending.sent_bytes, sending.checked_s = sent_bytes, now_s
+        return is_slow
 
 
 def reset(transport: asyncio.Transport) -> None:
@@ -55,46 +103,10 @@ def reset(transport: asyncio.Transport) -> None:
     transport.abort()
 
 
-class _SendDeadline:
-    """Resets a connection during a response, unless its client reads fast enough."""
-
-    def __init__(
-        self, writer: AbstractStreamWriter, transport: asyncio.Transport, limits: Limits
-    ) -> None:
-        self._writer = writer
-        self._transport = transport
-        self._limits = limits
-        self._loop = asyncio.get_running_loop()
-        self._end_s = self._loop.time() + limits.send_deadline_s
-        self._begin_period()
-
-    def cancel(self) -> None:
-        """End the supervision."""
-        self._timer.cancel()
-
-    def _begin_period(self) -> None:
-        self._sent_before = self._sent_bytes
-        due_s = min(self._end_s, self._loop.time() + self._limits.rate_period_s)
-        self._timer = self._loop.call_at(due_s, self._check)
-
-    def _check(self) -> None:
-        is_slow = self._sent_bytes - self._sent_before < self._limits.rate_bytes
-        if not is_slow and self._loop.time() < self._end_s:
-            self._begin_period()
-            return
-        structlog.get_logger().warning("http.send_timeout", code="send_timeout")
-        reset(self._transport)
-
-    @property
-    def _sent_bytes(self) -> int:
-        """The bytes that the kernel took; from a fixed but unknown start."""
-        return self._writer.output_size - self._transport.get_write_buffer_size()
-
-
-async def _write_in_pieces(response: web.StreamResponse) -> None:
-    """Write a body at the speed of the client."""
+async def _write_body(request: web.Request, response: web.StreamResponse) -> None:
     body = response.body if isinstance(response, web.Response) else None
-    if isinstance(body, bytes) and len(body) > _TLS_WRITE_BYTES:
+    is_by_tls = request.secure and request.method != hdrs.METH_HEAD
+    if is_by_tls and isinstance(body, bytes) and len(body) > _TLS_WRITE_BYTES:
         view = memoryview(body)
         for start in range(0, len(body), _TLS_WRITE_BYTES):
             await response.write(view[start : start + _TLS_WRITE_BYTES])

@@ -6,6 +6,7 @@ from aiohttp import web
 
 from lookup_core.answer import Answer
 from lookup_core.errors import ErrorCode, InvalidRequest, Overloaded
+from service.engine.tracer import CallerSpan
 
 _UNBOUNDED_BYTES = 1 << 62
 
@@ -72,10 +73,11 @@ class AdmissionLimit:
 
 @dataclass(slots=True, eq=False)
 class RequestResources:
-    """What one request holds: an admission of its listener, and bytes of the answer budget."""
+    """What one request holds: an admission of its listener, bytes of the answer budget, a span."""
 
     admission_limit: AdmissionLimit
     answer_budget: AnswerByteBudget
+    span: CallerSpan | None = None  # of a traced request
     _is_admitted: bool = False
     _answer_bytes: int = 0
     _answer_keys: int = 0
@@ -107,7 +109,8 @@ class RequestResources:
 
     def take_row_text(self, text: bytes) -> None:
         """Hold the reply for one row instead of its answer; raises as `take_answer` does."""
-        self.hold_answer_bytes(0)
+        if self._answer_bytes:
+            self.hold_answer_bytes(0)
         self._take(1, len(text))
 
     def hold_answer_bytes(self, count_bytes: int) -> None:
@@ -116,8 +119,9 @@ class RequestResources:
         self._answer_bytes = count_bytes
 
     def release(self) -> None:
-        """Return all of it."""
-        self.hold_answer_bytes(0)
+        """Return admission and bytes."""
+        self.answer_budget.used_bytes -= self._answer_bytes
+        self._answer_bytes = 0
         self.return_admission()
 
     def _take(self, keys: int, more_bytes: int) -> None:
@@ -129,8 +133,9 @@ class RequestResources:
                 ErrorCode.OVERLOADED,
                 "other answers use limits.memory / 8; retry later, or request fewer keys",
             )
+        budget.used_bytes += more_bytes
+        self._answer_bytes = answer_bytes
         self._answer_keys += keys
-        self.hold_answer_bytes(answer_bytes)
 
     def _too_large(self, more_keys: int, answer_bytes: int) -> InvalidRequest:
         total_bytes = self.answer_budget.total_bytes

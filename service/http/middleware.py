@@ -11,12 +11,11 @@ from multidict import istr
 from lookup_core.errors import ErrorCode, Overloaded, SidelookError
 from lookup_core.protocol.frames import TraceParent
 from service.engine.tracer import CallerSpan, TracedRequest, Tracer
-from service.http.delivery import deliver
+from service.http.delivery import Delivery
 from service.http.limits import (
     RESOURCES,
     AdmissionLimit,
     AnswerByteBudget,
-    Limits,
     RequestResources,
 )
 from service.http.problem import problem_of_code, problem_of_error, problem_of_http
@@ -25,8 +24,7 @@ from service.http.routes.table import Route
 from service.http.security import Access, Audience
 
 NOT_FOUND = web.AppKey("not_found", str)  # the detail for unknown paths of a listener
-# The span of a traced request: whoever answers it counts its outcomes.
-SPAN = web.RequestKey[CallerSpan]("request_span", CallerSpan)
+_SPAN = web.RequestKey[CallerSpan]("request_span", CallerSpan)
 _CLOSING_STATUSES = frozenset({408, 413})
 _KEPT_HEADERS = ("Allow", "WWW-Authenticate")
 _TRACEPARENT, _TRACESTATE = istr("traceparent"), istr("tracestate")
@@ -38,10 +36,11 @@ class RequestMiddleware:
 
     routes: Mapping[web.AbstractRoute, Route]
     readiness: Readiness
-    limits: Limits
+    delivery: Delivery
     admission_limit: AdmissionLimit  # of this listener
     answer_budget: AnswerByteBudget
     access: Access
+    is_tracing: bool  # behind a `TraceMiddleware`
 
     @web.middleware
     async def handle(self, request: web.Request, handler: Handler) -> web.StreamResponse:
@@ -49,7 +48,8 @@ class RequestMiddleware:
         route = self.routes.get(request.match_info.route)
         # An unknown path is treated as one for readers.
         audience = Audience.READER if route is None else route.audience
-        resources = RequestResources(self.admission_limit, self.answer_budget)
+        span = request.get(_SPAN) if self.is_tracing else None
+        resources = RequestResources(self.admission_limit, self.answer_budget, span)
         try:
             self._admit(audience, resources)
         except Overloaded as error:  # before any other work for the request
@@ -64,7 +64,7 @@ class RequestMiddleware:
                 response = await handler(request)
             except Exception as error:  # noqa: BLE001  # border of the request's task
                 response = _problem_response(request, error)
-            await deliver(request, response, self.limits)
+            await self.delivery.send(request, response)
             return response
         finally:
             resources.release()  # not earlier: bytes being sent still use memory
@@ -95,7 +95,7 @@ class TraceMiddleware:
         span = self._begun_span(request)
         if span is None:
             return await handler(request)
-        request[SPAN] = span
+        request[_SPAN] = span
         status = None
         try:
             response = await handler(request)

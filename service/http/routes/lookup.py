@@ -12,10 +12,8 @@ from lookup_core.errors import ErrorCode, InvalidRequest
 from lookup_core.keys.json_keys import typed_keys_from_json
 from lookup_core.keys.typed_keys import TypedKeys, typed_keys_from_arrow
 from service.engine.dimension import Dimension
-from service.engine.tracer import CallerSpan
 from service.http.body import BodyReader, MediaType, json_body, sent_media_type, wanted_media_type
 from service.http.limits import RESOURCES, Limits, RequestResources
-from service.http.middleware import SPAN
 from service.http.replies.arrow import arrow_keys, arrow_reply
 from service.http.replies.json_reply import json_reply
 from service.http.replies.lookup_result import LookupResult, lookup_result
@@ -35,7 +33,6 @@ async def engine_lookup(
     *,
     typed: Callable[[DimensionSchema], TypedKeys],
     resources: RequestResources,
-    span: CallerSpan | None = None,
 ) -> LookupResult:
     """Look up the keys that `typed` makes for the schema of the dimension.
 
@@ -53,11 +50,15 @@ async def engine_lookup(
     keys = typed(schema)
     left_s = max(0.0, deadline_s - clock())
     answers = await dimension.lookup(
-        keys, columns=lookup.columns, timeout_s=left_s, take=resources.take_answer, span=span
+        keys,
+        columns=lookup.columns,
+        timeout_s=left_s,
+        take=resources.take_answer,
+        span=resources.span,
     )
     result = lookup_result(answers, keys.size, columns)
-    if span is not None:
-        span.count_outcomes(result.outcomes)
+    if resources.span is not None:
+        resources.span.count_outcomes(result.outcomes)
     return result
 
 
@@ -76,15 +77,13 @@ class Lookup:
         sent = sent_media_type(request)
         wanted = wanted_media_type(request, default=sent)
         content = await self.bodies.read(request)
-        resources, span = request[RESOURCES], request.get(SPAN)
+        resources = request[RESOURCES]
         lookup, typed = self._parsed(request, content, sent)
         is_single = len(lookup.keys) == 1 and lookup.columns is None and wanted is MediaType.JSON
-        if is_single and (row := self.cached_rows.find(dimension, lookup.keys[0], span)):
+        if is_single and (row := self.cached_rows.find(dimension, lookup.keys[0], resources.span)):
             reply = _reply_of_one(row)
         else:
-            result = await engine_lookup(
-                dimension, lookup, typed=typed, resources=resources, span=span
-            )
+            result = await engine_lookup(dimension, lookup, typed=typed, resources=resources)
             if wanted is MediaType.ARROW:
                 reply = arrow_reply(result)
             else:

@@ -12,22 +12,23 @@ from pyarrow import types
 
 from lookup_core.answer import Outcome
 from lookup_core.dimension_schema import DimensionSchema
-from lookup_core.errors import BackendError, ErrorCode, InvalidRequest, of_dimension
+from lookup_core.errors import ErrorCode, InvalidRequest, of_dimension
 from lookup_core.keys.json_keys import typed_keys_from_json
 from lookup_core.keys.typed_keys import TypedKeys
 from service.engine.dimension import Dimension
 from service.http.body import MediaType
-from service.http.limits import RESOURCES
-from service.http.middleware import SPAN
+from service.http.limits import RESOURCES, RequestResources
 from service.http.problem import HttpCode, Problem, problem_of_code
 from service.http.replies import models
 from service.http.replies.json_reply import json_rows
 from service.http.replies.lookup_result import LookupResult
-from service.http.routes.cached_rows import CachedRow, CachedRows
+from service.http.routes.cached_rows import CachedRows
 from service.http.routes.lookup import engine_lookup
 from service.http.routes.lookup_request import from_query, path_dimension
 
 _INTEGER = re.compile(r"-?[0-9]{1,20}")
+_HIT = Outcome.HIT.label
+_JSON = MediaType.JSON.value
 _BOOLEANS = {"true": True, "false": False}
 
 
@@ -47,16 +48,6 @@ def path_key(raw_path: str, schema: DimensionSchema) -> TypedKeys:
     if keys.faults:
         raise _refused(keys.faults[0], schema)
     return keys
-
-
-def path_value(raw_path: str, schema: DimensionSchema) -> object:
-    """The value of a single-column key in a path, of any type; None for a composite key.
-
-    Raises InvalidRequest (`invalid_text`).
-    """
-    if len(schema.key) > 1:
-        return None
-    return _value(raw_path.rpartition("/")[2], schema.key.field(0), schema)
 
 
 def _value(part: str, field: pa.Field, schema: DimensionSchema) -> str | int:
@@ -84,17 +75,16 @@ class SingleRow:
 
     async def get(self, request: web.Request) -> web.Response:
         """The row; 404 `missing` without one, or the status of the error if the lookup failed."""
-        dimension = path_dimension(request, self.dimensions)
-        if not request.query_string and (row := self._cached(request, dimension)):
-            return _found(request, row.text, Outcome.HIT, age_ms=row.age_ms)
-        result = await engine_lookup(
-            dimension,
-            from_query(request.query),
-            typed=partial(path_key, request.rel_url.raw_path),
-            resources=request[RESOURCES],
-            span=request.get(SPAN),
-        )
-        return _response(request, result, dimension)
+        dimension, resources = path_dimension(request, self.dimensions), request[RESOURCES]
+        url = request.rel_url
+        if not url.raw_query_string:
+            row = self.cached_rows.find_by_path(dimension, url.raw_path, resources.span)
+            if row is not None:
+                return _found(resources, row.text, _HIT, age_ms=row.age_ms)
+        typed = partial(path_key, url.raw_path)
+        lookup = from_query(request.query)
+        result = await engine_lookup(dimension, lookup, typed=typed, resources=resources)
+        return _response(resources, result, dimension)
 
     async def explain(self, request: web.Request) -> web.Response:
         """Where the answer for this key would come from now, and why."""
@@ -102,26 +92,21 @@ class SingleRow:
         (explanation,) = dimension.explain(path_key(request.rel_url.raw_path, dimension.schema))
         return models.Explanation(dimension=dimension.name, **asdict(explanation)).response()
 
-    def _cached(self, request: web.Request, dimension: Dimension) -> CachedRow | None:
-        try:
-            value = path_value(request.rel_url.raw_path, dimension.schema)
-        except BackendError:  # not described yet; the lookup waits
-            return None
-        return self.cached_rows.find(dimension, value, request.get(SPAN))
 
-
-def _response(request: web.Request, result: LookupResult, dimension: Dimension) -> web.Response:
+def _response(
+    resources: RequestResources, result: LookupResult, dimension: Dimension
+) -> web.Response:
     outcome = Outcome(int(result.outcomes[0]))
     if outcome.has_row:
         text = b"".join(json_rows(result.rows, result.has_row))
-        return _found(request, text, outcome, age_ms=int(result.ages_ms[0]))
+        return _found(resources, text, outcome.label, age_ms=int(result.ages_ms[0]))
     return _problem(outcome, result.errors.get(0), dimension).response()
 
 
-def _found(request: web.Request, text: bytes, outcome: Outcome, *, age_ms: int) -> web.Response:
-    request[RESOURCES].take_row_text(text)
-    headers = {"Age": str(age_ms // 1000), "Sidelook-Outcome": outcome.label}
-    return web.Response(body=text, content_type=MediaType.JSON.value, headers=headers)
+def _found(resources: RequestResources, text: bytes, outcome: str, *, age_ms: int) -> web.Response:
+    resources.take_row_text(text)
+    headers = {"Age": str(age_ms // 1000), "Sidelook-Outcome": outcome}
+    return web.Response(body=text, content_type=_JSON, headers=headers)
 
 
 def _problem(outcome: Outcome, code: ErrorCode | None, dimension: Dimension) -> Problem:

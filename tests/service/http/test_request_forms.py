@@ -25,14 +25,14 @@ from service.http.body import json_body
 from service.http.replies.arrow import MAX_BATCHES, arrow_keys, arrow_reply
 from service.http.replies.json_reply import CHUNK_ROWS, json_reply, json_rows
 from service.http.replies.lookup_result import LookupResult, lookup_result
-from service.http.routes.cached_rows import RowWriter
+from service.http.routes.cached_rows import RowForm
 from service.http.routes.lookup_request import (
     InvalidateRequest,
     LookupRequest,
     from_json,
     from_query,
 )
-from service.http.routes.single_row import path_key, path_value
+from service.http.routes.single_row import path_key
 from tests.service.http.serving import arrow_stream
 
 KEY = pa.schema({"id": pa.int64()})
@@ -187,18 +187,22 @@ def test_path_of_another_type_is_refused(kind: pa.DataType, text: str, code: Err
     assert refused(lambda: path_key(f"/{text}", schema_of(kind))).code is code
 
 
-def test_path_value_may_have_another_type() -> None:
-    """A single-column key has an unchecked value; a composite key has none."""
-    values = [
-        path_value(f"/rows/{text}", schema_of(kind))
-        for kind, text in [
-            *((pa.int64(), "42"), (pa.int64(), "x"), (pa.utf8(), "a%2Cb,c"), (pa.bool_(), "true"))
-        ]
-    ]
-    pairs = DimensionSchema(pa.schema({"a": pa.int64(), "b": pa.int64()}), pa.schema([]))
+@pytest.mark.parametrize(
+    ("kind", "text", "value"),
+    [
+        (pa.int64(), "-42", -42),
+        (pa.int64(), "x", None),
+        (pa.utf8(), "a%2Cb,c", "a,b,c"),
+        (pa.utf8(), "%ff", None),
+        (pa.bool_(), "true", None),
+    ],
+)
+def test_path_may_have_a_single_key(kind: pa.DataType, text: str, value: object) -> None:
+    """A valid key of one integer or text is read; other keys need a lookup."""
+    pairs = DimensionSchema(pa.schema({"a": kind, "b": kind}), pa.schema([]))
 
-    assert values == [42, "x", "a,b,c", True]
-    assert path_value("/rows/1,2", pairs) is None
+    assert RowForm.of(schema_of(kind)).path_value(f"/rows/{text}") == value
+    assert RowForm.of(pairs).path_value(f"/rows/{text}") is None
 
 
 # Rows as JSON
@@ -242,9 +246,9 @@ def test_values_have_exact_texts(column: pa.Array, texts: list[Any]) -> None:
     metadata = UUID_FIELD if column.type == pa.binary(16) else None
     fields = [pa.field("value", column.type, metadata=metadata), ("number", pa.int64())]
     rows = pa.record_batch([column, pa.array(range(len(column)))], pa.schema(fields))
-    writer = RowWriter.of(DimensionSchema(KEY, rows.schema))
+    form = RowForm.of(DimensionSchema(KEY, rows.schema))
 
-    alone = [orjson.loads(writer.text(StoredRow(rows.columns, at))) for at in range(len(column))]
+    alone = [orjson.loads(form.text(StoredRow(rows.columns, at))) for at in range(len(column))]
 
     assert written(rows) == alone
     assert [each["value"] for each in alone] == texts
@@ -269,13 +273,13 @@ def test_many_rows_come_in_chunks() -> None:
     assert [row["value"] for row in orjson.loads(b"[" + b"".join(chunks) + b"]")] == [*range(size)]
 
 
-def test_row_writer_omits_stored_keys() -> None:
-    """A writer writes the columns of its schema, which are stored behind the key."""
+def test_row_text_omits_stored_keys() -> None:
+    """A row has the columns of its schema, which are stored behind the key."""
     stored = StoredRow([pa.array([b"key"]), pa.array(["Ada"])], 0)
     named = DimensionSchema(KEY, pa.schema([("name", pa.utf8())]))
 
-    assert RowWriter.of(named).text(stored) == b'{"name":"Ada"}'
-    assert RowWriter.of(DimensionSchema(KEY, pa.schema([]))).text(stored) == b"{}"
+    assert RowForm.of(named).text(stored) == b'{"name":"Ada"}'
+    assert RowForm.of(DimensionSchema(KEY, pa.schema([]))).text(stored) == b"{}"
 
 
 # Results
