@@ -298,7 +298,9 @@ class StreamConnection:
         else:
             effects = self._protocol.accept(requested, offer, self._parts.clock())
         finally:
-            self._describing.pop(requested.channel, None)
+            # A cancelled task may end after the channel was requested again.
+            if self._describing.get(requested.channel) is asyncio.current_task():
+                del self._describing[requested.channel]
         self._carry_out(effects)
 
     async def _offer(self, requested: frames.Open, dimension: Dimension) -> Offer:

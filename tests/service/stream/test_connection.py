@@ -233,6 +233,17 @@ async def test_silent_channel_makes_room() -> None:
     assert (ended.channel, ended.code, ended.is_retryable) == (1, ErrorCode.OVERLOADED, True)
 
 
+async def test_requested_channel_may_close_and_open_again() -> None:
+    """Each CLOSE of a channel that waits for its backend is answered, and frees its number."""
+    async with streaming(SLOW_TO_DESCRIBE) as service:
+        peer = await service.peer()
+        for _ in range(3):
+            await peer.send(open_frame(2, "orders"), frames.Close(2))
+
+        assert [await peer.frame() for _ in range(3)] == [frames.Closed(2)] * 3
+        assert (await peer.open(2)).channel == 2
+
+
 # Lookups
 
 
