@@ -26,7 +26,7 @@ from tools.processes.until import until
 
 RECORDS = 200_000
 CHECKED = "/opt/enrich_checked.py"
-PATIENCE_S = 120.0
+PATIENCE_S = 180.0
 ONCE = {"spark.task.maxFailures": "1"}  # an error does not pass by a retry
 # Of what is printed after a failure.
 _WARNINGS, _ERRORS, _LONGEST = 4, 4, 600  # the last one in characters of a line

@@ -18,7 +18,7 @@ from lookup_core.sources.splits import ReadingMode, Split
 from service.connectors.ports.source import SplitPiece, SplitReader
 from tools.fleet.database import Connection, Database
 
-_READS = 4  # of a split
+_READS_PER_SPLIT = 4
 SCHEMA = DimensionSchema(
     key=pa.schema([pa.field("id", pa.int64(), nullable=False)]),
     columns=pa.schema([("value", pa.int64())]),
@@ -118,7 +118,7 @@ class ModelledTable:
     def __init__(self, database: Database, *, rows: int, splits: int) -> None:
         self._database = database
         self._split_ids = [str(number) for number in range(splits)]
-        self._rows = rows // splits // _READS
+        self._rows = rows // splits // _READS_PER_SPLIT
 
     def enumerator(self, schema: DimensionSchema) -> "_LoadSession":
         """A session that holds the snapshot."""
@@ -159,8 +159,12 @@ class _LoadSession(SplitReader):
     async def read(self) -> list[SplitPiece]:
         await self._database.scan(self._connection, self._rows)
         self._position += 1
-        is_finished = self._position == _READS
-        return [SplitPiece(self._split_id, self._position, is_finished=is_finished, total=_READS)]
+        is_finished = self._position == _READS_PER_SPLIT
+        return [
+            SplitPiece(
+                self._split_id, self._position, is_finished=is_finished, total=_READS_PER_SPLIT
+            )
+        ]
 
     def pause(self, split_ids: Collection[str]) -> None:
         del split_ids  # a bounded source is never paused

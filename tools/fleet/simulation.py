@@ -25,7 +25,7 @@ from tools.fleet.workload import Driver, JobModel, MicroBatch
 from tools.virtual_time import run_in_virtual_time
 
 DIMENSION = "customers"
-_SPLITS = 8  # of a table in mode full
+_TABLE_SPLITS = 8
 _POLL_S = 0.25
 
 
@@ -129,7 +129,7 @@ def _dimension(plan: Plan, database: Database) -> Dimension:
     backend = ModelledBackend(database, ModelledPool(database, idle_s=IDLE_S))
     sources = RefreshSources()
     if plan.load_rows:
-        table = ModelledTable(database, rows=plan.load_rows, splits=_SPLITS)
+        table = ModelledTable(database, rows=plan.load_rows, splits=_TABLE_SPLITS)
         sources = RefreshSources(table=table)
     share = shared.share(DIMENSION)
     return Dimension(settings, backend, connections=share, sources=sources, clock=clock)

@@ -32,7 +32,7 @@ _ROUND = 8  # faults between two checks
 _WARM_HITS = 20_000  # after the last fault of a round, so that the caches are filled
 _WARM_WITHIN_S = 180.0  # a feed may be down, and the machine loaded
 _SINGLES = 500  # keys that are looked up one by one in a check, twice
-_PRINTED_ENTRIES = 10  # of the stale ones
+_PRINTED_STALE_ENTRIES = 10
 
 
 @dataclass(slots=True)
@@ -80,7 +80,7 @@ class AuditReport:
         late = f"{self.late_hits} hits were replaced more than {LATE_S:.0f} s before"
         yield f"under way: {late}, the oldest {self.longest_lag_s:.1f} s"
         yield f"at rest: {_listed(self.checked)}"
-        yield from (str(each) for each in self.stale[:_PRINTED_ENTRIES])
+        yield from (str(each) for each in self.stale[:_PRINTED_STALE_ENTRIES])
         yield f"stale = {len(self.stale)}"
 
 

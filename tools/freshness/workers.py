@@ -29,7 +29,7 @@ _PAUSE_S = 0.01  # between two transactions, and between two rounds of lookups
 _AWAY_S = 0.2  # between two attempts to reach a server that is away
 _PATIENCE_S = 60.0
 _ZIPF = 1.1
-_MOST_KEYS = 20  # of one transaction
+_MOST_KEYS_PER_TRANSACTION = 20
 
 # SKIP LOCKED: writers neither wait for one another nor deadlock.
 _PICKED = f"SELECT id, version FROM {NAME} WHERE id = ANY(%s) FOR UPDATE SKIP LOCKED"
@@ -204,7 +204,7 @@ class WriteWorker(PausableWorker):
         self._replaced.note(versions, time.monotonic())
 
     def _update(self, connection: Connection) -> list[int]:
-        return _versions(connection, UPDATE, [self._keys(_MOST_KEYS)])
+        return _versions(connection, UPDATE, [self._keys(_MOST_KEYS_PER_TRANSACTION)])
 
     def _update_twice(self, connection: Connection) -> list[int]:
         # One key twice, the second time in a subtransaction, which has an id of its own.
@@ -230,7 +230,7 @@ class WriteWorker(PausableWorker):
 
     def _change_nothing(self, connection: Connection) -> list[int]:
         with connection.transaction(force_rollback=True):
-            _versions(connection, UPDATE, [self._keys(_MOST_KEYS)])
+            _versions(connection, UPDATE, [self._keys(_MOST_KEYS_PER_TRANSACTION)])
         return []
 
     def _keys(self, most: int) -> list[int]:

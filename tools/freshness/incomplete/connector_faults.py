@@ -25,8 +25,10 @@ SETTINGS: Mapping[str, Any] = {  # of a plan
     "writers": 1,
     "written_keys": KEYS - _QUIET_KEYS,
 }
-_SHARE = 0.05  # of wrong rows among the cached ones, at least
-_SAMPLES_S = math.log(1000) / (_SHARE * _KEYS_READ) * 1.5  # audits are at most 1.5 s apart
+_LEAST_WRONG_SHARE = 0.05
+_SAMPLES_S = (
+    math.log(1000) / (_LEAST_WRONG_SHARE * _KEYS_READ) * 1.5
+)  # audits are at most 1.5 s apart
 _AUDIT_S = _SAMPLES_S + max(MAX_STALENESS_S, LEAST_GRACE_S)
 _NO_PROOF_S = 60.0  # after the event of a key
 _PROVED_WITHIN_S = 180.0

@@ -21,7 +21,7 @@ from tools.processes.until import until
 
 DELAY_S = 5.0  # of the changes of a complete feed, on a loaded machine
 _QUIET_S = (2.0, 6.0)  # with a complete feed, before each fault
-_WARM_HITS = 1_000  # of each reader before each fault, so that the caches are filled
+_WARM_HITS_PER_READER = 1_000
 
 Streams = Mapping[str, StreamConnection]  # {dimension: its channel}
 
@@ -122,7 +122,7 @@ def _run_fault(
 
 
 def _wait_for_hits(world: FreshnessWorld) -> None:
-    wanted = [each.counts.outcomes["hit"] + _WARM_HITS for each in world.readers]
+    wanted = [each.counts.outcomes["hit"] + _WARM_HITS_PER_READER for each in world.readers]
 
     def are_warm() -> bool:
         found = [each.counts.outcomes["hit"] for each in world.readers]
