@@ -3,7 +3,7 @@
 Counts connections and decides the order of the waiting tickets; opens no connection.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 
@@ -18,11 +18,15 @@ class TicketState(IntEnum):
 
 @dataclass(slots=True, eq=False)  # hashable by identity
 class Ticket:
-    """One request for a connection, for a query or for a check of a dimension."""
+    """One request for a connection, for a query or for a check of a dimension.
+
+    The shell calls `on_grant` if another ticket's end grants this one.
+    """
 
     dimension: str
     is_check: bool
     waits_since: float
+    on_grant: Callable[[], None]
     state: TicketState = TicketState.WAITING
 
     @property
@@ -56,9 +60,16 @@ class ConnectionShares:
         """The number of connections that one dimension may hold."""
         return self._size if len(self._shares) == 1 else max(1, self._size - 1)
 
-    def request(self, dimension: str, now: float, *, is_check: bool = False) -> Ticket:
+    def request(
+        self,
+        dimension: str,
+        now: float,
+        *,
+        on_grant: Callable[[], None],
+        is_check: bool = False,
+    ) -> Ticket:
         """A ticket that is granted now, or waits until `end` of another ticket returns it."""
-        ticket = Ticket(dimension, is_check, now)
+        ticket = Ticket(dimension, is_check, now, on_grant)
         if self._may_grant(ticket):
             self._grant(ticket, now)
         else:

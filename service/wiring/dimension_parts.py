@@ -14,6 +14,7 @@ import structlog
 from lookup_core.changelog.change_decoder import ChangeDecoder, DecoderSettings
 from lookup_core.changelog.format import DECODERS
 from lookup_core.dimension_schema import DimensionSchema
+from lookup_core.protection.connection_shares import ConnectionShares
 from lookup_core.row_bytes import ROW_BYTES
 from lookup_core.settings import CacheMode
 from lookup_core.statistics import InvalidationOrigin
@@ -36,7 +37,7 @@ from service.connectors.postgres.snapshot import PostgresSnapshot
 from service.connectors.postgres.table import WatchedTable
 from service.connectors.rows.several_rows import RowMatch, RowVersions
 from service.engine.refresher import RefreshSources
-from service.engine.shared_connections import ConnectionShare, SharedConnections
+from service.engine.shared_connections import ConnectionShare
 from service.wiring.connector_settings import (
     event_origins,
     kafka_settings,
@@ -70,8 +71,8 @@ def database_shares(settings: Settings) -> dict[str, DatabaseShare]:
         timeout_s = max(of_table.statement_timeout_s for of_table in each.values())
         first = next(iter(each.values()))
         pool = PostgresPool(replace(first, max_connections=size, statement_timeout_s=timeout_s))
-        shared = SharedConnections(size, list(each))
-        shares |= {name: DatabaseShare(pool, shared.share(name)) for name in each}
+        connections = ConnectionShares(size, list(each))
+        shares |= {name: DatabaseShare(pool, ConnectionShare(connections, name)) for name in each}
     return shares
 
 

@@ -12,13 +12,14 @@ from dataclasses import dataclass, field
 
 import structlog
 
+from lookup_core.protection.connection_shares import ConnectionShares
 from lookup_core.settings import DimensionSettings
 from lookup_core.statistics import LoadResult
 from service.config.settings import Settings
 from service.connectors.postgres.connections import IDLE_S
 from service.engine.dimension import Dimension
 from service.engine.refresher import RefreshSources
-from service.engine.shared_connections import SharedConnections
+from service.engine.shared_connections import ConnectionShare
 from tools.fleet.database import Database, DatabaseLog, DatabaseModel
 from tools.fleet.sidecar import ModelledBackend, ModelledPool, ModelledTable
 from tools.fleet.workload import Driver, JobModel, MicroBatch
@@ -124,14 +125,13 @@ async def _run(plan: Plan) -> FleetRun:
 def _dimension(plan: Plan, database: Database) -> Dimension:
     size = plan.settings.limits.database_connections
     clock = asyncio.get_running_loop().time
-    shared = SharedConnections(size, [DIMENSION], clock=clock)
     settings: DimensionSettings = plan.settings.dimensions[DIMENSION].engine_settings(DIMENSION)
     backend = ModelledBackend(database, ModelledPool(database, idle_s=IDLE_S))
     sources = RefreshSources()
     if plan.load_rows:
         table = ModelledTable(database, rows=plan.load_rows, splits=_TABLE_SPLITS)
         sources = RefreshSources(table=table)
-    share = shared.share(DIMENSION)
+    share = ConnectionShare(ConnectionShares(size, [DIMENSION]), DIMENSION, clock=clock)
     return Dimension(settings, backend, connections=share, sources=sources, clock=clock)
 
 

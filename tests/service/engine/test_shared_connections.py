@@ -9,9 +9,10 @@ import pytest
 
 from lookup_core.errors import BackendError, ErrorCode
 from lookup_core.protection.circuit_breaker import BreakerState
+from lookup_core.protection.connection_shares import ConnectionShares
 from lookup_core.settings import BatchSettings, DimensionSettings
 from service.engine.dimension import Dimension
-from service.engine.shared_connections import SharedConnections
+from service.engine.shared_connections import ConnectionShare
 from tests.hand_clock import HandClock
 from tests.service.connectors.fake_backend import FakeBackend
 from tests.service.engine.running import (
@@ -55,16 +56,17 @@ async def sharing(
 ) -> AsyncIterator[tuple[Member, Member]]:
     """A busy dimension, whose queries are held, and another one; both are described."""
     clock = clock or asyncio.get_running_loop().time
-    shared = SharedConnections(size, ["busy", "other"], clock=clock)
+    shares = ConnectionShares(size, ["busy", "other"])
+    for_busy, for_other = (ConnectionShare(shares, each, clock=clock) for each in ("busy", "other"))
     backends = customers(), customers()
     async with (
-        running(backends[0], chosen, connections=shared.share("busy"), clock=clock) as busy,
-        running(backends[1], connections=shared.share("other"), clock=clock) as other,
+        running(backends[0], chosen, connections=for_busy, clock=clock) as busy,
+        running(backends[1], connections=for_other, clock=clock) as other,
     ):
         backends[0].hold()
         yield Member(busy, backends[0]), Member(other, backends[1])
         backends[0].release()
-        shared.shares.check_invariants()
+        shares.check_invariants()
 
 
 async def test_keys_gather_without_a_connection() -> None:
@@ -179,12 +181,13 @@ async def test_description_needs_no_second_connection() -> None:
 
 async def test_table_is_described_while_others_query() -> None:
     """The first description of a table gets a connection next to the queries of another one."""
-    shared, backend = SharedConnections(2, ["busy", "late"]), customers()
-    async with running(backend, ONE_KEY_EACH, connections=shared.share("busy")) as busy:
+    shares, backend = ConnectionShares(2, ["busy", "late"]), customers()
+    for_busy, for_late = (ConnectionShare(shares, each) for each in ("busy", "late"))
+    async with running(backend, ONE_KEY_EACH, connections=for_busy) as busy:
         backend.hold()
         hanging = [start(busy, key) for key in (7, 8)]
         await backend.wait_for_fetches(1)
-        async with running(customers(), connections=shared.share("late")) as late:
+        async with running(customers(), connections=for_late) as late:
             assert await lookup(late, 7) == {0: "fetched Ada"}
         backend.release()
         await asyncio.gather(*hanging)
