@@ -23,7 +23,7 @@ from service.commands.endpoint import (
     DEFAULT,
     UNIX,
     ClientFiles,
-    SidecarAddress,
+    SidecarEndpoint,
     parse_endpoint,
     read_token,
 )
@@ -153,7 +153,7 @@ def configured_token(settings: Settings | None) -> str | None:
 
 
 def sidecar_getter(
-    address: SidecarAddress, *, token: str | None, server_name: str | None = None
+    address: SidecarEndpoint, *, token: str | None, server_name: str | None = None
 ) -> SidecarGet:
     """Return a function that requests a path; it raises SidecarUnreachable.
 

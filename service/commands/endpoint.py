@@ -93,7 +93,7 @@ NO_FILES = ClientFiles()
 
 
 @dataclass(frozen=True, slots=True)
-class SidecarAddress(EndpointUrl):
+class SidecarEndpoint(EndpointUrl):
     """A parsed endpoint, with the client's TLS files for https."""
 
     files: ClientFiles = NO_FILES
@@ -109,13 +109,13 @@ class SidecarAddress(EndpointUrl):
         return self.files.context() if self.is_secure else True
 
 
-def parse_endpoint(text: str, files: ClientFiles = NO_FILES) -> SidecarAddress:
+def parse_endpoint(text: str, files: ClientFiles = NO_FILES) -> SidecarEndpoint:
     """Parse an endpoint.
 
     Raises typer.BadParameter for another form, and for TLS files without `https://`.
     """
     try:
-        address = SidecarAddress.parse(text)
+        address = SidecarEndpoint.parse(text)
     except ValueError as error:
         raise typer.BadParameter(str(error)) from error
     if files != NO_FILES and not address.is_secure:

@@ -32,7 +32,7 @@ from service.commands.endpoint import (
     ClientFiles,
     EndpointOption,
     KeyFileOption,
-    SidecarAddress,
+    SidecarEndpoint,
     TokenOption,
     parse_endpoint,
 )
@@ -70,7 +70,7 @@ class KeyField:
 
 
 @dataclass(frozen=True, slots=True)
-class Reply:
+class SidecarReply:
     """A response of any status."""
 
     status: int
@@ -82,7 +82,7 @@ class Reply:
 class SidecarClient:
     """HTTP session with one sidecar."""
 
-    address: SidecarAddress
+    address: SidecarEndpoint
     session: aiohttp.ClientSession
     has_token: bool
 
@@ -90,7 +90,7 @@ class SidecarClient:
     @asynccontextmanager
     async def opened(
         cls,
-        address: SidecarAddress,
+        address: SidecarEndpoint,
         *,
         token: str | None,
         tls: ssl.SSLContext | bool | None = None,
@@ -113,7 +113,7 @@ class SidecarClient:
 
     async def reply(
         self, method: str, path: str, *, body: object = None, server_name: str | None = None
-    ) -> Reply:
+    ) -> SidecarReply:
         """Return the response to a request; `path` is escaped. Raises SidecarUnreachable.
 
         The certificate must be valid for `server_name`, by default the host of the address.
@@ -128,7 +128,7 @@ class SidecarClient:
                 server_hostname=server_name,
             ) as response:
                 text = await response.text()
-        return Reply(response.status, text, response.headers.get("Date"))
+        return SidecarReply(response.status, text, response.headers.get("Date"))
 
     async def request(self, method: str, path: str, *, body: object = None) -> dict[str, Any]:
         """Return the JSON object of a response; `path` is escaped. Raises SidelookError."""
@@ -174,7 +174,7 @@ def problem(status: int, body: object, *, has_token: bool = False) -> SidelookEr
 
 
 @contextmanager
-def mapped_errors(address: SidecarAddress) -> Iterator[None]:
+def mapped_errors(address: SidecarEndpoint) -> Iterator[None]:
     """Map errors of aiohttp and of JSON to SidecarUnreachable."""
     hint = address.files.hint(address.host)
     try:

@@ -17,7 +17,7 @@ from service.doctor.check_runner import Check, Stages
 from service.doctor.deployment.kubernetes_check import check_kubernetes
 from service.doctor.deployment.spark_check import Deployment, check_executors
 from service.doctor.finding import Subject
-from service.doctor.sidecar.configuration_check import CHECK, CacheMemory, check_configuration
+from service.doctor.sidecar.configuration_check import CHECK, CacheDemand, check_configuration
 from service.doctor.sidecar.process_limits_check import check_process_limits
 from service.doctor.sidecar.secrets_check import check_certificate, check_secrets
 from service.doctor.sidecar.sharing_check import check_shared_memory
@@ -122,7 +122,7 @@ def _sidecar_checks(sidecar: RunningSidecar, settings: Settings | None) -> Itera
 
 def _settings_checks(settings: Settings, *, is_sidecar_checked: bool) -> Iterator[Check]:
     yield Check(Subject("secrets", "files"), partial(check_secrets, settings=settings))
-    socket, needed_bytes = settings.listen.unix, CacheMemory.of(settings).shared_bytes
+    socket, needed_bytes = settings.listen.unix, CacheDemand.of(settings).shared_bytes
     if socket is not None and needed_bytes:
         inspect = partial(
             check_shared_memory,
@@ -143,7 +143,7 @@ def _settings_checks(settings: Settings, *, is_sidecar_checked: bool) -> Iterato
 
 
 def _database_groups(settings: Settings, file: Path) -> Iterator[Stages]:
-    scale = CacheMemory.of(settings).scale
+    scale = CacheDemand.of(settings).scale
     for database in databases_of(settings):
         subject = Subject("database", database.address)
         of_tables = TableCheck(database, asyncio.Semaphore(_DATABASE_SLOTS), file, scale)

@@ -15,7 +15,7 @@ from lookup_core.settings import FullSettings
 from service.config.settings import Settings
 from service.doctor.deployment.pod_template import IMAGE_SOCKET, pod_findings
 from service.doctor.finding import Severity, Subject
-from service.doctor.sidecar.configuration_check import CacheMemory
+from service.doctor.sidecar.configuration_check import CacheDemand
 from service.doctor.sidecar.process_limits_check import LIMITS_MEMORY_FACTOR
 from tools.k8s.manifest_part import ManifestPart as Part
 from tools.k8s.manifest_part import quantity
@@ -160,7 +160,7 @@ def socket_volume_holds_the_caches(deployment: Deployment) -> bool:
     socket = PurePosixPath(deployment.configuration.below("listen").text("unix"))
     volume = deployment.volume(deployment.sidecar.mount_at(socket.parent).text("name"))
     source, settings = volume.below("emptyDir"), deployment.settings
-    needed_bytes = 0 if settings is None else CacheMemory.of(settings).shared_bytes
+    needed_bytes = 0 if settings is None else CacheDemand.of(settings).shared_bytes
     limit_bytes = quantity(source.text("sizeLimit"))
     is_bounded = limit_bytes is not None and limit_bytes >= needed_bytes
     return source.get("medium") == "Memory" and is_bounded

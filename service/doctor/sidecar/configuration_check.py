@@ -27,7 +27,7 @@ def check_configuration(
 
 
 @dataclass(frozen=True, slots=True)
-class CacheMemory:
+class CacheDemand:
     """Sum of `cache.max_bytes` over all caches, and the factor that fits it into memory."""
 
     wanted_bytes: int
@@ -36,7 +36,7 @@ class CacheMemory:
     shared_bytes: int  # all files of shared caches need them in a tmpfs; 0 without such files
 
     @classmethod
-    def of(cls, settings: Settings) -> "CacheMemory":
+    def of(cls, settings: Settings) -> "CacheDemand":
         """Return the sum for a configuration."""
         caches = [each.cache for each in settings.dimensions.values() if each.cache.wanted_bytes]
         wanted_bytes = sum(each.wanted_bytes for each in caches)
@@ -52,7 +52,7 @@ class CacheMemory:
 
 def configuration_findings(settings: Settings) -> Iterator[Finding]:
     """Yield the doubtful settings."""
-    caches = CacheMemory.of(settings)
+    caches = CacheDemand.of(settings)
     if caches.scale < 1.0 and caches.is_written:
         # Never 0 % or 100 %: the caches shrink, and they keep something.
         percent = min(max(round(caches.scale * 100, 1), 0.1), 99.9)
