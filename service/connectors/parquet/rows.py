@@ -1,7 +1,8 @@
 """Rows of Parquet row groups, read in order and in bounded steps."""
 
-from collections.abc import Iterator
-from contextlib import closing
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.dataset as ds
@@ -30,7 +31,7 @@ def parquet_batches(
     type.
     """
     gathered: list[pa.RecordBatch] = []
-    with closing(ParquetRows(fragment)) as rows:
+    with opened_rows(fragment) as rows:
         for group in fragment.row_groups:
             for batch in rows.steps(group.id, row_fields(schema)):
                 gathered.append(batch)
@@ -46,16 +47,19 @@ def _is_full(batches: list[pa.RecordBatch]) -> bool:
     return rows >= _BATCH_ROWS or sum(batch.nbytes for batch in batches) >= _BATCH_BYTES
 
 
+@contextmanager
+def opened_rows(fragment: ds.ParquetFileFragment) -> Iterator["ParquetRows"]:
+    """The rows of a file of a dataset; raises OSError and Arrow's errors."""
+    with pq.ParquetFile(fragment.path) as file:
+        yield ParquetRows(file, ds.get_partition_keys(fragment.partition_expression))
+
+
 class ParquetRows:
     """One open file of a dataset; all calls block, and raise OSError and Arrow's errors."""
 
-    def __init__(self, fragment: ds.ParquetFileFragment) -> None:
-        self._file = pq.ParquetFile(fragment.path)
-        self._partition_keys = ds.get_partition_keys(fragment.partition_expression)
-
-    def close(self) -> None:
-        """Close the file."""
-        self._file.close()
+    def __init__(self, file: pq.ParquetFile, partition_keys: Mapping[str, Any]) -> None:
+        self._file = file
+        self._partition_keys = partition_keys
 
     def steps(self, group: int, fields: pa.Schema) -> Iterator[pa.RecordBatch]:
         """The rows of the row group in small batches; a value that does not fit raises."""

@@ -4,7 +4,6 @@ Skips row groups by their statistics, and reads the others; holds matching rows 
 """
 
 from collections.abc import Iterator, Sequence
-from contextlib import closing
 from functools import reduce
 from operator import and_
 from pathlib import Path
@@ -27,7 +26,7 @@ from service.connectors.parquet.file import (
     unreplaced_files,
 )
 from service.connectors.parquet.file_thread import IsAbandoned
-from service.connectors.parquet.rows import ParquetRows, row_fields
+from service.connectors.parquet.rows import opened_rows, row_fields
 
 # Types whose statistics all writers sort as comparisons do.
 _HAS_ORDERED_STATISTICS = (
@@ -75,7 +74,7 @@ def _candidates(
     pruned = _pruned(fragment, keys)
     if not pruned.row_groups:
         return
-    with closing(ParquetRows(pruned)) as rows:
+    with opened_rows(pruned) as rows:
         for group in pruned.row_groups:
             # Key columns first: they are small, and most row groups contain no key.
             key_batches = _until_abandoned(rows.steps(group.id, keys.schema), is_abandoned)

@@ -7,7 +7,6 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +26,7 @@ from service.connectors.parquet.file import (
     plain_type,
 )
 from service.connectors.parquet.file_thread import FileThread, IsAbandoned
-from service.connectors.parquet.rows import ParquetRows, parquet_batches, row_fields
+from service.connectors.parquet.rows import opened_rows, parquet_batches, row_fields
 from service.file_identity import FileIdentity
 
 PATIENCE_S = 10.0
@@ -78,7 +77,7 @@ def batches(path: Path, schema: DimensionSchema = SCHEMA) -> list[pa.RecordBatch
 def steps(path: Path, group: int = 0, fields: pa.Schema = FIELDS) -> list[int]:
     """The number of rows of each step through the row group."""
     (fragment,) = ds.dataset(path).get_fragments()
-    with closing(ParquetRows(fragment)) as rows:
+    with opened_rows(fragment) as rows:
         return [batch.num_rows for batch in rows.steps(group, fields)]
 
 
