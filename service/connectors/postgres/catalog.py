@@ -8,6 +8,7 @@ from pyarrow import types
 
 from lookup_core.errors import BackendError, ErrorCode, nearest_name, similar_name
 from lookup_core.type_texts import type_text
+from service.connectors.postgres import sql_text
 from service.connectors.postgres.column_types import (
     MAX_NAME_BYTES,
     ColumnReading,
@@ -25,7 +26,6 @@ from service.connectors.postgres.sessions import (
     RunQuery,
     check_meaning,
     run_own,
-    sql_text,
     unavailable,
 )
 from service.connectors.postgres.table import (

@@ -17,6 +17,7 @@ from lookup_core.freshness.server_identity import (
     ServerEpochs,
     ServerIdentity,
 )
+from service.connectors.postgres import sql_text
 from service.connectors.postgres.errors import explained, mapped_errors, mapped_parameters
 from service.connectors.postgres.sessions import (
     CLOSE_TIMEOUT_S,
@@ -26,7 +27,6 @@ from service.connectors.postgres.sessions import (
     PostgresSettings,
     RunQuery,
     fixed_settings,
-    sql_text,
 )
 from service.postgres_dsn import HOST_NAMES
 

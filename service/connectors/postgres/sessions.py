@@ -14,7 +14,6 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack, asynccontextmanager
 from dataclasses import dataclass, field
-from importlib import resources
 from typing import Any, Protocol, TypeAlias
 
 import asyncpg
@@ -24,6 +23,7 @@ from lookup_core.dimension_schema import VersionColumns
 from lookup_core.errors import BackendError, ErrorCode
 from lookup_core.freshness.server_identity import ServerIdentity
 from lookup_core.row_bytes import ROW_BYTES
+from service.connectors.postgres import sql_text
 from service.connectors.postgres.errors import (
     HIDDEN_ROWS,
     ISOLATION,
@@ -80,16 +80,7 @@ _CATALOG_FIRST = (
     "pg_catalog.concat('pg_catalog, ', pg_catalog.regexp_replace("
     "pg_catalog.current_setting('search_path'), '^ *$', '\"\"'))"
 )
-_EQUAL = "OPERATOR(pg_catalog.=)"  # until `pg_catalog` comes first
-
-# Which of the settings $1 do not have the values $2; a custom one may have another form of it.
-LOST = """
-SELECT w.name FROM ROWS FROM (pg_catalog.unnest($1::text[]), pg_catalog.unnest($2::text[]))
-               AS w (name, value)
-WHERE CASE WHEN w.name LIKE '%.%' THEN pg_catalog.current_setting(w.name, true) IS NULL
-      ELSE pg_catalog.current_setting(w.name) NOT IN
-           (w.value, pg_catalog.concat('pg_catalog, ', w.value)) END ORDER BY w.name
-"""
+LOST = sql_text("lost_settings")
 _TAG = "$sidelook$"
 # Behind a pooler, no session of its own fixes these.
 UNFIXED = (
@@ -98,30 +89,7 @@ UNFIXED = (
     + ") AS w (name, value), pg_catalog.current_setting(w.name) AS s (value)"
     " WHERE pg_catalog.replace(s.value, 'Etc/', '') OPERATOR(pg_catalog.<>) w.value ORDER BY w.name"
 )
-# The same of `search_path`, if a schema before `pg_catalog` replaces an operator or a type of it.
-REPLACED_CATALOG = f"""
-SELECT 'search_path', pg_catalog.current_setting('search_path'), {_CATALOG_FIRST}
-WHERE EXISTS (
-    SELECT FROM pg_catalog.unnest(pg_catalog.current_schemas(false)) WITH ORDINALITY AS p (name, at)
-    JOIN pg_catalog.pg_namespace n ON n.nspname {_EQUAL} p.name
-    WHERE p.at OPERATOR(pg_catalog.<)
-        pg_catalog.array_position(pg_catalog.current_schemas(false), 'pg_catalog')
-    AND (
-        EXISTS (
-            SELECT FROM pg_catalog.pg_operator o JOIN pg_catalog.pg_operator c
-            ON o.oprname {_EQUAL} c.oprname
-            AND o.oprleft {_EQUAL} c.oprleft AND o.oprright {_EQUAL} c.oprright
-            WHERE o.oprnamespace {_EQUAL} n.oid
-            AND c.oprnamespace {_EQUAL} 'pg_catalog'::pg_catalog.regnamespace
-        ) OR EXISTS (
-            SELECT FROM pg_catalog.pg_type o JOIN pg_catalog.pg_type c
-            ON o.typname {_EQUAL} c.typname
-            WHERE o.typnamespace {_EQUAL} n.oid
-            AND c.typnamespace {_EQUAL} 'pg_catalog'::pg_catalog.regnamespace
-        )
-    )
-)
-"""  # noqa: S608  constants only
+REPLACED_CATALOG = sql_text("replaced_catalog")  # the same of `search_path`
 CONNECT_TIMEOUT_S = 3.0  # unless the DSN has a `connect_timeout`
 CLOSE_TIMEOUT_S = 0.9
 Connection: TypeAlias = "asyncpg.Connection[asyncpg.Record]"  # generic in the stubs only
@@ -224,11 +192,6 @@ class PostgresSettings:
     def statement_cache_size(self) -> int:
         """Prepared statements per connection."""
         return 0 if self.pgbouncer else 16
-
-
-def sql_text(name: str) -> str:
-    """The SQL in a file of the folder `sql`."""
-    return (resources.files(__package__) / "sql" / f"{name}.sql").read_text()
 
 
 def unavailable(

@@ -15,6 +15,7 @@ from lookup_core.freshness.server_identity import ServerIdentity
 from lookup_core.freshness.table_snapshot import TableSnapshot
 from lookup_core.sources.splits import ReadingMode, Split
 from service.connectors.ports.source import SplitPiece, SplitReader
+from service.connectors.postgres import sql_text
 from service.connectors.postgres.catalog import read_table
 from service.connectors.postgres.connections import Records
 from service.connectors.postgres.queries import (
@@ -41,7 +42,6 @@ from service.connectors.postgres.sessions import (
     close_session,
     dedicated_connection,
     fixed_settings,
-    sql_text,
 )
 from service.connectors.postgres.table import PostgresTable, RelationKind
 from service.connectors.rows.pending_read import WAIT_S, PendingRead

@@ -25,6 +25,7 @@ from lookup_core.rate_limits import EventRateLimit
 from lookup_core.row_bytes import ROW_BYTES
 from lookup_core.sources.splits import Split
 from service.connectors.ports.source import Source, SplitEnumerator, SplitPiece, SplitReader
+from service.connectors.postgres import sql_text
 from service.connectors.postgres.column_types import ColumnReading, KeySending, quoted
 from service.connectors.postgres.connections import PostgresConnections, PostgresPool
 from service.connectors.postgres.errors import own_statement_fault
@@ -33,7 +34,6 @@ from service.connectors.postgres.sessions import (
     PostgresSettings,
     RunQuery,
     run_own,
-    sql_text,
     unavailable,
 )
 from service.connectors.postgres.triggers import version_arguments

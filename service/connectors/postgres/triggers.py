@@ -9,8 +9,8 @@ from typing import Any
 
 from lookup_core.dimension_schema import TableOrigin
 from lookup_core.errors import ErrorCode, InvalidRequest
+from service.connectors.postgres import sql_text
 from service.connectors.postgres.column_types import MAX_NAME_BYTES, quoted
-from service.connectors.postgres.sessions import sql_text
 
 # A part of a name as in `to_regclass`, which folds unquoted names to lower case.
 _PART = re.compile(r'\s*(?:"(?P<quoted>(?:[^"]|"")+)"|(?P<plain>[^\s".]+))\s*(?:\.|$)')

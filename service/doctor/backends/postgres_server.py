@@ -4,7 +4,6 @@ import asyncio
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from importlib import resources
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -15,6 +14,7 @@ from lookup_core.settings import CacheMode
 from service.config.dimension import DimensionConfig
 from service.config.settings import Settings
 from service.config.source import PostgresSource
+from service.connectors.postgres import sql_text
 from service.connectors.postgres.connections import PostgresPool, PostgresSession
 from service.connectors.postgres.errors import PoolerParameterError, mapped_errors, own_statements
 from service.connectors.postgres.sessions import PARTS, Identification, PostgresSettings
@@ -23,11 +23,6 @@ from service.wiring.connector_settings import postgres_settings
 
 _LOADING_CONNECTIONS = 5  # the session with the snapshot of a full load, and four readers
 _LISTENING_CONNECTIONS = 1
-
-
-def sql_text(name: str) -> str:
-    """Return the SQL in a file of the folder `sql`."""
-    return (resources.files(__package__) / "sql" / f"{name}.sql").read_text()
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +69,8 @@ async def read_postgres_server(settings: PostgresSettings) -> PostgresServer:
 async def _properties(session: PostgresSession, settings: PostgresSettings) -> PostgresServer:
     await session.fetchval("SELECT 1")  # the first query of a session is slower
     sent_s = time.time()
-    (record,) = await session.fetch(sql_text("server"))  # every session has a role and a database
+    # Every session has a role and a database.
+    (record,) = await session.fetch(sql_text("server", __package__))
     received_s = time.time()
     columns = dict(record)
     clock = ClockReading(sent_s, received_s, columns.pop("clock_s"))
@@ -104,7 +100,7 @@ async def _permitted(
 ) -> dict[str, Any] | None:
     """The record of a statement that no sidecar runs; None if the role has no right to it."""
     try:
-        (record,) = await session.fetch(sql_text(file), *arguments)
+        (record,) = await session.fetch(sql_text(file, __package__), *arguments)
     except asyncpg.InsufficientPrivilegeError:
         return None
     return dict(record)

@@ -9,13 +9,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from lookup_core.errors import BackendError, ErrorCode
+from service.connectors.postgres import sql_text
 from service.connectors.postgres.backend import PostgresBackend
 from service.connectors.postgres.column_types import quoted
 from service.connectors.postgres.connections import PostgresConnections, PostgresPool, Records
 from service.connectors.postgres.sessions import CatalogRow, PostgresSettings
 from service.connectors.postgres.snapshot import read_size
 from service.connectors.postgres.table import PostgresTable, Publications, read_publications
-from service.doctor.backends.postgres_server import sql_text
 
 _QUERY_TIMEOUT_S = 3.0
 _DENIED = re.compile(r"permission denied for ([a-z ]+?) ([^ ]+)$")  # another language: unknown
@@ -79,7 +79,9 @@ class TableReader:
         """The rights, none on a query; unknown if the server refuses a function for them."""
         try:
             key = table.schema.key.names
-            found = await self.run_statement(sql_text("table_rights"), [table.table_id, key])
+            found = await self.run_statement(
+                sql_text("table_rights", __package__), [table.table_id, key]
+            )
         except BackendError as error:
             if error.code is not ErrorCode.FORBIDDEN:
                 raise
@@ -94,7 +96,7 @@ class TableReader:
         if settings.query is None:
             try:
                 found = await self.run_statement(
-                    sql_text("missing_rights"), [settings.table, columns]
+                    sql_text("missing_rights", __package__), [settings.table, columns]
                 )
             except BackendError:
                 return ""  # the refusal itself is reported
