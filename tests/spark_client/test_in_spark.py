@@ -110,7 +110,7 @@ def test_driver_refuses_impossible_joins(sidecar: Sidecar, records: DataFrame) -
     dated = records.withColumn("ts", F.lit("2013-01-01").cast("date"))
     refusals = {
         "they have id, n": refusal(sidecar, records, on="customer"),
-        "no column nope": refusal(sidecar, records, columns=["nope"]),
+        'column "nope" does not exist': refusal(sidecar, records, columns=["nope"]),
         "set another prefix": refusal(sidecar, records, status_column="N"),
         'Name of the records, name of dimension "customers"': refusal(
             sidecar, records.withColumnRenamed("n", "Name")

@@ -171,7 +171,7 @@ def test_given_schemas_need_no_sidecar(session: SparkSession) -> None:
         (["customers", "history"], ErrorCode.BAD_REQUEST, "'history' has versions"),
         (["customers", "unfit"], ErrorCode.TYPE, 'dimension "unfit": column'),
         (["customers", "custmers"], ErrorCode.UNKNOWN_DIMENSION, "did you mean customers?"),
-        ({"customers": ["name", "x"]}, ErrorCode.UNKNOWN_COLUMN, "no column x"),
+        ({"customers": ["name", "x"]}, ErrorCode.UNKNOWN_COLUMN, 'column "x" does not exist'),
     ],
 )
 def test_named_dimensions_must_fit(
