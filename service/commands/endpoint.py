@@ -1,7 +1,7 @@
 """Endpoint of a running sidecar: its options, its token, and the client's TLS files."""
 
 import ssl
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated
 
@@ -89,14 +89,11 @@ class ClientFiles:
         )
 
 
-NO_FILES = ClientFiles()
-
-
 @dataclass(frozen=True, slots=True)
 class SidecarEndpoint(EndpointUrl):
     """A parsed endpoint, with the client's TLS files for https."""
 
-    files: ClientFiles = NO_FILES
+    files: ClientFiles = field(default_factory=ClientFiles)
 
     @property
     def socket(self) -> Path | None:
@@ -109,7 +106,7 @@ class SidecarEndpoint(EndpointUrl):
         return self.files.context() if self.is_secure else True
 
 
-def parse_endpoint(text: str, files: ClientFiles = NO_FILES) -> SidecarEndpoint:
+def parse_endpoint(text: str, files: ClientFiles | None = None) -> SidecarEndpoint:
     """Parse an endpoint.
 
     Raises typer.BadParameter for another form, and for TLS files without `https://`.
@@ -118,7 +115,9 @@ def parse_endpoint(text: str, files: ClientFiles = NO_FILES) -> SidecarEndpoint:
         address = SidecarEndpoint.parse(text)
     except ValueError as error:
         raise typer.BadParameter(str(error)) from error
-    if files != NO_FILES and not address.is_secure:
+    if files is None:
+        return address
+    if files != ClientFiles() and not address.is_secure:
         raise typer.BadParameter(
             f"--ca-file, --cert-file and --key-file are for https://, not for {text}"
         )
