@@ -236,7 +236,7 @@ def key_sending(name: str, kind: PostgresType) -> KeySending | str:
         return KeySending(pa.field(name, decimal), "numeric")
     if kind.is_array or kind.base_name not in _KEY_TYPES:
         refusal = _KEY_REFUSALS.get(kind.base_name, "cannot be a key; use another column")
-        return f"{kind.name}{'[]' * kind.is_array} {refusal}"
+        return f"{kind.name}{'[]' if kind.is_array else ''} {refusal}"
     if kind.base_name == "uuid":
         return KeySending(pa.field(name, pa.binary(16), metadata=UUID_FIELD), "uuid")
     field = pa.field(name, pa.utf8(), metadata=NO_NUL_FIELD)

@@ -285,7 +285,7 @@ def _size(table: PostgresTable) -> str:
     """
     large = table.row_bytes + 1
     fixed = sum(each.fixed_bytes for _, each in table.columns if not each.may_be_large)
-    fixed += LISTED_ROW_BYTES * table.has_several_rows
+    fixed += LISTED_ROW_BYTES if table.has_several_rows else 0
     lengths = "".join(
         f" + COALESCE(pg_catalog.octet_length(q.column{number}), 0){_factor(reading)}"
         for number, (_, reading) in enumerate(table.columns, 1)

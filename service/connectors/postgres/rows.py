@@ -147,7 +147,7 @@ def _within_limits(
 ) -> FetchedRows:
     """The rows as they were sent, with the keys that a limit of bytes concerns."""
     ordinals, has_several = sent.ordinals, table.has_several_rows
-    around_bytes = LISTED_ROW_BYTES * has_several
+    around_bytes = LISTED_ROW_BYTES if has_several else 0
     sent_bytes = sent.rows.nbytes + around_bytes * len(ordinals)
     if not marks.any() and not (has_several and sent_bytes > table.row_bytes):
         return sent
@@ -228,15 +228,14 @@ def rows_of_blocks(
 
 
 def columns_of_blocks(
-    blocks: Sequence[bytes | None], columns: Sequence[tuple[str, ColumnReading]]
+    blocks: Sequence[Any], columns: Sequence[tuple[str, ColumnReading]]
 ) -> list[DecodedColumn]:
     """The columns of at least one row; raises as `rows_of_blocks`."""
     readings = zip(blocks, columns, strict=True)
     return [_column_of_block(block, name, reading) for block, (name, reading) in readings]
 
 
-def _column_of_block(block: bytes | None, name: str, reading: ColumnReading) -> DecodedColumn:
-    assert block is not None  # there are rows
+def _column_of_block(block: bytes, name: str, reading: ColumnReading) -> DecodedColumn:
     with as_described(name, reading):
         if reading.to_bytes is None:
             return DecodedColumn(_of_one_width(block, reading.type))

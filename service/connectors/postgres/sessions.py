@@ -81,7 +81,6 @@ _CATALOG_FIRST = (
     "pg_catalog.current_setting('search_path'), '^ *$', '\"\"'))"
 )
 LOST = sql_text("lost_settings")
-_TAG = "$sidelook$"
 # Behind a pooler, no session of its own fixes these.
 UNFIXED = (
     "SELECT w.name, s.value, w.value FROM (VALUES "  # noqa: S608  constants only
@@ -112,6 +111,14 @@ def fixed_settings(others: Mapping[str, str], *, is_local: bool) -> str:
     )
 
 
+def dollar_quoted(text: str) -> str:
+    """The text as an SQL literal that may have any characters."""
+    tag = "$sidelook$"
+    while tag in text:
+        tag = f"{tag[:-1]}_$"
+    return f"{tag}{text}{tag}"
+
+
 def guard(*, table_id: int, sql: str | None) -> str:
     """A condition that is never true, and that the server evaluates once for a query.
 
@@ -129,10 +136,7 @@ def guard(*, table_id: int, sql: str | None) -> str:
         fault = f"pg_catalog.current_setting('{HIDDEN_ROWS}')"
         calls.append(f"CASE WHEN pg_catalog.row_security_active({table_id}::oid) THEN {fault} END")
     else:
-        tag = _TAG
-        while tag in sql:
-            tag = f"{tag[:-1]}_$"
-        calls.append(f"pg_catalog.query_to_xml({tag}{sql}{tag}, false, false, '')")
+        calls.append(f"pg_catalog.query_to_xml({dollar_quoted(sql)}, false, false, '')")
     return f"(SELECT pg_catalog.concat({', '.join(calls)})) = ''"
 
 

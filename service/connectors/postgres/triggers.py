@@ -11,6 +11,7 @@ from lookup_core.dimension_schema import TableOrigin
 from lookup_core.errors import ErrorCode, InvalidRequest
 from service.connectors.postgres import sql_text
 from service.connectors.postgres.column_types import MAX_NAME_BYTES, quoted
+from service.connectors.postgres.sessions import dollar_quoted
 
 # A part of a name as in `to_regclass`, which folds unquoted names to lower case.
 _PART = re.compile(r'\s*(?:"(?P<quoted>(?:[^"]|"")+)"|(?P<plain>[^\s".]+))\s*(?:\.|$)')
@@ -107,7 +108,7 @@ def trigger_sql(
         is_other="relkind <> 'p'" if is_partitioned else "relkind = 'p'",
         mismatch=mismatch,
         function=function,
-        body=_dollar_quoted(made.body),
+        body=dollar_quoted(made.body),
         triggers="\n".join(triggers),
     )
 
@@ -123,7 +124,7 @@ def table_triggers(
             reason = f"has more than {MAX_NAME_BYTES} bytes, or characters that are not printable"
             raise InvalidRequest(ErrorCode.BAD_REQUEST, f"{name!a} {reason}")
     # A function per table and key.
-    identity = (parts[-1], tuple(key), *("rows" for _ in range(is_partitioned)))
+    identity = (parts[-1], tuple(key), "rows") if is_partitioned else (parts[-1], tuple(key))
     digest = hashlib.sha256(repr(identity).encode()).hexdigest()[:_DIGEST_CHARACTERS]
     rows = _OF_ROWS if is_partitioned else 0
     body = _body_of_rows(key, channel, digest) if is_partitioned else _body(key, channel)
@@ -216,13 +217,6 @@ def _literal(text: str) -> str:
     """The text as an SQL literal, with any `standard_conforming_strings`."""
     doubled = text.replace("'", "''").replace("\\", "\\\\")
     return f"E'{doubled}'" if "\\" in text else f"'{doubled}'"
-
-
-def _dollar_quoted(body: str) -> str:
-    tag = "$sidelook$"
-    while tag in body:
-        tag = f"{tag[:-1]}_$"
-    return f"{tag}{body}{tag}"
 
 
 def version_arguments(origin: TableOrigin, triggers: TableTriggers | None = None) -> Sequence[Any]:
