@@ -24,7 +24,7 @@ from service.config.source import ParquetSource
 from service.engine.dimension import Dimension
 from service.engine.tracer import Tracer
 from service.http.application import ServiceParts
-from service.http.limits import AnswerByteBudget, BodyByteBudget, Limits
+from service.http.limits import AnswerByteBudget, BodyByteBudget, RequestLimits
 from service.http.readiness import Readiness
 from service.http.routes.status import ProcessStatistics
 from service.http.status_history import StatusHistory
@@ -260,7 +260,7 @@ class ServingSidecar:
                 resident_bytes=lambda: self.guard.statistics().resident_bytes,
                 lag_s=lambda: self._lag.lag_s,
             ),
-            limits=Limits(
+            limits=RequestLimits(
                 connections=limits.connections,
                 request_keys=limits.request_keys,
                 request_bytes=limits.request_bytes,

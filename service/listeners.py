@@ -15,7 +15,7 @@ from service.config.settings import Auth, Settings
 from service.http.application import ServiceParts, application, health_application
 from service.http.readiness import Readiness
 from service.http.security import LOOPBACK_HOSTS, Access, TokenFile
-from service.http.sockets import Connections, SecureAcceptor, connections
+from service.http.sockets import HttpConnections, SecureAcceptor, connections
 from service.tls.server_certificate import CertificateRotation
 
 log = structlog.get_logger()
@@ -63,7 +63,7 @@ async def listeners(
     async with AsyncExitStack() as stack:
         tasks = await stack.enter_async_context(asyncio.TaskGroup())
 
-        async def opened(app: web.Application) -> Connections:
+        async def opened(app: web.Application) -> HttpConnections:
             end_s = REQUESTS_END_S
             return await stack.enter_async_context(
                 connections(app, parts.limits, shutdown_timeout_s=end_s)
@@ -95,7 +95,7 @@ async def listeners(
 
 
 async def _serve(
-    served: Connections, sockets: Sequence[socket.socket], stack: AsyncExitStack
+    served: HttpConnections, sockets: Sequence[socket.socket], stack: AsyncExitStack
 ) -> None:
     for listening in sockets:
         stack.callback((await served.serve(listening, backlog=BACKLOG)).close)
@@ -106,13 +106,13 @@ class UnixListener:
     """Serves the Unix socket; `run` notices that its file is lost, and binds the path again."""
 
     unix: UnixSocket
-    connections: Connections
+    connections: HttpConnections
     readiness: Readiness
     _server: asyncio.Server
 
     @classmethod
     async def serving(
-        cls, unix: UnixSocket, opened: Connections, readiness: Readiness
+        cls, unix: UnixSocket, opened: HttpConnections, readiness: Readiness
     ) -> "UnixListener":
         """A listener that serves the socket as it is bound."""
         return cls(unix, opened, readiness, await opened.serve(unix.socket, backlog=BACKLOG))

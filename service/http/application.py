@@ -11,17 +11,17 @@ from lookup_core.protocol.server_channel import ChannelStatistics
 from service.engine.dimension import Dimension
 from service.engine.tracer import NullTracer, Tracer
 from service.http.body import BodyReader, wait_for_body
-from service.http.delivery import FIXED_HEADERS, Delivery
-from service.http.limits import AdmissionLimit, AnswerByteBudget, BodyByteBudget, Limits
+from service.http.delivery import FIXED_HEADERS, ResponseDelivery
+from service.http.limits import AdmissionLimit, AnswerByteBudget, BodyByteBudget, RequestLimits
 from service.http.middleware import NOT_FOUND, RequestMiddleware, TraceMiddleware
 from service.http.readiness import Readiness
 from service.http.routes.admin import Admin
 from service.http.routes.cached_rows import CachedRows
-from service.http.routes.lookup import Lookup
+from service.http.routes.lookup import LookupRoute
 from service.http.routes.openapi import OpenApi
 from service.http.routes.probes import Probes
 from service.http.routes.single_row import SingleRow
-from service.http.routes.status import ProcessStatistics, Status
+from service.http.routes.status import ProcessStatistics, StatusRoutes
 from service.http.routes.table import ROUTES, Route
 from service.http.security import Access
 from service.http.status_history import StatusHistory
@@ -44,7 +44,7 @@ class ServiceParts:
     history: StatusHistory = field(default_factory=lambda: StatusHistory({}))
     ended_streams: Callable[[], Sequence[EndedStream]] = tuple
     process: ProcessStatistics = field(default_factory=ProcessStatistics)
-    limits: Limits = field(default_factory=Limits)
+    limits: RequestLimits = field(default_factory=RequestLimits)
     body_budget: BodyByteBudget = field(default_factory=BodyByteBudget)
     answer_budget: AnswerByteBudget = field(default_factory=AnswerByteBudget)
     tracer: Tracer = field(default_factory=NullTracer)
@@ -72,7 +72,7 @@ def _guarded(
     requests = RequestMiddleware(
         routes,
         parts.readiness,
-        Delivery(parts.limits),
+        ResponseDelivery(parts.limits),
         admission_limit=AdmissionLimit(parts.limits.connections),
         answer_budget=parts.answer_budget,
         access=access,
@@ -101,7 +101,7 @@ def _handlers(parts: ServiceParts) -> dict[str, Handler]:
     bodies = BodyReader(parts.limits, parts.body_budget)
     single_row = SingleRow(dimensions, cached_rows)
     admin = Admin(dimensions, parts.limits, bodies)
-    status = Status(
+    status = StatusRoutes(
         dimensions=dimensions,
         channels=parts.channels,
         ended_streams=parts.ended_streams,
@@ -112,7 +112,7 @@ def _handlers(parts: ServiceParts) -> dict[str, Handler]:
     )
     return {
         "getRow": single_row.get,
-        "lookup": Lookup(dimensions, parts.limits, bodies, cached_rows).post,
+        "lookup": LookupRoute(dimensions, parts.limits, bodies, cached_rows).post,
         "getStatusPage": StatusPage().get,
         "getOpenApi": OpenApi(parts.version).get,
         "listDimensions": status.get_dimensions,

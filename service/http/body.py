@@ -11,7 +11,7 @@ from typing import Any
 from aiohttp import web
 
 from lookup_core.errors import ErrorCode, InvalidRequest, Overloaded
-from service.http.limits import RESOURCES, BodyByteBudget, Limits
+from service.http.limits import RESOURCES, BodyByteBudget, RequestLimits
 
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 _INCOMPLETE_FACTOR = 4  # incomplete bodies per admitted request
@@ -25,7 +25,7 @@ class BodyReader:
     times the admitted requests, the oldest incomplete body is refused.
     """
 
-    limits: Limits
+    limits: RequestLimits
     budget: BodyByteBudget
     _incomplete: dict[asyncio.Timeout, None] = field(default_factory=dict)  # oldest first
 
@@ -88,7 +88,7 @@ class BodyReader:
 class _Pace:
     """Moves the time limit of a body as long as enough of it arrives in each period."""
 
-    def __init__(self, limits: Limits, time_limit: asyncio.Timeout) -> None:
+    def __init__(self, limits: RequestLimits, time_limit: asyncio.Timeout) -> None:
         self._limits = limits
         self._time_limit = time_limit
         self._end_s = asyncio.get_running_loop().time() + limits.body_deadline_s
@@ -117,14 +117,14 @@ async def _continue(request: web.Request) -> None:
     request.writer.output_size = 0  # 100 Continue is not part of the response
 
 
-def _too_slow(limits: Limits) -> str:
+def _too_slow(limits: RequestLimits) -> str:
     return (
         f"the body is too slow: send at least {limits.rate_bytes} bytes, or its end, in each"
         f" {limits.rate_period_s:g} s, and all of it within {limits.body_deadline_s:g} s"
     )
 
 
-def _too_large(limits: Limits) -> web.HTTPRequestEntityTooLarge:
+def _too_large(limits: RequestLimits) -> web.HTTPRequestEntityTooLarge:
     limit = limits.request_bytes
     text = f"a body may have at most {limit} bytes (limits.request_bytes)"
     return web.HTTPRequestEntityTooLarge(limit, text=text)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import structlog
 from aiohttp import hdrs, web
 
-from service.http.limits import Limits
+from service.http.limits import RequestLimits
 
 FIXED_HEADERS = {
     "Server": "sidelook",
@@ -34,14 +34,14 @@ class _Sending:
 
 
 @dataclass(slots=True, eq=False)
-class Delivery:
+class ResponseDelivery:
     """Sends the responses of one application, within deadlines.
 
     A connection is reset if its client reads less than `rate_bytes` in a `rate_period_s`, or if
     the response is not sent by `send_deadline_s`; both are checked up to a tenth later.
     """
 
-    limits: Limits
+    limits: RequestLimits
     # One timer checks all of them: a timer per response would cost more than most responses.
     _sending: set[_Sending] = field(default_factory=set)
     _timer: asyncio.TimerHandle | None = None

@@ -11,12 +11,12 @@ from lookup_core.protection.circuit_breaker import BreakerState
 from lookup_core.settings import LEAST_CACHE_BYTES
 from service.http.replies.health_code import HealthCode
 from service.http.replies.models import (
-    Dimension,
+    DimensionReply,
     Distrust,
     Freshness,
     Health,
     HealthReason,
-    RecentError,
+    RecentErrorReply,
     SharedReason,
     Unavailable,
 )
@@ -63,7 +63,7 @@ def dimension_health(  # noqa: PLR0913 -- the facts of one dimension
     not_ready: str | None,
     breaker: BreakerState,
     freshness: Freshness,
-    recent_errors: Sequence[RecentError],
+    recent_errors: Sequence[RecentErrorReply],
     uses_index: bool | None = True,
     cache_bytes: int | None = None,
 ) -> list[HealthReason]:
@@ -90,7 +90,7 @@ def dimension_health(  # noqa: PLR0913 -- the facts of one dimension
 
 
 def sidecar_health(
-    dimensions: Sequence[Dimension],
+    dimensions: Sequence[DimensionReply],
     *,
     is_draining: bool,
     unreachable: str | None = None,
@@ -125,7 +125,7 @@ def sidecar_health(
 
 
 def _backend_warnings(
-    breaker: BreakerState, recent_errors: Sequence[RecentError]
+    breaker: BreakerState, recent_errors: Sequence[RecentErrorReply]
 ) -> Iterator[HealthReason]:
     recent = [error.code for error in recent_errors if error.last_ago_s < RECENT_S]
     failures = [code for code in recent if code not in _KEY_FAULTS]

@@ -12,7 +12,7 @@ _UNBOUNDED_BYTES = 1 << 62
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class RequestLimits:
     """Limits of each listener; deadlines are absolute, so a slow transfer does not extend them.
 
     A body or a response must also pass at least `rate_bytes`, or its end, in each `rate_period_s`.

@@ -11,7 +11,7 @@ from multidict import istr
 from lookup_core.errors import ErrorCode, Overloaded, SidelookError
 from lookup_core.protocol.frames import TraceParent
 from service.engine.tracer import CallerSpan, TracedRequest, Tracer
-from service.http.delivery import Delivery
+from service.http.delivery import ResponseDelivery
 from service.http.limits import (
     RESOURCES,
     AdmissionLimit,
@@ -36,7 +36,7 @@ class RequestMiddleware:
 
     routes: Mapping[web.AbstractRoute, Route]
     readiness: Readiness
-    delivery: Delivery
+    delivery: ResponseDelivery
     admission_limit: AdmissionLimit  # of this listener
     answer_budget: AnswerByteBudget
     access: Access

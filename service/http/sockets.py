@@ -16,7 +16,7 @@ from aiohttp.http_exceptions import InvalidHeader, InvalidURLError, LineTooLong
 
 from lookup_core.errors import ErrorCode
 from service.http.delivery import FIXED_HEADERS
-from service.http.limits import Limits
+from service.http.limits import RequestLimits
 from service.http.problem import HttpCode, Problem
 
 MAX_LINE_BYTES = 8190  # of the request line and of each header
@@ -33,7 +33,7 @@ _MESSAGES = {  # parts of the parser's messages, and what they mean
 
 
 @dataclass(frozen=True, slots=True)
-class Connections:
+class HttpConnections:
     """Connections to one application.
 
     The keep-alive timeout counts from the last response, so it ends idle connections and slow
@@ -41,7 +41,7 @@ class Connections:
     """
 
     server: web.Server
-    limits: Limits
+    limits: RequestLimits
 
     @property
     def are_too_many(self) -> bool:
@@ -71,8 +71,8 @@ class Connections:
 
 @asynccontextmanager
 async def connections(
-    app: web.Application, limits: Limits, *, shutdown_timeout_s: float
-) -> AsyncIterator[Connections]:
+    app: web.Application, limits: RequestLimits, *, shutdown_timeout_s: float
+) -> AsyncIterator[HttpConnections]:
     """Connections to the application, until the block ends.
 
     They end last: sockets must not accept any more by then. The end waits up to
@@ -82,7 +82,7 @@ async def connections(
     await runner.setup()
     try:
         assert runner.server is not None  # after setup
-        yield Connections(runner.server, limits)
+        yield HttpConnections(runner.server, limits)
     finally:
         await runner.cleanup()
 
@@ -137,7 +137,7 @@ class SecureAcceptor:
     The servers of asyncio cannot change their certificate.
     """
 
-    connections: Connections
+    connections: HttpConnections
     context: Callable[[], ssl.SSLContext]
     _handshakes: dict[asyncio.Task[None], None] = field(default_factory=dict)  # oldest first
 

@@ -19,7 +19,7 @@ from lookup_core.errors import ConfigurationError
 from service.bound_sockets import bound_sockets, unix_socket
 from service.config.settings import Settings
 from service.http.application import application
-from service.http.limits import Limits
+from service.http.limits import RequestLimits
 from service.http.security import Access
 from service.http.sockets import connections
 from service.listeners import UnixListener, certificate_rotation, listeners
@@ -32,7 +32,7 @@ from tools.processes.sidecar_process import free_port
 
 PATIENCE_S = 20.0
 METRICS = b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n"
-QUICK = Limits(header_deadline_s=0.3)
+QUICK = RequestLimits(header_deadline_s=0.3)
 # With TLS 1.3 a caller ends its handshake before the listener has seen its certificate.
 REFUSALS = (aiohttp.ClientOSError, aiohttp.ServerDisconnectedError)
 
@@ -85,7 +85,11 @@ class SecureListener:
 
 @asynccontextmanager
 async def secure_listener(
-    folder: Path, *, is_mutual: bool = False, limits: Limits | None = None, metrics: bytes = b""
+    folder: Path,
+    *,
+    is_mutual: bool = False,
+    limits: RequestLimits | None = None,
+    metrics: bytes = b"",
 ) -> AsyncIterator[SecureListener]:
     """Listen at a free port of loopback until the block ends."""
     signer = authority(folder)
@@ -96,7 +100,7 @@ async def secure_listener(
     settings = Settings({"listen": listen}, MINIMAL)
     assert settings.listen.tls is not None
     certificate = CertificateRotation(settings.listen.tls.files(), check_period_s=0.02)
-    async with served(Setting(limits=limits or Limits())) as service:
+    async with served(Setting(limits=limits or RequestLimits())) as service:
         parts = replace(service.parts, metrics=lambda: metrics)
         with bound_sockets(settings.listen) as sockets:
             async with listeners(settings, parts, sockets, certificate=certificate):
@@ -130,7 +134,7 @@ async def unix_listener(service: Served, path: Path) -> AsyncIterator[UnixListen
     """The service at another Unix socket, whose file is checked by the test."""
     app = application(service.parts, Access())
     with unix_socket(path) as unix:
-        async with connections(app, Limits(), shutdown_timeout_s=0.1) as opened:
+        async with connections(app, RequestLimits(), shutdown_timeout_s=0.1) as opened:
             served_socket = await UnixListener.serving(unix, opened, service.parts.readiness)
             yield served_socket
             served_socket.close()
@@ -289,7 +293,7 @@ async def test_withdrawn_authority_is_refused(tmp_path: Path) -> None:
 
 async def test_stalled_callers_are_disconnected(tmp_path: Path) -> None:
     """A caller that does not read its answer is disconnected."""
-    limits = Limits(send_deadline_s=0.2, header_deadline_s=0.5, linger_s=0.2)
+    limits = RequestLimits(send_deadline_s=0.2, header_deadline_s=0.5, linger_s=0.2)
     async with secure_listener(tmp_path, limits=limits, metrics=b"x" * 50_000_000) as listener:
         with socket.create_connection(("127.0.0.1", listener.port), PATIENCE_S) as plain:
             caller = listener.trust().wrap_socket(

@@ -42,10 +42,17 @@ WatermarkMs = Annotated[
 ]
 
 
+def schema_name(model: type) -> str:
+    """The name of a model in the OpenAPI document, without what sets it apart in Python."""
+    return model.__name__.removesuffix("Reply")
+
+
 class Reply(BaseModel):
     """Base of the replies; reads dataclasses by attribute."""
 
-    model_config = ConfigDict(extra="forbid", from_attributes=True, frozen=True)
+    model_config = ConfigDict(
+        extra="forbid", from_attributes=True, frozen=True, model_title_generator=schema_name
+    )
 
     def response(self, status: HTTPStatus = HTTPStatus.OK) -> web.Response:
         """The reply as a JSON response."""
@@ -120,7 +127,7 @@ class SharedCache(Reply):
     keys: Count = Field(description="Keys that workers looked up in it.")
 
 
-class Cache(Reply):
+class CacheReply(Reply):
     """Settings, levels and totals of the cache."""
 
     mode: CacheMode = Field(description="`cache.mode`.")
@@ -140,7 +147,7 @@ class Cache(Reply):
     stale_if_error_s: Seconds = Field(description="`cache.stale_if_error`.")
 
 
-class Split(Reply):
+class SplitReply(Reply):
     """Progress of one split of a change feed or load."""
 
     id: str = Field(validation_alias="split_id", description="Name of the split.")
@@ -164,7 +171,7 @@ class Distrust(Reply):
     needed: Count = Field(description="Comparisons that must agree.")
 
 
-class Feed(Reply):
+class FeedReply(Reply):
     """State of the change feed."""
 
     state: FeedState = Field(description="Whether the feed reports all changes.")
@@ -184,7 +191,7 @@ class Feed(Reply):
         description="Whether rows of events are not used, since one differs from the table."
     )
     doubt: str | None = Field(description="Why the feed may not report the table, and the remedy.")
-    splits: list[Split] = Field(description="Progress of each split.")
+    splits: list[SplitReply] = Field(description="Progress of each split.")
 
 
 class Load(Reply):
@@ -198,7 +205,7 @@ class Load(Reply):
     last_seconds: Seconds | None = Field(description="Duration of the last successful load.")
     last_error: str | None = Field(description="Error of the last failed attempt.")
     counts: dict[LoadResult, Count] = Field(description="Loads by result.")
-    splits: list[Split] = Field(description="Progress of each split.")
+    splits: list[SplitReply] = Field(description="Progress of each split.")
 
 
 class Freshness(Reply):
@@ -207,11 +214,11 @@ class Freshness(Reply):
     staleness_s: Seconds | None = Field(
         description="Upper bound of the lag of cached rows; null while the cache is empty."
     )
-    feed: Feed | None = Field(description="Change feed; null without one.")
+    feed: FeedReply | None = Field(description="Change feed; null without one.")
     load: Load | None = Field(description="Full table; null in other modes.")
 
 
-class Backend(Reply):
+class BackendReply(Reply):
     """Queries to the backend: levels now, totals since the start."""
 
     queries_in_flight: Count = Field(description="Running queries.")
@@ -231,7 +238,7 @@ class Backend(Reply):
     batch_keys: Count = Field(description="Distinct keys of all queries.")
 
 
-class RecentError(Reply):
+class RecentErrorReply(Reply):
     """Equal errors within a minute of each other."""
 
     code: KeyCode = Field(description="Error code.")
@@ -250,7 +257,7 @@ class HealthReason(Reply):
     text: str = Field(description="Text for people.")
 
 
-class Dimension(Reply):
+class DimensionReply(Reply):
     """Schema, settings, levels and totals of one dimension."""
 
     name: str = Field(description="Name.")
@@ -261,18 +268,18 @@ class Dimension(Reply):
     )
     health: list[HealthReason] = Field(description="Facts about its health; a warning is a fault.")
     lookups: dict[OutcomeName, Count] = Field(description="Keys looked up, by outcome.")
-    cache: Cache = Field(description="State of the cache.")
+    cache: CacheReply = Field(description="State of the cache.")
     freshness: Freshness = Field(description="State of feed and load.")
-    backend: Backend = Field(description="State of the backend.")
+    backend: BackendReply = Field(description="State of the backend.")
     waiting_keys: Count = Field(description="Keys without an answer yet.")
     coalesced_keys: Count = Field(description="Keys that joined a query in flight.")
     timeout_s: Seconds = Field(description="`timeout` of the dimension.")
-    recent_errors: list[RecentError] = Field(
+    recent_errors: list[RecentErrorReply] = Field(
         description="Errors of the last lookups, latest first."
     )
 
 
-class Explanation(Reply):
+class ExplanationReply(Reply):
     """Where the answer for one key would come from now, and why."""
 
     dimension: str = Field(description="Name of the dimension.")
@@ -316,7 +323,7 @@ class Channel(Reply):
     is_idle: bool = Field(description="Whether the channel has had no input for a while.")
 
 
-class EndedStream(Reply):
+class EndedStreamReply(Reply):
     """The last channels of a dimension without open ones, less than a minute apart."""
 
     dimension: str = Field(description="Name of the dimension.")
@@ -331,7 +338,7 @@ class Channels(Reply):
     """All open channels, and the streams that ended lately."""
 
     channels: list[Channel] = Field(description="Open channels.")
-    ended_streams: list[EndedStream] = Field(
+    ended_streams: list[EndedStreamReply] = Field(
         description="Dimensions whose last channel closed within a minute."
     )
 
@@ -357,7 +364,7 @@ class Health(Reply):
     reasons: list[SharedReason] = Field(description="Facts, warnings first.")
 
 
-class Status(Reply):
+class StatusReply(Reply):
     """The process, its dimensions by name, and its channels."""
 
     version: str = Field(description="Version of the sidecar.")
@@ -369,9 +376,9 @@ class Status(Reply):
     is_draining: bool = Field(description="Whether the sidecar shuts down.")
     not_ready: dict[str, str] = Field(description="Reason for each dimension that is not ready.")
     health: Health = Field(description="Health of the sidecar.")
-    dimensions: list[Dimension] = Field(description="All dimensions by name.")
+    dimensions: list[DimensionReply] = Field(description="All dimensions by name.")
     channels: list[Channel] = Field(description="Open channels.")
-    ended_streams: list[EndedStream] = Field(
+    ended_streams: list[EndedStreamReply] = Field(
         description="Dimensions whose last channel closed within a minute."
     )
 

@@ -13,10 +13,10 @@ from lookup_core.keys.typed_keys import TypedKeys
 from lookup_core.statistics import InvalidationOrigin
 from service.engine.dimension import Dimension
 from service.http.body import BodyReader, MediaType, json_body, sent_media_type
-from service.http.limits import Limits
+from service.http.limits import RequestLimits
 from service.http.replies import models
 from service.http.routes.lookup import check_key_count
-from service.http.routes.lookup_request import InvalidateRequest, from_json, path_dimension
+from service.http.routes.lookup_request import InvalidateRequestBody, from_json, path_dimension
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +24,7 @@ class Admin:
     """Handlers that change the state of a dimension."""
 
     dimensions: Mapping[str, Dimension]
-    limits: Limits
+    limits: RequestLimits
     bodies: BodyReader
 
     async def invalidate(self, request: web.Request) -> web.Response:
@@ -32,7 +32,7 @@ class Admin:
         dimension = path_dimension(request, self.dimensions)
         if sent_media_type(request) is not MediaType.JSON:
             raise web.HTTPUnsupportedMediaType(text=f"the body is {MediaType.JSON}")
-        wanted = from_json(InvalidateRequest, json_body(await self.bodies.read(request)))
+        wanted = from_json(InvalidateRequestBody, json_body(await self.bodies.read(request)))
         keys = None if wanted.keys is None else self._typed(wanted.keys, dimension.schema)
         count = dimension.invalidate(keys, origin=InvalidationOrigin.ADMIN)
         return models.Invalidated(invalidated=count).response()

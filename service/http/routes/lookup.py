@@ -13,13 +13,13 @@ from lookup_core.keys.json_keys import typed_keys_from_json
 from lookup_core.keys.typed_keys import TypedKeys, typed_keys_from_arrow
 from service.engine.dimension import Dimension
 from service.http.body import BodyReader, MediaType, json_body, sent_media_type, wanted_media_type
-from service.http.limits import RESOURCES, Limits, RequestResources
+from service.http.limits import RESOURCES, RequestLimits, RequestResources
 from service.http.replies.arrow import arrow_keys, arrow_reply
 from service.http.replies.json_reply import json_reply
 from service.http.replies.lookup_result import LookupResult, lookup_result
 from service.http.routes.cached_rows import CachedRow, CachedRows
 from service.http.routes.lookup_request import (
-    LookupRequest,
+    LookupRequestBody,
     from_json,
     from_query,
     path_dimension,
@@ -29,7 +29,7 @@ from service.http.routes.lookup_request import (
 
 async def engine_lookup(
     dimension: Dimension,
-    lookup: LookupRequest,
+    lookup: LookupRequestBody,
     *,
     typed: Callable[[DimensionSchema], TypedKeys],
     resources: RequestResources,
@@ -63,11 +63,11 @@ async def engine_lookup(
 
 
 @dataclass(frozen=True, slots=True)
-class Lookup:
+class LookupRoute:
     """Handler of lookups; cancelled when the client disconnects."""
 
     dimensions: Mapping[str, Dimension]
-    limits: Limits
+    limits: RequestLimits
     bodies: BodyReader
     cached_rows: CachedRows
 
@@ -96,14 +96,14 @@ class Lookup:
 
     def _parsed(
         self, request: web.Request, content: bytes, sent: MediaType
-    ) -> tuple[LookupRequest, Callable[[DimensionSchema], TypedKeys]]:
+    ) -> tuple[LookupRequestBody, Callable[[DimensionSchema], TypedKeys]]:
         """The lookup in a body, and what makes its keys for a schema."""
         if sent is MediaType.ARROW:
             keys = arrow_keys(content)
             check_key_count(keys.num_rows, self.limits)
             return from_query(request.query), partial(typed_keys_from_arrow, keys)
         refuse_query(request.query_string)
-        lookup = from_json(LookupRequest, json_body(content))
+        lookup = from_json(LookupRequestBody, json_body(content))
         check_key_count(len(lookup.keys), self.limits)
         return lookup, partial(typed_keys_from_json, lookup.keys)
 
@@ -113,7 +113,7 @@ def _reply_of_one(row: CachedRow) -> bytes:
     return b'{"outcomes":["hit"],"rows":[%b],"ages_ms":[%d]}' % (row.text, row.age_ms)
 
 
-def check_key_count(count: int, limits: Limits) -> None:
+def check_key_count(count: int, limits: RequestLimits) -> None:
     """Raise InvalidRequest (`too_many_keys`) for more keys than one request may have."""
     if count > limits.request_keys:
         raise InvalidRequest(

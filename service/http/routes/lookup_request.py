@@ -17,10 +17,10 @@ _MAX_PATH = 100  # characters
 _Model = TypeVar("_Model", bound=BaseModel)
 
 
-class LookupRequest(BaseModel):
+class LookupRequestBody(BaseModel):
     """The body of `POST …/lookup`."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, title="LookupRequest")
 
     keys: list[Any] = Field(description="One value per key; a list of values per composite key.")
     columns: list[str] | None = Field(
@@ -36,10 +36,10 @@ class LookupRequest(BaseModel):
         return None if self.timeout_ms is None else self.timeout_ms / 1000
 
 
-class InvalidateRequest(BaseModel):
+class InvalidateRequestBody(BaseModel):
     """The body of `POST …/invalidate`: some keys, or all of them."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, title="InvalidateRequest")
 
     keys: list[Any] | None = Field(default=None, description="The keys to drop, as in a lookup.")
     all: bool | None = Field(default=None, description="True to drop all keys.")
@@ -64,13 +64,13 @@ def from_json(model: type[_Model], value: object) -> _Model:
         raise InvalidRequest(ErrorCode.BAD_REQUEST, _faults(error)) from error
 
 
-def from_query(query: Mapping[str, str]) -> LookupRequest:
+def from_query(query: Mapping[str, str]) -> LookupRequestBody:
     """`columns`, separated by commas, and `timeout_ms` of a query string."""
     unknown = [name for name in query if name not in {"columns", "timeout_ms"}]
     columns = query.get("columns")
     timeout_ms = query.get("timeout_ms")
     return from_json(
-        LookupRequest,
+        LookupRequestBody,
         {
             "keys": [],
             "columns": columns if columns is None else [n for n in columns.split(",") if n],

@@ -5,11 +5,11 @@ from typing import Any
 import orjson
 from aiohttp import web
 from pydantic import BaseModel
-from pydantic.json_schema import JsonSchemaMode, models_json_schema
+from pydantic.json_schema import GenerateJsonSchema, JsonSchemaMode, models_json_schema
 
 from service.http.body import MediaType
 from service.http.problem import CONTENT_TYPE, Problem
-from service.http.routes.lookup_request import LookupRequest
+from service.http.routes.lookup_request import LookupRequestBody
 from service.http.routes.table import ROUTES, Route
 from service.http.security import PUBLIC, Audience
 
@@ -21,6 +21,18 @@ _PATH_PARAMETERS = {
     "name": "A configured dimension.",
     "key": "A key; commas separate the percent-encoded parts of a composite key.",
 }
+
+
+class _Schemas(GenerateJsonSchema):
+    """Schemas whose names lack the suffixes that set models apart in Python."""
+
+    def normalize_name(self, name: str) -> str:
+        """The name of a schema."""
+        return super().normalize_name(_schema_name(name))
+
+
+def _schema_name(model: str) -> str:
+    return model.removesuffix("Reply").removesuffix("Body")
 
 
 class OpenApi:
@@ -42,7 +54,7 @@ def openapi_document(version: str) -> _Object:
             models.append((route.body, "validation"))
         if isinstance(route.reply, type):
             models.append((route.reply, "serialization"))
-    _, schemas = models_json_schema(models, ref_template=_REFERENCE)
+    _, schemas = models_json_schema(models, ref_template=_REFERENCE, schema_generator=_Schemas)
     return {
         "openapi": "3.1.0",
         "info": {
@@ -106,11 +118,14 @@ def _success(route: Route) -> _Object:
         case str(media_type):
             return {"description": route.summary, "content": {media_type: {}}}
         case model:
-            return {"description": model.__name__, "content": _json(model) | _arrow(route)}
+            return {
+                "description": _schema_name(model.__name__),
+                "content": _json(model) | _arrow(route),
+            }
 
 
 def _json(model: type[BaseModel], media_type: str = MediaType.JSON.value) -> _Object:
-    return {media_type: {"schema": {"$ref": _REFERENCE.format(model=model.__name__)}}}
+    return {media_type: {"schema": {"$ref": _REFERENCE.format(model=_schema_name(model.__name__))}}}
 
 
 def _arrow(route: Route) -> _Object:
@@ -140,7 +155,7 @@ def _statuses(route: Route) -> list[int]:
 
 
 def _query_parameters() -> list[_Object]:
-    fields = LookupRequest.model_json_schema()["properties"]
+    fields = LookupRequestBody.model_json_schema()["properties"]
     # The first alternative is the value's type, the second is null: a query has no null.
     columns, timeout = (fields[name]["anyOf"][0] for name in ("columns", "timeout_ms"))
     return [

@@ -90,7 +90,7 @@ class SingleRow:
         """Where the answer for this key would come from now, and why."""
         dimension = path_dimension(request, self.dimensions)
         (explanation,) = dimension.explain(path_key(request.rel_url.raw_path, dimension.schema))
-        return models.Explanation(dimension=dimension.name, **asdict(explanation)).response()
+        return models.ExplanationReply(dimension=dimension.name, **asdict(explanation)).response()
 
 
 def _response(

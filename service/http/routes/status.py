@@ -33,7 +33,7 @@ class ProcessStatistics:
 
 
 @dataclass(frozen=True, slots=True)
-class Status:
+class StatusRoutes:
     """Handlers of the status, and of its parts alone."""
 
     dimensions: Mapping[str, Dimension]
@@ -49,7 +49,7 @@ class Status:
         process, not_ready = self.process, self.readiness.not_ready()
         dimensions = [_described(each, not_ready) for _, each in sorted(self.dimensions.items())]
         is_draining = self.readiness.is_draining
-        return models.Status(
+        return models.StatusReply(
             version=self.version,
             uptime_s=process.clock() - process.started_at,
             memory=models.Memory(
@@ -91,11 +91,11 @@ class Status:
     def _channels(self) -> list[models.Channel]:
         return [models.Channel.model_validate(each) for each in self.channels()]
 
-    def _ended_streams(self) -> list[models.EndedStream]:
-        return [models.EndedStream.model_validate(each) for each in self.ended_streams()]
+    def _ended_streams(self) -> list[models.EndedStreamReply]:
+        return [models.EndedStreamReply.model_validate(each) for each in self.ended_streams()]
 
 
-def _described(dimension: Dimension, not_ready: Mapping[str, str]) -> models.Dimension:
+def _described(dimension: Dimension, not_ready: Mapping[str, str]) -> models.DimensionReply:
     """One dimension as it is now; `not_ready` is that of `Readiness`."""
     statistics, record = dimension.statistics(), dimension.record
     key, columns, unavailable = None, None, None
@@ -106,7 +106,7 @@ def _described(dimension: Dimension, not_ready: Mapping[str, str]) -> models.Dim
     freshness = models.Freshness.model_validate(dimension.refresh_statistics())
     errors = recent_errors(record.errors)
     mode = dimension.settings.cache.mode
-    return models.Dimension(
+    return models.DimensionReply(
         name=dimension.name,
         key=key,
         columns=columns,
@@ -132,11 +132,11 @@ def _described(dimension: Dimension, not_ready: Mapping[str, str]) -> models.Dim
     )
 
 
-def recent_errors(errors: RecentErrors) -> list[models.RecentError]:
+def recent_errors(errors: RecentErrors) -> list[models.RecentErrorReply]:
     """The recent errors with ages instead of times, because the caller's clock differs."""
     now = errors.now()
     return [
-        models.RecentError(
+        models.RecentErrorReply(
             code=error.code.value,
             detail=error.detail,
             queries=error.queries,
@@ -159,9 +159,9 @@ def _columns(schema: pa.Schema) -> list[models.Column]:
     ]
 
 
-def _cache(dimension: Dimension, statistics: DimensionStatistics) -> models.Cache:
+def _cache(dimension: Dimension, statistics: DimensionStatistics) -> models.CacheReply:
     settings, cache = dimension.settings.cache, statistics.cache
-    return models.Cache(
+    return models.CacheReply(
         mode=settings.mode,
         rows=cache.rows,
         bytes=cache.bytes,
@@ -176,8 +176,8 @@ def _cache(dimension: Dimension, statistics: DimensionStatistics) -> models.Cach
     )
 
 
-def _backend(dimension: Dimension, statistics: DimensionStatistics) -> models.Backend:
-    return models.Backend(
+def _backend(dimension: Dimension, statistics: DimensionStatistics) -> models.BackendReply:
+    return models.BackendReply(
         queries_in_flight=statistics.queries_in_flight,
         concurrency_limit=statistics.concurrency_limit,
         max_in_flight=dimension.settings.batch.max_in_flight,

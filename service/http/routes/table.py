@@ -11,17 +11,17 @@ from service.http.body import MediaType
 from service.http.replies.arrow import RESULT_FIELDS
 from service.http.replies.models import (
     Channels,
-    Dimension,
     DimensionNames,
-    Explanation,
+    DimensionReply,
+    ExplanationReply,
     Invalidated,
     LookupAnswer,
     ReloadRequested,
     Row,
-    Status,
     StatusHistory,
+    StatusReply,
 )
-from service.http.routes.lookup_request import InvalidateRequest, LookupRequest
+from service.http.routes.lookup_request import InvalidateRequestBody, LookupRequestBody
 from service.http.security import Audience
 
 PROBE, PAGE, READER, CALLER, ADMIN = Audience
@@ -74,7 +74,7 @@ ROUTES = (
         LookupAnswer,
         errors=(406, 422, 502, 504),
         method="POST",
-        body=LookupRequest,
+        body=LookupRequestBody,
         has_arrow=True,
         has_query=True,
         is_traced=True,
@@ -95,14 +95,18 @@ ROUTES = (
     Route("getOpenApi", "/openapi.json", PAGE, "Get the OpenAPI document.", _JSON),
     Route("listDimensions", "/v1/dimensions", READER, "List the dimensions.", DimensionNames),
     Route(
-        "getDimension", _ONE, READER, "Get schema, settings and state of a dimension.", Dimension
+        "getDimension",
+        _ONE,
+        READER,
+        "Get schema, settings and state of a dimension.",
+        DimensionReply,
     ),
     Route(
         "explainKey",
         f"{_ONE}/explain/{{key}}",
         READER,
         "Explain where the answer to a key comes from, without a query.",
-        Explanation,
+        ExplanationReply,
         errors=(503,),
     ),
     Route(
@@ -113,7 +117,7 @@ ROUTES = (
         Invalidated,
         errors=(422, 503),
         method="POST",
-        body=InvalidateRequest,
+        body=InvalidateRequestBody,
     ),
     Route(
         "reload",
@@ -127,7 +131,7 @@ ROUTES = (
         note=_RELOAD_NOTE,
     ),
     Route("listChannels", "/v1/channels", READER, "List the open channels.", Channels),
-    Route("getStatus", "/v1/status", READER, "Get the state of the sidecar.", Status),
+    Route("getStatus", "/v1/status", READER, "Get the state of the sidecar.", StatusReply),
     Route(
         "getStatusHistory",
         "/v1/status/history",

@@ -29,7 +29,7 @@ from service.engine.observer import Observer
 from service.engine.refresher import RefreshSources
 from service.engine.tracer import NullTracer, Tracer
 from service.http.application import ServiceParts, application, health_application
-from service.http.limits import Limits
+from service.http.limits import RequestLimits
 from service.http.readiness import Readiness
 from service.http.security import LOOPBACK_HOSTS, Access
 from service.http.sockets import connections
@@ -151,7 +151,7 @@ class Served:
 class Setting:
     """Settings that a test changes."""
 
-    limits: Limits = field(default_factory=Limits)
+    limits: RequestLimits = field(default_factory=RequestLimits)
     access: Access = field(default_factory=Access)
     timeout_s: float = PATIENCE_S
     max_waiting_keys: int = 1_000
@@ -305,7 +305,7 @@ def _dimension(name: str, backend: FakeBackend, setting: Setting) -> Dimension:
     return Dimension(settings, backend, sources=sources, observer=observer, tracer=tracer)
 
 
-def _parts(dimensions: Mapping[str, Dimension], limits: Limits) -> ServiceParts:
+def _parts(dimensions: Mapping[str, Dimension], limits: RequestLimits) -> ServiceParts:
     return ServiceParts(
         dimensions=dimensions,
         readiness=Readiness(dimensions),
@@ -317,7 +317,7 @@ def _parts(dimensions: Mapping[str, Dimension], limits: Limits) -> ServiceParts:
     )
 
 
-async def listen_tcp(app: web.Application, limits: Limits, stack: AsyncExitStack) -> int:
+async def listen_tcp(app: web.Application, limits: RequestLimits, stack: AsyncExitStack) -> int:
     """Serve the application at a port of loopback until the stack ends; returns the port."""
     bound = socket.create_server(("127.0.0.1", 0))
     await _listen(app, limits, bound, stack)
@@ -326,7 +326,7 @@ async def listen_tcp(app: web.Application, limits: Limits, stack: AsyncExitStack
 
 
 async def listen_unix(
-    app: web.Application, limits: Limits, path: Path, stack: AsyncExitStack
+    app: web.Application, limits: RequestLimits, path: Path, stack: AsyncExitStack
 ) -> None:
     """Serve the application at a Unix socket until the stack ends."""
     bound = socket.socket(socket.AF_UNIX)
@@ -335,7 +335,7 @@ async def listen_unix(
 
 
 async def _listen(
-    app: web.Application, limits: Limits, bound: socket.socket, stack: AsyncExitStack
+    app: web.Application, limits: RequestLimits, bound: socket.socket, stack: AsyncExitStack
 ) -> None:
     opened = await stack.enter_async_context(connections(app, limits, shutdown_timeout_s=0.1))
     stack.callback((await opened.serve(bound, backlog=100)).close)

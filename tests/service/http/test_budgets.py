@@ -20,7 +20,7 @@ from service.http.limits import (
     AdmissionLimit,
     AnswerByteBudget,
     BodyByteBudget,
-    Limits,
+    RequestLimits,
     RequestResources,
 )
 from tests.service.http.serving import (
@@ -40,8 +40,8 @@ HEAD = b"POST /v1/dimensions/customers/lookup HTTP/1.1\r\nHost: localhost\r\n"
 BODY = b'{"keys": [1]}'
 LENGTH = b"Content-Length: 13\r\n"
 INVITE = b"Expect: 100-continue\r\n"
-QUICK = Setting(limits=Limits(body_deadline_s=0.1, linger_s=0.1))
-SMALL = Setting(limits=Limits(request_bytes=1000, linger_s=0.1))
+QUICK = Setting(limits=RequestLimits(body_deadline_s=0.1, linger_s=0.1))
+SMALL = Setting(limits=RequestLimits(request_bytes=1000, linger_s=0.1))
 
 
 # Bodies
@@ -151,7 +151,10 @@ async def begun_bodies(service: Served, count: int, stack: AsyncExitStack) -> li
 
 async def test_incomplete_bodies_hold_no_admission() -> None:
     """While slow bodies arrive, other lookups are served."""
-    async with served(Setting(limits=Limits(connections=2))) as service, AsyncExitStack() as stack:
+    async with (
+        served(Setting(limits=RequestLimits(connections=2))) as service,
+        AsyncExitStack() as stack,
+    ):
         await begun_bodies(service, 2, stack)
 
         assert (await service.lookup(BODY.decode(), over="tcp")).status == 200
@@ -160,7 +163,7 @@ async def test_incomplete_bodies_hold_no_admission() -> None:
 async def test_complete_body_needs_admission() -> None:
     """A body that ends while all admissions are held is refused, and counts no more."""
     async with (
-        served(Setting(limits=Limits(connections=1))) as service,
+        served(Setting(limits=RequestLimits(connections=1))) as service,
         connected(service) as (
             reader,
             writer,
@@ -182,7 +185,7 @@ async def test_complete_body_needs_admission() -> None:
 
 async def test_slow_body_is_ended() -> None:
     """A body that brings too few bytes in a period is a 408 long before its deadline."""
-    async with served(Setting(limits=Limits(rate_period_s=0.05, linger_s=0.1))) as service:
+    async with served(Setting(limits=RequestLimits(rate_period_s=0.05, linger_s=0.1))) as service:
         answer = await exchanged(service, HEAD + LENGTH + b"\r\n{")
 
     assert answer.startswith(b"HTTP/1.1 408 ")
@@ -191,7 +194,7 @@ async def test_slow_body_is_ended() -> None:
 
 async def test_fast_body_continues() -> None:
     """A body that brings enough bytes in each period is read whole."""
-    limits = Limits(rate_period_s=PATIENCE_S, rate_bytes=100)
+    limits = RequestLimits(rate_period_s=PATIENCE_S, rate_bytes=100)
     async with served(Setting(limits=limits)) as service, connected(service) as (reader, writer):
         writer.write(HEAD + INVITE + b"Content-Length: 1013\r\n\r\n")
         await reader.readuntil(b"\r\n\r\n")
@@ -205,7 +208,10 @@ async def test_fast_body_continues() -> None:
 
 async def test_oldest_incomplete_body_is_refused() -> None:
     """Beyond four incomplete bodies per admission the oldest is a 503, and newcomers are read."""
-    async with served(Setting(limits=Limits(connections=1))) as service, AsyncExitStack() as stack:
+    async with (
+        served(Setting(limits=RequestLimits(connections=1))) as service,
+        AsyncExitStack() as stack,
+    ):
         readers = await begun_bodies(service, 5, stack)
 
         assert (await readers[0].readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 503 ")
@@ -347,8 +353,10 @@ def large(parts: ServiceParts) -> ServiceParts:
 
 
 @pytest.mark.parametrize("path", ["/metrics", "/v1/stream"])
-@pytest.mark.parametrize("limits", [Limits(send_deadline_s=0.05), Limits(rate_period_s=0.05)])
-async def test_deaf_callers_are_cut_off(path: str, limits: Limits) -> None:
+@pytest.mark.parametrize(
+    "limits", [RequestLimits(send_deadline_s=0.05), RequestLimits(rate_period_s=0.05)]
+)
+async def test_deaf_callers_are_cut_off(path: str, limits: RequestLimits) -> None:
     """A response that is not read by the deadline, or fast enough, ends with its connection."""
     setting = Setting(limits=limits, change_parts=large)
     async with served(setting) as service:
@@ -375,7 +383,7 @@ async def test_large_answers_arrive_whole() -> None:
 
 async def test_caller_may_leave_during_an_answer() -> None:
     """A client that disconnects during its response releases its admission."""
-    setting = Setting(limits=Limits(connections=1), change_parts=large)
+    setting = Setting(limits=RequestLimits(connections=1), change_parts=large)
     async with served(setting) as service:
         _, writer = await asyncio.open_unix_connection(str(service.path))
         writer.write(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n")

@@ -10,10 +10,10 @@ from lookup_core.protection.circuit_breaker import BreakerState
 from lookup_core.statistics import FeedStatistics, LoadStatistics, RefreshStatistics
 from service.http.health import dimension_health, sidecar_health
 from service.http.replies.models import (
-    Dimension,
+    DimensionReply,
     Freshness,
     HealthReason,
-    RecentError,
+    RecentErrorReply,
     Unavailable,
 )
 from tests.service.case_tables import cases
@@ -31,7 +31,9 @@ def health_of(facts: dict[str, Any]) -> list[HealthReason]:
         load=load and LoadStatistics(**load),
     )
     errors = [
-        RecentError(code=code, detail="", queries=1, keys=1, first_ago_s=70.0, last_ago_s=ago_s)
+        RecentErrorReply(
+            code=code, detail="", queries=1, keys=1, first_ago_s=70.0, last_ago_s=ago_s
+        )
         for code, ago_s in facts.get("errors", {}).items()
     ]
     return dimension_health(
@@ -90,7 +92,7 @@ def test_sidecar_sums_up_its_dimensions(
 ) -> None:
     """One warning degrades the sidecar; equal reasons are merged, and a drain hides warnings."""
     described = [
-        Dimension.model_construct(name=name, health=health_of(facts))
+        DimensionReply.model_construct(name=name, health=health_of(facts))
         for name, facts in zip("abc", dimensions, strict=False)
     ]
 

@@ -12,7 +12,7 @@ from lookup_core.errors import ErrorCode
 from lookup_core.statistics import InvalidationOrigin
 from service.config.settings import Limits as ConfiguredLimits
 from service.engine.refresher import RefreshSources
-from service.http.limits import Limits
+from service.http.limits import RequestLimits
 from tests.service.http.serving import (
     ONE,
     Served,
@@ -117,7 +117,7 @@ async def test_short_memory_refuses_lookups_only(service: Served) -> None:
 
 # Admission
 
-ONE_SLOT = Setting(limits=Limits(connections=1))
+ONE_SLOT = Setting(limits=RequestLimits(connections=1))
 
 
 @asynccontextmanager
@@ -176,9 +176,9 @@ async def test_open_stream_takes_a_slot() -> None:
 
 def test_default_limits_are_the_configured_ones() -> None:
     """Default bounds are those of the configuration, deadlines those of the docs."""
-    limits, configured = Limits(), ConfiguredLimits()
+    limits, configured = RequestLimits(), ConfiguredLimits()
 
-    assert limits == Limits(
+    assert limits == RequestLimits(
         configured.connections,
         configured.request_keys,
         configured.request_bytes,

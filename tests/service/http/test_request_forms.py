@@ -27,8 +27,8 @@ from service.http.replies.json_reply import CHUNK_ROWS, json_reply, json_rows
 from service.http.replies.lookup_result import LookupResult, lookup_result
 from service.http.routes.cached_rows import RowForm
 from service.http.routes.lookup_request import (
-    InvalidateRequest,
-    LookupRequest,
+    InvalidateRequestBody,
+    LookupRequestBody,
     from_json,
     from_query,
 )
@@ -82,7 +82,7 @@ def test_bad_json_is_refused_with_its_place(body: bytes, detail: str) -> None:
     ("value", "detail"),
     [
         ({}, "keys: Field required"),
-        ([], "body: Input should be a valid dictionary or instance of LookupRequest"),
+        ([], "body: Input should be a valid dictionary or instance of LookupRequestBody"),
         ({"keys": 1}, "keys: Input should be a valid list"),
         ({"keys": [], "columns": [1]}, "columns.0: Input should be a valid string"),
         ({"keys": [], "timeout_ms": 0}, "timeout_ms: Input should be greater than 0"),
@@ -104,7 +104,7 @@ def test_bad_json_is_refused_with_its_place(body: bytes, detail: str) -> None:
 )
 def test_faults_of_a_request_name_their_path(value: object, detail: str) -> None:
     """A field that is unknown, missing or of another type is named; at most five are."""
-    error = refused(lambda: from_json(LookupRequest, value))
+    error = refused(lambda: from_json(LookupRequestBody, value))
 
     assert (error.code, error.detail) == (ErrorCode.BAD_REQUEST, detail)
 
@@ -112,11 +112,11 @@ def test_faults_of_a_request_name_their_path(value: object, detail: str) -> None
 @pytest.mark.parametrize("value", [{}, {"all": False}, {"keys": [1], "all": True}])
 def test_invalidation_names_keys_or_all(value: object) -> None:
     """An invalidation has keys, possibly none, or `all: true`."""
-    error = refused(lambda: from_json(InvalidateRequest, value))
+    error = refused(lambda: from_json(InvalidateRequestBody, value))
 
     assert error.detail == "body: either keys or all: true is required"
-    assert from_json(InvalidateRequest, {"keys": []}).keys == []
-    assert from_json(InvalidateRequest, {"all": True}).keys is None
+    assert from_json(InvalidateRequestBody, {"keys": []}).keys == []
+    assert from_json(InvalidateRequestBody, {"all": True}).keys is None
 
 
 @pytest.mark.parametrize(
@@ -132,7 +132,7 @@ def test_query_string_is_read(
     query: dict[str, str], columns: list[str] | None, timeout_ms: int | None
 ) -> None:
     """Columns and timeout may be in the query string."""
-    expected = LookupRequest(keys=[], columns=columns, timeout_ms=timeout_ms)
+    expected = LookupRequestBody(keys=[], columns=columns, timeout_ms=timeout_ms)
 
     assert from_query(query) == expected
 

@@ -14,7 +14,7 @@ from lookup_core.errors import BackendError, ErrorCode
 from lookup_core.protocol.frames import TraceParent
 from lookup_core.statistics import InvalidationOrigin
 from service.engine.tracer import TracedRequest
-from service.http.limits import Limits
+from service.http.limits import RequestLimits
 from tests.service.engine.fake_tracer import FakeTracer
 from tests.service.engine.running import queried, until
 from tests.service.http.serving import (
@@ -175,7 +175,7 @@ async def test_arrow_keys_need_their_type(service: Served) -> None:
 
 async def test_keys_of_a_request_are_bounded() -> None:
     """A request with too many keys fails as a whole, in JSON and Arrow, with the limit."""
-    async with served(Setting(limits=Limits(request_keys=2))) as service:
+    async with served(Setting(limits=RequestLimits(request_keys=2))) as service:
         replies = [
             await service.lookup('{"keys": [1, 2, 3]}'),
             await service.post("lookup", arrow_keys(pa.array([1, 2, 3])), **ARROW_TYPE),

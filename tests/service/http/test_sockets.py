@@ -13,7 +13,7 @@ from aiohttp import web
 from structlog.testing import capture_logs
 
 from service.http.delivery import reset
-from service.http.limits import Limits
+from service.http.limits import RequestLimits
 from service.http.sockets import (
     MAX_HANDSHAKES,
     MAX_OPEN_FACTOR,
@@ -33,7 +33,7 @@ from tests.service.http.serving import (
 )
 from tests.service.tls.certificates import Authority, authority
 
-QUICK = Setting(limits=Limits(header_deadline_s=0.2))
+QUICK = Setting(limits=RequestLimits(header_deadline_s=0.2))
 REFUSALS = (ConnectionError, ssl.SSLError)
 TOO_LONG = "its first line, a header or a chunk's size has over 8190 bytes"
 REQUEST = b"GET /livez HTTP/1.1\r\nHost: localhost\r\n"
@@ -106,7 +106,7 @@ async def test_malformed_request_is_refused(service: Served, sent: bytes, fault:
 async def test_late_broken_chunk_ends_its_request() -> None:
     """A broken chunk that arrives after its request ends the body at its deadline, as a 408."""
     chunked = f"POST {ONE}/lookup HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n"
-    limits = Limits(body_deadline_s=0.1, linger_s=0.1)
+    limits = RequestLimits(body_deadline_s=0.1, linger_s=0.1)
     async with served(Setting(limits=limits)) as service, connected(service) as (reader, writer):
         writer.write(chunked.encode() + b"Expect: 100-continue\r\n\r\n")
         await reader.readuntil(b"100 Continue\r\n\r\n")
@@ -198,7 +198,7 @@ async def accepting(
     """Connections are accepted at this address; four of them may be open."""
     context = server_certificate(signer.issue("localhost")).context
     bound = listening or socket.create_server(("127.0.0.1", 0), backlog=2 * MAX_HANDSHAKES)
-    limits = Limits(connections=1)
+    limits = RequestLimits(connections=1)
     async with connections(web.Application(), limits, shutdown_timeout_s=0.0) as opened:
         with bound:
             task = asyncio.create_task(SecureAcceptor(opened, lambda: context).run(bound))

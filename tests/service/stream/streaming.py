@@ -33,7 +33,7 @@ from lookup_core.settings import DimensionSettings
 from lookup_core.statistics import InvalidationOrigin
 from service.engine.dimension import Dimension
 from service.engine.tracer import NullTracer, Tracer
-from service.http.limits import Limits
+from service.http.limits import RequestLimits
 from service.stream.connection import Timeouts
 from service.stream.handler import StreamHandler, StreamLimits
 from tests.service.connectors.fake_backend import FakeBackend
@@ -352,7 +352,7 @@ async def _listening(handler: StreamHandler, stack: AsyncExitStack) -> aiohttp.C
     app = web.Application()
     app.router.add_get("/v1/stream", handler.handle)
     path = Path(stack.enter_context(tempfile.TemporaryDirectory())) / "stream.sock"
-    await listen_unix(app, Limits(), path, stack)
+    await listen_unix(app, RequestLimits(), path, stack)
     connector = aiohttp.UnixConnector(str(path))
     return await stack.enter_async_context(
         aiohttp.ClientSession("http://localhost", connector=connector)
