@@ -45,7 +45,7 @@ class DimensionStreams:
     """
 
     newest_costs: RecordCosts  # a new channel starts with these
-    watermark_ms: int | None = None  # kept when the valve is replaced
+    kept_watermark_ms: int | None = None  # when the valve was replaced
     valve: WatermarkValve[int] = field(default_factory=WatermarkValve)
     # {channel without a watermark: when it leaves the valve}, oldest first
     unmarked: dict[int, float] = field(default_factory=dict)
@@ -69,9 +69,9 @@ class DimensionStreams:
         self.expire(now)
         self.unmarked.pop(channel.id, None)
         self.valve.remove(channel.id)
-        self._advance()
         self.open_count -= 1
         if not self.open_count:
+            self.kept_watermark_ms = self.watermark_ms
             self.valve = WatermarkValve()
         if channel.keys_total:  # otherwise it has only described the dimension
             self.channels += 1
@@ -91,14 +91,12 @@ class DimensionStreams:
             self.valve.add(channel.id)
             self.valve.on_status(channel.id, is_idle=channel.is_idle)
             self.valve.on_watermark(channel.id, watermark_ms)
-        self._advance()
 
     def on_status(self, channel: ServerChannel, *, is_idle: bool) -> None:
         """Mark a channel idle or active."""
         channel.is_idle = is_idle
         if channel.id in self.valve:
             self.valve.on_status(channel.id, is_idle=is_idle)
-            self._advance()
 
     def expire(self, now: float) -> None:
         """Let channels without a watermark leave the valve, in their time."""
@@ -106,15 +104,16 @@ class DimensionStreams:
             channel = next(iter(self.unmarked))
             del self.unmarked[channel]
             self.valve.remove(channel)
-            self._advance()
 
     def is_recent(self, now: float) -> bool:
         """Whether the last stream ended within the last minute."""
         return self.channels > 0 and now - self.last_ended_at <= ENDED_STREAM_KEPT_S
 
-    def _advance(self) -> None:
-        if self.valve.watermark_ms != NO_WATERMARK_MS:
-            self.watermark_ms = self.valve.watermark_ms
+    @property
+    def watermark_ms(self) -> int | None:
+        """The event time that the channels have reached; the last one until they have one."""
+        watermark_ms = self.valve.watermark_ms
+        return self.kept_watermark_ms if watermark_ms == NO_WATERMARK_MS else watermark_ms
 
 
 class ChannelRegistry:

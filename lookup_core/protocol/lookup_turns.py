@@ -104,12 +104,13 @@ class LookupTurns:
     def put(self, lookup: ServerLookup) -> Submit | None:
         """Queue a lookup of at least one record; returns its first part if no other is queued."""
         channel = lookup.channel
-        self._resume_stalled()
+        if self._stalled:
+            self._resume_stalled()
         is_first = not self._turns
         if is_first and channel not in self._stalled:
-            size = min(self._records_that_fit(lookup), _longest_turn(channel.costs.time.records))
-            if size >= lookup.records:  # the usual case needs no turn
-                return self._part(lookup, lookup.records)
+            longest = channel.costs.time.records * 3 // 2
+            if min(self._records_that_fit(lookup), longest) >= lookup.records:
+                return self._part(lookup, lookup.records)  # the usual case needs no turn
         self._enqueue(lookup)
         submit = self.next_part() if is_first else None
         self._is_changed = True
@@ -129,14 +130,16 @@ class LookupTurns:
 
     def next_part(self) -> Submit | None:
         """The records to submit next; their answers' bytes are held. None if none may be."""
-        self._resume_stalled()
+        if self._stalled:
+            self._resume_stalled()
         while self._turns:
             channel = self._turns.current
             lookup = next(iter(channel.queue))
             size = self._records_that_fit(lookup)
             if size:
                 turn = self._turns.allowance(channel.costs.time.records)
-                size = size if size <= _longest_turn(turn) else turn
+                # A turn may be half longer, to avoid a small rest that costs a turn of its own.
+                size = size if size <= turn * 3 // 2 else turn
                 self._turns.spend(size)
                 return self._part(lookup, size)
             self._budget.has_released = False
@@ -177,7 +180,8 @@ class LookupTurns:
 
     def _records_that_fit(self, lookup: ServerLookup) -> int:
         """How many of the queued records the byte budget admits, of about 4 MiB at most."""
-        channel, records = lookup.channel, lookup.queued_records
+        assert lookup.queued is not None
+        channel, records = lookup.channel, lookup.queued.num_rows
         record_bytes = channel.costs.size.record_bytes
         return self._budget.records_that_fit(
             channel.connection,
@@ -202,12 +206,7 @@ class LookupTurns:
         return Submit(part, queued.slice(0, size))
 
     def _resume_stalled(self) -> None:
-        if self._stalled and self._budget.has_released:
+        if self._budget.has_released:
             # Behind the others, they would find no room each time, and starve.
             self._turns.enter_first(self._stalled)
             self._stalled.clear()
-
-
-def _longest_turn(turn: int) -> int:
-    # Half longer, to avoid a small rest that costs a turn of its own.
-    return turn * 3 // 2

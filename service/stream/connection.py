@@ -191,7 +191,7 @@ class StreamConnection:
         """The deadline passed before all records of this lookup were submitted."""
         reasons = self._reasons(lookup.channel, [ErrorCode.TIMEOUT])
         answer = self._protocol.time_out(lookup, self._parts.clock(), reasons=reasons)
-        self._dimension(lookup.channel).count_timed_out(answer.size)
+        self._parts.dimensions[lookup.channel.opened.dimension].count_timed_out(answer.size)
         if lookup in self._spans:
             self._trace(lookup, answer)
         self._wake()
@@ -331,13 +331,10 @@ class StreamConnection:
 
     # Lookups
 
-    def _dimension(self, channel: ServerChannel) -> Dimension:
-        return self._parts.dimensions[channel.opened.dimension]
-
     def _known_answers(self, submit: Submit) -> Sequence[Answer]:
         part, lookup = submit.part, submit.part.lookup
-        channel, dimension = lookup.channel, self._dimension(lookup.channel)
-        options = channel.opened.options
+        channel, opened = lookup.channel, lookup.channel.opened
+        dimension = self._parts.dimensions[opened.dimension]
         try:
             submitted = dimension.submit(
                 channel.schema.typed_keys(submit.keys, dimension.schema),
@@ -347,7 +344,7 @@ class StreamConnection:
                 deliver=partial(self._deliver, part),
                 event_time_ms=lookup.event_time_ms,
                 span=self._spans.get(lookup),
-                options=None if options == NO_OPTIONS else options,
+                options=None if opened.options == NO_OPTIONS else opened.options,
             )
         except (Overloaded, BackendError) as error:
             positions = np.arange(submit.keys.num_rows, dtype=np.int32)
@@ -372,11 +369,11 @@ class StreamConnection:
     def _reasons(self, channel: ServerChannel, codes: Iterable[ErrorCode]) -> dict[ErrorCode, str]:
         if not channel.opened.wants_reasons:
             return {}
-        dimension = self._dimension(channel)
+        dimension = self._parts.dimensions[channel.opened.dimension]
         return {code: dimension.explanation(code) for code in dict.fromkeys(codes)}
 
     def _leave(self, left: Leave) -> None:
-        dimension = self._dimension(left.lookup.channel)
+        dimension = self._parts.dimensions[left.lookup.channel.opened.dimension]
         if left.timed_out:
             dimension.count_timed_out(left.timed_out)
         for part in left.parts:
