@@ -116,7 +116,7 @@ class RotatedDsn:
         return self._last
 
 
-class Address(Protocol):
+class DsnSettings(Protocol):
     """The settings of a connection that name its server."""
 
     @property
@@ -141,7 +141,7 @@ class HostNames:
     look_up: Callable[[str], object] = _look_up
     _pending: dict[str, Future[bool]] = field(default_factory=dict)
 
-    async def resolved_dsn(self, settings: Address) -> str:
+    async def resolved_dsn(self, settings: DsnSettings) -> str:
         """The present DSN, once a name in it resolves, or all have failed, or it has none.
 
         Raises socket.gaierror after the connect timeout.

@@ -16,9 +16,6 @@ from tests.end_to_end.sidecars import url_of
 from tests.integration.sidecars import postgres_sidecar
 from tools.processes.postgres_server import Database
 
-INVOICES = "VALUES (7, 30, '2013-01-02'::date), (8, 20, NULL), (7, 10, NULL), (7, 40, '2013-01-03')"
-ALL = {"number": [10, 30, 40], "paid": [None, "2013-01-02", "2013-01-03"]}
-KEYS = {"keys": [7, 9, 8, 7]}
 TYPES = {"days": "date", "local": "timestamp", "instants": "timestamptz"}
 # Unordered, with both representations of no end, and with versions that are never valid.
 VERSIONS = """
@@ -38,32 +35,6 @@ TIMES = {  # {event time: the version of N1 that is valid}
     dt.datetime(2013, 6, 1, tzinfo=dt.UTC): "third",
     dt.datetime(9999, 1, 1, tzinfo=dt.UTC): "third",
 }
-
-
-def test_several_rows_are_lists(folder: Path, database: Database) -> None:
-    """`match: all` returns lists in the order of the primary key; `match: first` the first row."""
-    database.execute(
-        "CREATE TABLE invoices (customer int8, number int8 PRIMARY KEY, paid date)",
-        "CREATE INDEX ON invoices (customer)",
-        f"INSERT INTO invoices {INVOICES}",
-    )
-    by_customer = {"table": "invoices", "key": ["customer"]}
-    dimensions = {match: {**by_customer, "match": match} for match in ("all", "first")}
-
-    with (sidecar := postgres_sidecar(folder, database.dsn(), dimensions)).running():
-        replies = [sidecar.post("/v1/dimensions/all/lookup", KEYS).json() for _ in range(2)]
-        first = sidecar.post("/v1/dimensions/first/lookup", KEYS).json()
-        columns = sidecar.get("/v1/dimensions/all").json()["columns"]
-
-    rows = [ALL, None, {"number": [20], "paid": [None]}, ALL]
-    assert [reply["rows"] for reply in replies] == [rows, rows]
-    assert [reply["outcomes"] for reply in replies] == [
-        ["fetched", "missing", "fetched", "fetched"],
-        ["hit", "missing", "hit", "hit"],
-    ]
-    row = {"number": 10, "paid": None}
-    assert first["rows"] == [row, None, {"number": 20, "paid": None}, row]
-    assert [each["type"] for each in columns] == ["list<item: int64>", "list<item: date32[day]>"]
 
 
 def test_failed_task_names_the_column(folder: Path, database: Database) -> None:
