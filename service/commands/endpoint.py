@@ -8,8 +8,7 @@ from typing import Annotated
 import typer
 
 from lookup_core.bearer_token import FORM, parse_token
-from lookup_core.protocol.endpoint import EndpointUrl
-from lookup_core.protocol.tls_hints import TlsHint, unusable_files
+from lookup_core.endpoint import EndpointUrl, TlsHint, unusable_files
 
 UNIX = "unix://"
 DEFAULT = f"{UNIX}/run/sidelook/sidelook.sock"

@@ -16,6 +16,7 @@ from urllib.parse import quote
 import aiohttp
 from yarl import URL
 
+from lookup_core.endpoint import TlsHint, plain_refusal
 from lookup_core.errors import (
     BackendError,
     ErrorCode,
@@ -24,7 +25,6 @@ from lookup_core.errors import (
     SidelookError,
     of_dimension,
 )
-from lookup_core.protocol.tls_hints import TlsHint, plain_refusal
 from service.commands.endpoint import (
     DEFAULT,
     CaFileOption,

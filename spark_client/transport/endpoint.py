@@ -9,9 +9,8 @@ import ssl
 import time
 from dataclasses import dataclass
 
+from lookup_core.endpoint import EndpointUrl, TlsHint, unusable_files
 from lookup_core.errors import ErrorCode, InvalidRequest, SidecarUnreachable
-from lookup_core.protocol.endpoint import EndpointUrl
-from lookup_core.protocol.tls_hints import TlsHint, unusable_files
 
 _STREAM_PATH = "/v1/stream"
 

@@ -14,9 +14,9 @@ from websockets.protocol import State
 from websockets.typing import Subprotocol
 from websockets.uri import parse_uri
 
+from lookup_core.endpoint import plain_refusal
 from lookup_core.errors import ErrorCode, InvalidRequest, SidecarUnreachable, SidelookError
 from lookup_core.protocol.frames import SUBPROTOCOL
-from lookup_core.protocol.tls_hints import plain_refusal
 from spark_client.transport.endpoint import SYSTEMS_TLS, ClientTls, SidecarEndpoint, limit_wait
 from spark_client.transport.web_socket import RECEIVE_BYTES, WebSocket
 

@@ -4,6 +4,7 @@ import pickle
 
 import pytest
 
+from lookup_core.endpoint import TlsHint, plain_refusal
 from lookup_core.error_texts import ERROR_TEXTS
 from lookup_core.errors import (
     BackendError,
@@ -18,7 +19,6 @@ from lookup_core.errors import (
     named_dimension,
     nearest_name,
 )
-from lookup_core.protocol.tls_hints import TlsHint, plain_refusal
 
 CASES: list[tuple[SidelookError, str, dict[str, object]]] = [
     (InvalidRequest(ErrorCode.FORBIDDEN, "no right"), "forbidden: no right", {}),

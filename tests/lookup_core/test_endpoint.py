@@ -2,7 +2,7 @@
 
 import pytest
 
-from lookup_core.protocol.endpoint import EndpointUrl
+from lookup_core.endpoint import EndpointUrl
 
 
 @pytest.mark.parametrize(
