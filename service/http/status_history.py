@@ -42,11 +42,11 @@ class StatusHistory:
         totals = [_totals(each) for each in self.dimensions.values()]
         self._samples.append((self.clock(), np.array(totals, np.int64)))
 
-    def reply(self) -> models.StatusHistory:
+    def reply(self) -> models.StatusHistoryReply:
         """All samples, as columns of each dimension."""
         now = self.clock()
         names = list(self.dimensions)
-        return models.StatusHistory(
+        return models.StatusHistoryReply(
             ages_s=[now - at for at, _ in self._samples],
             dimensions=[
                 _columns(name, [totals[place] for _, totals in self._samples])

@@ -392,7 +392,7 @@ class DimensionHistory(Reply):
     batch_keys: list[Count] = Field(description="Distinct keys of all queries.")
 
 
-class StatusHistory(Reply):
+class StatusHistoryReply(Reply):
     """Samples of the last ten minutes, oldest first."""
 
     ages_s: list[Seconds] = Field(description="Age of each sample.")

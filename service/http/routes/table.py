@@ -18,7 +18,7 @@ from service.http.replies.models import (
     LookupAnswer,
     ReloadRequested,
     Row,
-    StatusHistory,
+    StatusHistoryReply,
     StatusReply,
 )
 from service.http.routes.lookup_request import InvalidateRequestBody, LookupRequestBody
@@ -137,7 +137,7 @@ ROUTES = (
         "/v1/status/history",
         READER,
         "Get the totals of the last ten minutes.",
-        StatusHistory,
+        StatusHistoryReply,
     ),
     Route(
         "openStream",

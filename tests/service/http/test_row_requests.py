@@ -12,7 +12,6 @@ from structlog.testing import capture_logs
 from lookup_core.dimension.dimension_events import UnfitRows
 from lookup_core.errors import BackendError, ErrorCode
 from lookup_core.protocol.frames import TraceParent
-from lookup_core.statistics import InvalidationOrigin
 from service.engine.tracer import TracedRequest
 from service.http.limits import RequestLimits
 from tests.service.engine.fake_tracer import FakeTracer
@@ -416,35 +415,7 @@ GET_ROW = f"GET {ONE}/rows/".encode()
 CLOSE = b"Connection: close\r\n"
 
 
-async def test_cached_row_follows_its_dimension(service: Served) -> None:
-    """A cached row is a hit, with the same bytes, until it is dropped."""
-    replies = [await service.get(f"{ROWS}/1") for _ in range(2)]
-    service.dimension.invalidate(None, origin=InvalidationOrigin.ADMIN)
-    replies += [await service.get(f"{ROWS}/1")]
-
-    outcomes = [each.headers["Sidelook-Outcome"] for each in replies]
-    assert (outcomes, {each.body for each in replies}) == (["fetched", "hit", "fetched"], {TEXT})
-
-
 # Responses
-
-
-async def test_head_of_cached_row_is_empty(service: Served) -> None:
-    """A HEAD for a cached row has the headers of its GET."""
-    await service.get(f"{ONE}/rows/1")
-
-    reply = await service.get(f"{ONE}/rows/1", over="tcp", method="HEAD")
-
-    assert (reply.body, reply.headers["Content-Length"]) == (b"", "23")
-    assert reply.headers["Sidelook-Outcome"] == "hit"
-
-
-async def test_old_client_is_disconnected(service: Served) -> None:
-    """An HTTP/1.0 client without keep-alive gets its row and the end of the connection."""
-    answer = await exchanged(service, GET_ROW + b"1 HTTP/1.0\r\nHost: localhost\r\n\r\n")
-
-    assert answer.startswith(b"HTTP/1.0 200 OK\r\n")
-    assert answer.endswith(b"\r\n\r\n" + TEXT)
 
 
 async def test_pipelined_requests_are_answered_in_turn(service: Served) -> None:

@@ -12,7 +12,6 @@ import pytest
 from aiohttp import web
 from structlog.testing import capture_logs
 
-from service.http.delivery import reset
 from service.http.limits import RequestLimits
 from service.http.sockets import (
     MAX_HANDSHAKES,
@@ -152,40 +151,6 @@ async def test_pipeline_is_not_read_without_end(service: Served) -> None:
                 await asyncio.sleep(0.01)
 
     assert sent < len(whole) // 4  # 80 MB: many times what the kernel's buffers take
-
-
-class Connected(asyncio.Transport):
-    """A transport of this socket; records that it was aborted."""
-
-    def __init__(self, connection: socket.socket) -> None:
-        super().__init__({"socket": connection})
-        self.is_aborted = False
-
-    def abort(self) -> None:
-        """See `asyncio.Transport`."""
-        self.is_aborted = True
-        self.get_extra_info("socket").close()
-
-
-def _drain(caller: socket.socket) -> None:
-    while caller.recv(6):
-        pass
-
-
-def test_reset_discards_unread_bytes() -> None:
-    """A reset connection reports an error to its caller; a closed one is no fault."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        caller = socket.create_connection(server.getsockname())
-        connection, _ = server.accept()
-        connection.sendall(b"unread")
-        transport = Connected(connection)
-
-        reset(transport)
-
-        with caller, pytest.raises(ConnectionResetError):
-            _drain(caller)
-    reset(transport)
-    assert transport.is_aborted
 
 
 # TLS handshakes
