@@ -216,7 +216,7 @@ class ServerChannel:
         wanted = Grant(
             max(self._backlog_records - at_hand.records, 0), max(backlog_bytes - at_hand.bytes, 0)
         )
-        lent = self._ledger.lend(self.id, wanted)
+        lent = NOTHING if wanted == NOTHING else self._ledger.lend(self.id, wanted)
         return None if lent == NOTHING else self._to_send(lent)
 
     def on_answered(self, lookup: ServerLookup, records: int) -> Credit | None:
