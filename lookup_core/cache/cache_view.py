@@ -180,6 +180,21 @@ class CacheView:
         )
 
 
+_NO_NUMBERS: Addresses = np.zeros(0, np.uint32)
+NO_VIEW = CacheView(
+    KeyTable(np.zeros(0, np.int32), np.zeros(0, np.uint64)),
+    StateTable(_NO_NUMBERS, 1.0, 0),
+    RowTable(
+        schema=pa.schema([]),
+        addresses=_NO_NUMBERS,
+        starts=_NO_NUMBERS,
+        ends=_NO_NUMBERS,
+        segments=[],
+        is_negative=[],
+    ),
+)
+
+
 @dataclass(frozen=True, slots=True)
 class FoundRows:
     """Fresh entries of some keys; entry i is that of key `positions[i]` of the request."""

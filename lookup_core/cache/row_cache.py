@@ -3,14 +3,15 @@
 Looks up, stores and removes entries; `entry_states` decides their TTL, `eviction` frees room.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from lookup_core.cache.cache_memory import CacheMemory
-from lookup_core.cache.cache_view import Gathered
+from lookup_core.cache.cache_view import NO_VIEW, Gathered
 from lookup_core.cache.cached_entries import CachedEntries, NewEntries
 from lookup_core.cache.dimension_cache import Hit, Probe
 from lookup_core.cache.entry_states import Lifetimes, Words
@@ -46,7 +47,8 @@ class RowCache:
             life_s=self._lifetimes.longest_s,
             memory=memory,
         )
-        self._publish()
+        self._view = self._entries.own_view
+        self._entries.publish()
         self._settle_at: float | None = None  # when `settle` is due
         self._is_filling = False  # since the last `settle`
         self._eviction = Eviction(self._entries, self._lifetimes, settings.max_bytes)
@@ -111,20 +113,20 @@ class RowCache:
         fit an empty cache are not cached; they only remove the former entries of their keys. With
         `settles_later`, readers in other processes may see the entries after `settle` only.
         """
-        found = self._entries.find(keys)
-        arrivals = self._arrivals(keys, has_row, rows=rows, found=found)
-        missing = np.flatnonzero(~has_row & self._keeps_negative)
-        negative = self._entries.new_negatives(keys.take(missing.astype(np.int32)))
-        self._eviction.forget(found, EvictionReason.REPLACED)  # even if the new ones do not fit
-        arrivals = [
-            self._eviction.fitting(each) if each.queue is RowQueue.SMALL else each
-            for each in arrivals
-        ]
-        if len(negative.hashes) and self._eviction.make_negative_room(negative, now):
-            arrivals.append(negative)
-        if arrivals and self._eviction.make_room(arrivals, now):
-            self._entries.add(arrivals, read_at=read_at, settles_later=settles_later)
-        self._publish()
+        with self._changing():
+            found = self._entries.find(keys)
+            arrivals = self._arrivals(keys, has_row, rows=rows, found=found)
+            missing = np.flatnonzero(~has_row & self._keeps_negative)
+            negative = self._entries.new_negatives(keys.take(missing.astype(np.int32)))
+            self._eviction.forget(found, EvictionReason.REPLACED)  # even if the new ones do not fit
+            arrivals = [
+                self._eviction.fitting(each) if each.queue is RowQueue.SMALL else each
+                for each in arrivals
+            ]
+            if len(negative.hashes) and self._eviction.make_negative_room(negative, now):
+                arrivals.append(negative)
+            if arrivals and self._eviction.make_room(arrivals, now):
+                self._entries.add(arrivals, read_at=read_at, settles_later=settles_later)
         if settles_later:
             self._is_filling = True
             if self._settle_at is None:
@@ -136,8 +138,8 @@ class RowCache:
         The last time, when no more entries have come, they are merged into few segments.
         """
         if self._settle_at is not None and self._settle_at <= now:
-            self._entries.rows.settle(is_quiet=not self._is_filling)
-            self._publish()
+            with self._changing():
+                self._entries.rows.settle(is_quiet=not self._is_filling)
             self._settle_at = now + _SETTLE_S if self._is_filling else None
             self._is_filling = False
         return self._settle_at
@@ -160,23 +162,22 @@ class RowCache:
 
     def set_max_bytes(self, max_bytes: int) -> None:
         """Set the bound, 0 for no entries, and evict down to it."""
-        self._eviction.set_max_bytes(max_bytes)
-        self._publish()
+        with self._changing():
+            self._eviction.set_max_bytes(max_bytes)
 
     def invalidate(self, keys: CanonicalKeys) -> int:
         """Remove the keys; returns how many were cached."""
-        found = np.unique(self._entries.find(keys))
-        count = self._eviction.forget(found, EvictionReason.INVALIDATED)
-        self._publish()
-        return count
+        with self._changing():
+            found = np.unique(self._entries.find(keys))
+            return self._eviction.forget(found, EvictionReason.INVALIDATED)
 
     def clear(self) -> int:
         """Remove all entries; returns their number."""
-        used = self._entries.index.used_slots()
-        count = self._eviction.forget(used, EvictionReason.INVALIDATED)
-        self._entries.shrink()
-        self._publish()
-        return count
+        with self._changing():
+            used = self._entries.index.used_slots()
+            count = self._eviction.forget(used, EvictionReason.INVALIDATED)
+            self._entries.shrink()
+            return count
 
     def oldest_age_s(self, now: float) -> float | None:
         """The age of the oldest entry, the maximal staleness of an answer; None if it is empty."""
@@ -200,10 +201,18 @@ class RowCache:
         is_least = not len(entries) and entries.bytes == entries.least_bytes
         assert entries.bytes <= self._eviction.max_bytes or is_least
 
-    def _publish(self) -> None:
-        """Let lookups here, and readers in other processes, see all changes."""
-        self._view = self._entries.own_view
-        self._entries.publish()
+    @contextmanager
+    def _changing(self) -> Iterator[None]:
+        """Let lookups and readers see the changes at the end.
+
+        Until then there is no view, as it would keep the memory of rows that are dropped.
+        """
+        self._view = NO_VIEW
+        try:
+            yield
+        finally:
+            self._view = self._entries.own_view
+            self._entries.publish()
 
     def _look(self, keys: CanonicalKeys, now: float) -> tuple[Probe, Words]:
         slots, states = self._view.find(keys), self._view.states

@@ -85,15 +85,15 @@ class Writer:
 
     def shrink(self) -> None:
         """Renumber the slots."""
-        self.entries.shrink()
-        self.cache._publish()
+        with self.cache._changing():
+            self.entries.shrink()
 
     def split(self) -> None:
         """Divide the rows of the oldest segment into segments of some rows each."""
-        self.entries.rows.is_roomy = False
-        self.entries.rows.queues[RowQueue.SMALL].unit_bytes = 150
-        self.entries.rows.split_oldest(RowQueue.SMALL)
-        self.cache._publish()
+        with self.cache._changing():
+            self.entries.rows.is_roomy = False
+            self.entries.rows.queues[RowQueue.SMALL].unit_bytes = 150
+            self.entries.rows.split_oldest(RowQueue.SMALL)
 
     def limit_addresses(self, count: int) -> None:
         """Let addresses run out after this number."""
@@ -110,16 +110,16 @@ class Writer:
 
     def replace_in_place(self, former: int, number: int) -> None:
         """A fault: give the slot of a key to another one without taking its row away before."""
-        self.entries.index.remove(self.entries.find(self.kind.keys([former])))
-        self.entries.add([self.new_entry(number)], read_at=NOW)
-        self.cache._publish()
+        with self.cache._changing():
+            self.entries.index.remove(self.entries.find(self.kind.keys([former])))
+            self.entries.add([self.new_entry(number)], read_at=NOW)
 
     def put_states_last(self, number: int, *, age_s: float) -> None:
         """A fault: publish an entry before it has its state."""
-        new = self.new_entry(number)
-        slots = self.entries.index.insert(new.hashes)
-        self.entries.rows.add_rows(slots, new.stored, new.queue)
-        self.cache._publish()
+        with self.cache._changing():
+            new = self.new_entry(number)
+            slots = self.entries.index.insert(new.hashes)
+            self.entries.rows.add_rows(slots, new.stored, new.queue)
         self.entries.states.begin(slots, read_at=NOW - age_s, is_negative=False)
 
     def at_rest(self, numbers: Sequence[int]) -> list[Entry]:
