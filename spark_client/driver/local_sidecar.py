@@ -188,8 +188,8 @@ class LocalProcess:
             except subprocess.TimeoutExpired:
                 self._process.kill()
                 self._process.wait()
-            assert self._process.stdin is not None
-            self._process.stdin.close()
+            if self._process.stdin is not None:  # it is a pipe
+                self._process.stdin.close()
             shutil.rmtree(self._folder, ignore_errors=True)
             self._output.close()
         atexit.unregister(self.close)
