@@ -148,12 +148,14 @@ def test_keys_of_functions_are_hidden(
 
 
 def test_names_of_expressions_are_those_of_spark(sidecar: Sidecar, orders: DataFrame) -> None:
-    """An alias may name the key's column, so that the order of a composite key is free."""
+    """An alias may name the key's column; in another order than the key's, it is refused."""
     number, letter = (F.col("n") + 1).cast("long").alias("a"), F.lit("x").alias("b")
 
-    enriched = orders.transform(sidecar.lookup_join("composite", on=[letter, number]))
+    enriched = orders.transform(sidecar.lookup_join("composite", on=[number, letter]))
 
     assert added(enriched, "name") == [("one",), (None,), (None,)]
+    swapped = refusal(orders, sidecar.lookup_join("composite", on=[letter, number]))
+    assert "the key is (a, b), not (b, a); the order is unclear" in swapped.detail
 
 
 def test_pass_mixes_all_kinds_of_keys(sidecar: Sidecar, orders: DataFrame) -> None:
