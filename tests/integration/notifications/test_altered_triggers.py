@@ -62,6 +62,9 @@ def settings(database: Database) -> PostgresNotificationsSettings:
         ("ALTER FUNCTION FUNCTION() RESET search_path", ALTERED, EVENTS),
         ("ALTER FUNCTION FUNCTION() SET timezone = 'Asia/Tokyo'", ALTERED, EVENTS),
         ('ALTER TABLE t DISABLE TRIGGER "Changes_delete"', "disabled", ["delete"]),
+        ("ALTER TABLE t DISABLE TRIGGER ALL", "disabled", EVENTS),
+        ('DROP TRIGGER "Changes_insert" ON t', "missing", ["insert"]),
+        ('ALTER TRIGGER "Changes_truncate" ON t RENAME TO other', "missing", ["truncate"]),
         ('ALTER TABLE t ENABLE TRIGGER "Changes_delete"', "not ENABLE ALWAYS", ["delete"]),
         ('ALTER TABLE t ENABLE REPLICA TRIGGER "Changes_delete"', "not ENABLE ALWAYS", ["delete"]),
     ],
@@ -73,7 +76,7 @@ async def test_altered_triggers_end_the_reader(
     fault: str,
     events: Sequence[str],
 ) -> None:
-    """Triggers that are restricted, or run another function, end readers and refuse new ones."""
+    """Triggers that are missing, restricted, or run another function, end readers and refuse them."""
     schema = schema_of(database)
     async with reading(settings, schema) as reader:
         database.execute(trouble.replace("FUNCTION()", function_of(database)))

@@ -79,34 +79,6 @@ def last_error(dimension: Dimension) -> str | None:
     return None if feed is None else feed.last_error
 
 
-@pytest.mark.parametrize(
-    ("trouble", "missing"),
-    [
-        ("ALTER TABLE t DISABLE TRIGGER ALL", TRIGGERS),
-        ('ALTER TABLE t ENABLE REPLICA TRIGGER "Changes_delete"', ("Changes_delete",)),
-        ('DROP TRIGGER "Changes_insert" ON t', ("Changes_insert",)),
-        ('ALTER TRIGGER "Changes_truncate" ON t RENAME TO other', ("Changes_truncate",)),
-    ],
-)
-async def test_missing_triggers_end_the_reader(
-    database: Database,
-    settings: PostgresNotificationsSettings,
-    trouble: str,
-    missing: tuple[str, ...],
-) -> None:
-    """If a trigger is missing, readers fail with its name and the script that creates it."""
-    schema = schema_of(database)
-    async with reading(settings, schema) as reader:
-        database.execute(trouble)
-        failures = [await end_of(reader)]
-    failures.append(await refusal_of(settings, schema))
-
-    for failure in failures:
-        assert failure.code is ErrorCode.BACKEND_REJECTED
-        assert tuple(name for name in TRIGGERS if name in failure.detail) == missing
-        assert SCRIPT in failure.detail
-
-
 async def test_reenabled_triggers_end_the_reader(
     database: Database, settings: PostgresNotificationsSettings
 ) -> None:
