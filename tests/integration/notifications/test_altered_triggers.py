@@ -76,7 +76,7 @@ async def test_altered_triggers_end_the_reader(
     fault: str,
     events: Sequence[str],
 ) -> None:
-    """Triggers that are missing, restricted, or run another function, end readers and refuse them."""
+    """Triggers that are missing, restricted, or of another function end the reader and the next."""
     schema = schema_of(database)
     async with reading(settings, schema) as reader:
         database.execute(trouble.replace("FUNCTION()", function_of(database)))
