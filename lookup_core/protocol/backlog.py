@@ -1,4 +1,4 @@
-"""Backlog of a channel on the client: keys and watermarks that wait for credit, in order."""
+"""Backlog and credit of a channel on the client: keys and watermarks that wait, in order."""
 
 from collections import deque
 from collections.abc import Iterable
@@ -14,6 +14,8 @@ from lookup_core.protocol.arrow_payload import encode_batch
 from lookup_core.protocol.sent_lookups import RunId, SentKeys, SentWatermark
 from lookup_core.row_bytes import most_row_bytes, row_bytes
 
+_MAX_LOOKUP_BYTES = 1024 * 1024  # other channels share the connection
+_MIN_SHARE = 2  # credit below this part of the channel's credit waits for more
 # Upper bounds of an IPC message.
 _MESSAGE_BYTES = 256  # without columns
 _COLUMN_BYTES = 64  # metadata of a column: one node and three buffers
@@ -138,3 +140,54 @@ def _without_too_large(entry: Entry, max_bytes: int) -> tuple[list[ChannelAnswer
     is_fitting[too_large] = False
     fitting: list[Entry] = [entry.only(is_fitting)] if is_fitting.any() else []
     return [ChannelAnswer(entry.run, entry.placed(answer))], fitting
+
+
+class ClientCredit:
+    """Credit of one channel, in records and bytes; never negative.
+
+    `in_flight` is the cost of unanswered keys. Credit below half of the channel's total (credit
+    and in flight) is not worth a frame while a lookup in flight may return more.
+    """
+
+    def __init__(self) -> None:
+        self.restart(0, 0)
+
+    def restart(self, records: int, size: int) -> None:
+        """Replace the credit by the exclusive credit of a new connection."""
+        self.records = records
+        self.bytes = self.exclusive_bytes = size  # the latter is the limit of a single key
+
+    def add(self, records: int, size: int) -> None:
+        """Add received credit."""
+        self.records += records
+        self.bytes += size
+
+    def spend(self, records: int, size: int) -> None:
+        """Pay for a lookup."""
+        assert records <= self.records
+        assert size <= self.bytes
+        self.records -= records
+        self.bytes -= size
+
+    @property
+    def lookup_bytes(self) -> int:
+        """The maximal payload of one lookup now."""
+        return min(self.bytes, _MAX_LOOKUP_BYTES)
+
+    def records_to_send(self, waiting: int, *, in_flight: int) -> int:
+        """How many of the waiting records to send now; 0 to wait for more credit."""
+        count = min(waiting, self.records)
+        return 0 if count < waiting and _is_small(count, in_flight) else count
+
+    def records_within(self, count: int, size: int, *, in_flight: int) -> int:
+        """Fewer than `count` records, estimated to fit the bytes; 0 to wait for more credit.
+
+        The payload of `count` records has `size` bytes; `in_flight` is in bytes.
+        """
+        if count == 1 or _is_small(self.bytes, in_flight):
+            return 0
+        return max(min(count - 1, count * self.lookup_bytes // size), 1)
+
+
+def _is_small(available: int, in_flight: int) -> bool:
+    return in_flight > 0 and available * _MIN_SHARE < available + in_flight

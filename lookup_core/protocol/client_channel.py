@@ -26,12 +26,10 @@ from lookup_core.protocol.arrow_payload import (
     encode_batch,
     result_schema,
 )
-from lookup_core.protocol.backlog import Backlog, ChannelAnswer
+from lookup_core.protocol.backlog import Backlog, ChannelAnswer, ClientCredit
 from lookup_core.protocol.frames import ChannelFrame, Frame, TraceParent
 from lookup_core.protocol.sent_lookups import RunId, SentKeys, SentLookups, SentWatermark
 
-_MAX_LOOKUP_BYTES = 1024 * 1024  # other channels share the connection
-_MIN_SHARE = 2  # credit below this part of the channel's credit waits for more
 MAX_TIMEOUT_MS = 2**32 - 1
 _ROWLESS = BatchDecoder(ROWLESS)
 _WITH_ROW = np.isin(np.arange(256), [outcome for outcome in Outcome if outcome.has_row])
@@ -60,57 +58,6 @@ class ChannelLevels:
     credit_bytes: int
     in_flight_records: int  # sent, without an answer
     backlog_records: int  # waiting for credit
-
-
-class ClientCredit:
-    """Credit of one channel, in records and bytes; never negative.
-
-    `in_flight` is the cost of unanswered keys. Credit below half of the channel's total (credit
-    and in flight) is not worth a frame while a lookup in flight may return more.
-    """
-
-    def __init__(self) -> None:
-        self.restart(0, 0)
-
-    def restart(self, records: int, size: int) -> None:
-        """Replace the credit by the exclusive credit of a new connection."""
-        self.records = records
-        self.bytes = self.exclusive_bytes = size  # the latter is the limit of a single key
-
-    def add(self, records: int, size: int) -> None:
-        """Add received credit."""
-        self.records += records
-        self.bytes += size
-
-    def spend(self, records: int, size: int) -> None:
-        """Pay for a lookup."""
-        assert records <= self.records
-        assert size <= self.bytes
-        self.records -= records
-        self.bytes -= size
-
-    @property
-    def lookup_bytes(self) -> int:
-        """The maximal payload of one lookup now."""
-        return min(self.bytes, _MAX_LOOKUP_BYTES)
-
-    def records_to_send(self, waiting: int, *, in_flight: int) -> int:
-        """How many of the waiting records to send now; 0 to wait for more credit."""
-        count = min(waiting, self.records)
-        return 0 if count < waiting and _is_small(count, in_flight) else count
-
-    def records_within(self, count: int, size: int, *, in_flight: int) -> int:
-        """Fewer than `count` records, estimated to fit the bytes; 0 to wait for more credit.
-
-        The payload of `count` records has `size` bytes; `in_flight` is in bytes.
-        """
-        if count == 1 or _is_small(self.bytes, in_flight):
-            return 0
-        return max(min(count - 1, count * self.lookup_bytes // size), 1)
-
-
-def _is_small(available: int, in_flight: int) -> bool:
-    return in_flight > 0 and available * _MIN_SHARE < available + in_flight
 
 
 class _State(Enum):

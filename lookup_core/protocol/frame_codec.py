@@ -20,7 +20,7 @@ import json
 import struct
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple, TypeGuard, TypeVar
 
 from lookup_core.compatibility import assert_never
 from lookup_core.dimension_schema import VersionColumns
@@ -34,7 +34,6 @@ HEADER = struct.Struct("<BBHIQ")
 MAX_DESCRIPTION_BYTES = 64 * 1024
 MAX_DEFAULT_ROW_BYTES = 40 * 1024  # its text is a third longer
 MAX_COUNT = 2**53 - 1  # the largest integer that JSON carries exactly in every language
-
 _LENGTH = struct.Struct("<I")
 _LOOKUP = struct.Struct("<II")
 _LOOKUP_WITH_EVENT_TIME = struct.Struct("<IIq")
@@ -44,13 +43,10 @@ _CACHED = struct.Struct("<QQQ")
 _NOTHING = struct.Struct("")
 _MAX_CACHED_KEYS = 2**40  # CACHED reports about a second: a peer can spoil no sum for ever
 _SLOT_BYTES = 4
-
 # For languages without unsigned integers; enough for 290,000 years of a million lookups a second.
 _MAX_SEQUENCE = 2**63 - 1
-_LAST = 1
-_HAS_ROWS = 2
-_IDLE = 1
-_HAS_EVENT_TIME = 1
+_LAST, _HAS_ROWS = 1, 2  # flags of RESULT
+_IDLE = _HAS_EVENT_TIME = 1
 _FLAGS = {
     FrameKind.LOOKUP: _HAS_EVENT_TIME,
     FrameKind.RESULT: _LAST | _HAS_ROWS,
@@ -232,9 +228,6 @@ def _unpack(layout: struct.Struct, body: memoryview) -> tuple[int, ...]:
     return layout.unpack(body)
 
 
-# Descriptions
-
-
 def _text(value: object) -> str:
     if isinstance(value, str):
         return value
@@ -247,18 +240,19 @@ def _flag(value: object) -> bool:
     raise TypeError("true or false")
 
 
+def _is_count(value: object) -> TypeGuard[int]:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MAX_COUNT
+
+
 def _count(value: object) -> int:
-    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MAX_COUNT:
+    if _is_count(value):
         return value
     raise TypeError("an integer from 0 to 2**53 - 1")
 
 
 def _counts(value: object) -> tuple[int, ...]:
-    try:
-        if isinstance(value, list):
-            return tuple(map(_count, value))
-    except TypeError:
-        pass
+    if isinstance(value, list) and all(map(_is_count, value)):
+        return tuple(value)
     raise TypeError("a list of integers from 0 to 2**53 - 1")
 
 

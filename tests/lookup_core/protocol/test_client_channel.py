@@ -12,8 +12,8 @@ from lookup_core.errors import ErrorCode, InvalidRequest, ProtocolViolation
 from lookup_core.lookup_options import NO_OPTIONS, LookupOptions
 from lookup_core.protocol import frames
 from lookup_core.protocol.arrow_payload import encode_batch
-from lookup_core.protocol.backlog import ChannelAnswer, too_large_keys
-from lookup_core.protocol.client_channel import ChannelLevels, ClientChannel, ClientCredit
+from lookup_core.protocol.backlog import ChannelAnswer, ClientCredit, too_large_keys
+from lookup_core.protocol.client_channel import ChannelLevels, ClientChannel
 from lookup_core.protocol.frames import Frame
 from lookup_core.protocol.sent_lookups import RunId, SentLookups, SentWatermark
 from tests.lookup_core.protocol.channel_frames import (
