@@ -14,7 +14,7 @@ from lookup_core.backoff import NEVER, Backoff
 from lookup_core.errors import ErrorCode, InvalidRequest, SidecarUnreachable
 from spark_client.transport.connection import Timing, given_up
 from spark_client.transport.connections import SidecarAddress
-from spark_client.transport.endpoint import SidecarEndpoint, endpoint_of, limit_wait
+from spark_client.transport.endpoint import StreamEndpoint, endpoint_of, limit_wait
 from spark_client.transport.handshake import refusal_of, with_remedy
 from spark_client.transport.web_socket import RECEIVE_BYTES
 
@@ -62,7 +62,7 @@ def _names(address: SidecarAddress) -> tuple[str, ...]:
     return _listed(body, address.url)
 
 
-def _received(endpoint: SidecarEndpoint, address: SidecarAddress, token: str | None) -> bytes:
+def _received(endpoint: StreamEndpoint, address: SidecarAddress, token: str | None) -> bytes:
     """All bytes of the answer; the attempt's timeout bounds all of it, also a slow answer."""
     deadline_s = time.monotonic() + address.attempt_timeout_s
     headers = {"Connection": "close", "User-Agent": "sidelook-client"}
@@ -101,7 +101,7 @@ def _response(data: bytes) -> HTTPResponse:
     return response
 
 
-def _reason(error: OSError, address: SidecarAddress, endpoint: SidecarEndpoint) -> str:
+def _reason(error: OSError, address: SidecarAddress, endpoint: StreamEndpoint) -> str:
     # With TLS 1.3 a refusal of the client's certificate comes only now.
     of_tls = address.tls.reason(error, endpoint.host) if endpoint.is_secure else None
     return of_tls or with_remedy(f"GET {_PATH} failed: {error}", address.url)

@@ -57,7 +57,7 @@ SYSTEMS_TLS = ClientTls()
 
 
 @dataclass(frozen=True, slots=True)
-class SidecarEndpoint(EndpointUrl):
+class StreamEndpoint(EndpointUrl):
     """An endpoint that the client connects to."""
 
     @property
@@ -117,9 +117,9 @@ class SidecarEndpoint(EndpointUrl):
         return str(error)
 
 
-def endpoint_of(url: str) -> SidecarEndpoint:
+def endpoint_of(url: str) -> StreamEndpoint:
     """The endpoint of a URL; raises ValueError for a malformed URL or a relative path."""
-    endpoint = SidecarEndpoint.parse(url)
+    endpoint = StreamEndpoint.parse(url)
     if endpoint.path is not None and not endpoint.path.startswith("/"):
         raise ValueError(f"{url!r} needs an absolute path: unix:///path")
     return endpoint

@@ -17,14 +17,14 @@ from websockets.uri import parse_uri
 from lookup_core.endpoint import plain_refusal
 from lookup_core.errors import ErrorCode, InvalidRequest, SidecarUnreachable, SidelookError
 from lookup_core.protocol.frames import SUBPROTOCOL
-from spark_client.transport.endpoint import SYSTEMS_TLS, ClientTls, SidecarEndpoint, limit_wait
+from spark_client.transport.endpoint import SYSTEMS_TLS, ClientTls, StreamEndpoint, limit_wait
 from spark_client.transport.web_socket import RECEIVE_BYTES, WebSocket
 
 MAX_MESSAGE_BYTES = 256 * 1024 * 1024
 
 
 def handshake(
-    endpoint: SidecarEndpoint, *, token: str | None, timeout_s: float, tls: ClientTls = SYSTEMS_TLS
+    endpoint: StreamEndpoint, *, token: str | None, timeout_s: float, tls: ClientTls = SYSTEMS_TLS
 ) -> WebSocket:
     """Connect and shake hands; `timeout_s` bounds all of it, also a slow answer.
 
