@@ -91,10 +91,10 @@ class CacheMap:
             )
         except (TypeError, RecursionError) as error:
             raise ValueError(f"no map of a cache: {error}") from error
-        files._check()
+        files.check()
         return files
 
-    def _check(self) -> None:
+    def check(self) -> None:
         """Raise ValueError for names outside of the folder, and for impossible numbers."""
         names = [*self.arrays, *(each.name for each in self.segments)]
         are_names = all(_FILE_NAME.fullmatch(str(name)) for name in names)

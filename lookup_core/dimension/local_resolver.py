@@ -83,8 +83,8 @@ class LocalResolver:
         self._settings = settings.cache
         self._seed = seed
         self.schema = schema
-        self.table: FullTable | None = None  # of full mode
-        self.row_cache: RowCache | None = None  # of the other modes
+        self.table: FullTable | None = None  # in full mode
+        self.row_cache: RowCache | None = None  # in the other modes
         self.cache: DimensionCache
         if settings.cache.mode is CacheMode.FULL:
             self.cache = self.table = FullTable(schema, settings.cache, memory)

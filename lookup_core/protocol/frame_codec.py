@@ -127,7 +127,7 @@ def decode_frame(message: bytes) -> Frame:
     """
     if len(message) < HEADER.size:
         raise bad_frame(f"a frame has at least {HEADER.size} bytes, this one has {len(message)}", 0)
-    header = _Header._make(HEADER.unpack_from(message))
+    header = _Header(*HEADER.unpack_from(message))
     kind = _KINDS.get(header.kind)
     if kind is None:
         raise bad_frame(f"unknown frame kind {header.kind}", 0)

@@ -4,7 +4,7 @@ from itertools import count
 
 from lookup_core.deadlines import Deadlines
 from lookup_core.fair_turns import FairTurns
-from lookup_core.protocol.server_channel import LookupPart, ServerChannel, ServerLookup
+from lookup_core.protocol.server_channel import NO_RECORDS, LookupPart, ServerChannel, ServerLookup
 from lookup_core.protocol.stream_effects import Submit
 
 PART_ANSWER_BYTES = 4 * 1024 * 1024  # they are held until the last answer is sent
@@ -121,7 +121,7 @@ class LookupTurns:
         channel, ticket = lookup.channel, lookup.channel.queue.pop(lookup, None)
         if ticket is None:
             return
-        lookup.queued = None  # one slow key must not keep the whole frame
+        lookup.queued = NO_RECORDS  # one slow key must not keep the whole frame
         del self._queued[ticket]
         self._deadlines.discard(ticket)
         if not channel.queue:
@@ -180,7 +180,6 @@ class LookupTurns:
 
     def _records_that_fit(self, lookup: ServerLookup) -> int:
         """How many of the queued records the byte budget admits, of about 4 MiB at most."""
-        assert lookup.queued is not None
         channel, records = lookup.channel, lookup.queued.num_rows
         record_bytes = channel.costs.size.record_bytes
         return self._budget.records_that_fit(
@@ -192,7 +191,6 @@ class LookupTurns:
 
     def _part(self, lookup: ServerLookup, size: int) -> Submit:
         queued, channel = lookup.queued, lookup.channel
-        assert queued is not None
         record_bytes = channel.costs.size.record_bytes
         part = LookupPart(lookup, lookup.records - queued.num_rows, size, record_bytes)
         lookup.parts.add(part)
@@ -202,7 +200,7 @@ class LookupTurns:
         elif lookup in channel.queue:
             self.remove(lookup)
         else:
-            lookup.queued = None
+            lookup.queued = NO_RECORDS
         return Submit(part, queued.slice(0, size))
 
     def _resume_stalled(self) -> None:

@@ -28,6 +28,8 @@ _HEADROOM_BYTES = 16  # added to the mean size of a record
 _MEAN_RECORDS = 16_384  # older records count less
 _LONGEST_LOOKUP_WAY_S = 0.25  # from the client to the arrival
 
+NO_RECORDS = pa.record_batch([], schema=pa.schema([]))
+
 
 @dataclass(frozen=True, slots=True)
 class ChannelStatistics:
@@ -97,14 +99,14 @@ class ServerLookup:
     timeout_s: float
     event_time_ms: int | None  # the latest of the records
     cost: Grant  # without answered records
-    queued: pa.RecordBatch | None  # records that are not submitted; None once all are
+    queued: pa.RecordBatch  # the records that are not submitted; NO_RECORDS once all are
     unanswered: int  # records
     parts: set["LookupPart"] = field(default_factory=set)  # submitted, with unanswered records
 
     @property
     def queued_records(self) -> int:
         """The number of records that are not submitted."""
-        return 0 if self.queued is None else int(self.queued.num_rows)
+        return int(self.queued.num_rows)
 
     def is_late(self, now: float) -> bool:
         """Whether a CANCEL is due to the client's deadline.

@@ -191,7 +191,6 @@ class StreamServer:
         self, lookup: ServerLookup, now: float, *, reasons: Mapping[ErrorCode, str]
     ) -> Answer:
         """Answer the queued records of an overdue lookup with `timeout`; returns the answer."""
-        assert lookup.queued is not None
         start = lookup.records - lookup.queued.num_rows
         self._turns.remove(lookup)
         positions = np.arange(start, lookup.records, dtype=np.int32)

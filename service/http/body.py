@@ -15,6 +15,10 @@ from service.http.limits import RESOURCES, BodyByteBudget, RequestLimits
 
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 _INCOMPLETE_FACTOR = 4  # incomplete bodies per admitted request
+_STRING = r'"(?:[^"\\]|\\.)*"'
+_CONSTANT = re.compile(rf"{_STRING}|(NaN|-?Infinity)")
+_BRACKET = re.compile(rf"{_STRING}|([\[{{])|([\]}}])")
+_REPORTED_DEPTH = 100
 
 
 @dataclass(slots=True, eq=False)
@@ -128,12 +132,6 @@ def _too_large(limits: RequestLimits) -> web.HTTPRequestEntityTooLarge:
     limit = limits.request_bytes
     text = f"a body may have at most {limit} bytes (limits.request_bytes)"
     return web.HTTPRequestEntityTooLarge(limit, text=text)
-
-
-_STRING = r'"(?:[^"\\]|\\.)*"'
-_CONSTANT = re.compile(rf"{_STRING}|(NaN|-?Infinity)")
-_BRACKET = re.compile(rf"{_STRING}|([\[{{])|([\]}}])")
-_REPORTED_DEPTH = 100
 
 
 class _NotJson(Exception):

@@ -77,7 +77,7 @@ class RequestResources:
 
     admission_limit: AdmissionLimit
     answer_budget: AnswerByteBudget
-    span: CallerSpan | None = None  # of a traced request
+    span: CallerSpan | None = None  # if it is traced
     _is_admitted: bool = False
     _answer_bytes: int = 0
     _answer_keys: int = 0

@@ -37,7 +37,7 @@ class RequestMiddleware:
     routes: Mapping[web.AbstractRoute, Route]
     readiness: Readiness
     delivery: ResponseDelivery
-    admission_limit: AdmissionLimit  # of this listener
+    admission_limit: AdmissionLimit  # the listener's own
     answer_budget: AnswerByteBudget
     access: Access
     is_tracing: bool  # behind a `TraceMiddleware`

@@ -19,7 +19,7 @@ from service.http.delivery import FIXED_HEADERS
 from service.http.limits import RequestLimits
 from service.http.problem import HttpCode, Problem
 
-MAX_LINE_BYTES = 8190  # of the request line and of each header
+MAX_LINE_BYTES = 8190  # the request line's, and each header's
 MAX_HEADERS = 128
 _ACCEPT_PAUSE_S = 1.0  # after a failed accept, such as without a free file descriptor
 # A TLS connection takes ten times the memory of a plain one, before the client is authorized. A
