@@ -9,7 +9,7 @@ from tools.cluster.faults import Faults, sidecar_status
 from tools.cluster.images import NEWEST_SPARK, OLDEST_SPARK
 from tools.cluster.spark import PATIENCE_S, RECORDS, Job, SparkJobs, name_of
 from tools.processes.steps import demand, step
-from tools.processes.until import until
+from tools.processes.until import soon, until
 
 _PARTIAL = "cache: { max_bytes: 256MiB, ttl: 10m, negative_ttl: 5s }"
 _FULL = "cache: { mode: full, max_bytes: 256MiB }"
@@ -32,7 +32,8 @@ class Starts:
             self.jobs.remove()
             self.database.stop()
             self.jobs.start_client(Job(spark=OLDEST_SPARK))
-            until(lambda: len(self._started()) == 2, within_s=PATIENCE_S)
+            is_in_time = soon(lambda: len(self._started()) == 2, within_s=PATIENCE_S)
+            demand(is_in_time, f"not two executors; reasons: {self.jobs.reasons()}")
             demand(self.jobs.result() is None, "it has a result without a database")
             ready = [name_of(each) for each in self._started() if sidecar_status(each)["ready"]]
             demand(not ready, f"ready without a database: {ready}")
