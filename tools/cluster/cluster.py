@@ -79,7 +79,7 @@ class Cluster:
 
     def start_node(self, images: Iterable[Path]) -> None:
         """Start everything else, with the archives of images, and wait for the node."""
-        self._written("pods.conflist")
+        self._written("cni/pods.conflist")
         self._start("containerd", f"--config={self._written('containerd.toml')}")
         self._wait("containerd", _CONTAINERD.exists)
         for image in images:
@@ -198,6 +198,7 @@ class Cluster:
         """The settings of this name in the folder of the cluster."""
         addresses = {"folder": self.folder, "node": NODE_IP, "pods": PODS, "dns": DNS_IP}
         file = self.folder / name
+        file.parent.mkdir(exist_ok=True)
         file.write_text(Template((_SETTINGS / name).read_text()).substitute(addresses))
         return file
 
