@@ -64,10 +64,8 @@ async def listeners(
         tasks = await stack.enter_async_context(asyncio.TaskGroup())
 
         async def opened(app: web.Application) -> HttpConnections:
-            end_s = REQUESTS_END_S
-            return await stack.enter_async_context(
-                connections(app, parts.limits, shutdown_timeout_s=end_s)
-            )
+            opening = connections(app, parts.limits, shutdown_timeout_s=REQUESTS_END_S)
+            return await stack.enter_async_context(opening)
 
         def run(*runs: Coroutine[None, None, None]) -> None:
             for each in runs:

@@ -301,7 +301,7 @@ class DimensionState:
             invalidations=dict(self._invalidations),
             fenced_keys=self._fenced_keys,
             waiting_keys=self.in_flight.lookups.keys + len(self._wait),
-            queued_keys=self.in_flight.queued_keys,
+            queued_keys=len(self.in_flight.queue),
             queries_in_flight=self.in_flight.at_backend,
             concurrency_limit=self.guard.limit,
             breaker_state=self.guard.breaker.state,

@@ -48,9 +48,9 @@ class InFlight:
     """Keys that are queued or being queried; `now` is monotonic seconds.
 
     Lookups, flights, queries and turns are correlated: they change through these methods only;
-    `lookups`, `rules` and `at_backend` are for reading. Each flight is in the queue or in one
-    query, at the backend or parked. Queued keys count towards the limit of waiting keys, wanted or
-    not: they take memory.
+    what has a public name is for reading. Each flight is in the queue or in one query, at the
+    backend or parked. Queued keys count towards the limit of waiting keys, wanted or not: they take
+    memory.
     """
 
     def __init__(self, settings: DimensionSettings, guard: BackendGuard) -> None:
@@ -58,7 +58,7 @@ class InFlight:
         self._guard = guard
         self.rules = RetryRules(settings.retry, guard)
         self._flights = Flights()
-        self._queue = KeyQueue()
+        self.queue = KeyQueue()
         self._size = QuerySize(settings.batch, timeout_s=settings.timeout_s)
         self.lookups = WaitingLookups()
         self._batch_ids = map(BatchId, count(1))
@@ -75,13 +75,13 @@ class InFlight:
         if not self.has_room(keys):
             raise Overloaded(
                 ErrorCode.OVERLOADED,
-                f"{max(self.lookups.keys, len(self._queue))} keys wait for {self._settings.name};"
+                f"{max(self.lookups.keys, len(self.queue))} keys wait for {self._settings.name};"
                 f" the limit is {self._settings.max_waiting_keys}",
             )
 
     def has_room(self, keys: int) -> bool:
         """Whether this many more keys may wait."""
-        waiting = max(self.lookups.keys, len(self._queue))
+        waiting = max(self.lookups.keys, len(self.queue))
         return waiting + keys <= self._settings.max_waiting_keys
 
     def join(
@@ -119,7 +119,7 @@ class InFlight:
         if joined.started.size:
             rows = group.positions[joined.indices]
             run = KeyRun(joined.started, request.keys.columns, rows)
-            self._queue.put(request.channel, run, now)
+            self.queue.put(request.channel, run, now)
         return len(joined.waiters) - len(joined.started)
 
     def may_join(self, key_ids: Sequence[KeyId], on_missing: OnMissingSettings | None) -> Mask:
@@ -158,8 +158,8 @@ class InFlight:
         batch_ids = self._flights.leave({lookup.id: lookup.waiters for lookup in lookups})
         # While no query is sent, unwanted keys would add up and keep new keys out.
         max_unwanted = self._settings.max_waiting_keys // _MAX_UNWANTED_SHARE
-        if len(self._queue) > 2 * self.lookups.keys + max_unwanted:
-            self._queue.drop_unwanted(self._wanted)
+        if len(self.queue) > 2 * self.lookups.keys + max_unwanted:
+            self.queue.drop_unwanted(self._wanted)
         cancelled = []
         for batch_id in batch_ids:
             query = self._queries[batch_id]
@@ -169,11 +169,6 @@ class InFlight:
         return [query for query in cancelled if query.retry_at is None]
 
     # Queries
-
-    @property
-    def queued_keys(self) -> int:
-        """The number of keys that are in no query, those without a waiter included."""
-        return len(self._queue)
 
     def next_query_at(self, *, is_local: bool) -> float | None:
         """The time of the next query; None without a slot: then another event comes first.
@@ -324,9 +319,9 @@ class InFlight:
 
     def check_invariants(self) -> None:
         """For tests: the parts are consistent with each other."""
-        for part in (self.lookups, self._queue, self._retries):
+        for part in (self.lookups, self.queue, self._retries):
             part.check_invariants()
-        carried = self._queue.flights()
+        carried = self.queue.flights()
         for query in self._queries.values():
             assert self._flights.is_wanted(query.flights).any()
             assert len(query.flights) == query.keys.num_rows
@@ -351,17 +346,17 @@ class InFlight:
 
     def _batch_due_at(self) -> float | None:
         """The due time of the next batch, given a free slot; None if no key is queued."""
-        if not len(self._queue):
+        if not len(self.queue):
             return None
-        is_full = len(self._queue) >= self._size.max_keys
+        is_full = len(self.queue) >= self._size.max_keys
         linger_s = 0.0 if is_full else self._settings.batch.linger_s
-        return self._queue.oldest_at + linger_s
+        return self.queue.oldest_at + linger_s
 
     def _start(self, now: float) -> Query | None:
         due_at = self._batch_due_at()
         if due_at is None or now < due_at:
             return None
-        runs = self._queue.take_batch(self._size.max_keys, self._wanted)
+        runs = self.queue.take_batch(self._size.max_keys, self._wanted)
         if not runs:
             return None
         flights = np.concatenate([run.flights for run in runs])

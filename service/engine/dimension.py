@@ -90,14 +90,11 @@ class Dimension:
         self._connections = connections or unlimited(settings.name)
         max_in_flight = min(settings.batch.max_in_flight, self._connections.limit)
         settings = replace(settings, batch=replace(settings.batch, max_in_flight=max_in_flight))
-        self.settings = settings
-        self.name = settings.name
+        self.settings, self.name = settings, settings.name
         self.backend = backend
         self.record = DimensionRecord(observer, clock)
-        self._clock = clock
-        self._sources = sources or RefreshSources()
+        self._clock, self._sources = clock, sources or RefreshSources()
         self._warmup = Warmup(settings, began_at=clock())
-        self._ids = map(LookupId, count(1))
         calls = BackendCalls(backend, self._connections)
         self._schema = SchemaWatch(settings.name, calls, clock=clock)
         self._parts = DimensionParts(
@@ -117,6 +114,7 @@ class Dimension:
         self._cache_share = 1.0
         self._late_keys = 0  # whose deadline passed before they were submitted
         self._first_keys = FIRST_KEYS
+        self._ids = map(LookupId, count(1))
 
     @property
     def is_waited_for(self) -> bool:
