@@ -240,12 +240,12 @@ class InFlight:
             retry_at = self.rules.missing_retry_at(query, on_missing, now)
             retry_at = self._guard.pace.next_at(retry_at)
             is_late = result.is_missing(on_missing.retry_if)[each.ordinals]
-            is_late &= each.lookup.deadline_s > retry_at
-            if is_late.any():
-                new = PostponedKeys(on_missing, retry_at, {})
-                late = each.select(is_late)
-                keys = postponed.setdefault(on_missing, new)
-                keys.waiters[each.lookup.id] = late.positions, late.ordinals
+            if each.lookup.deadline_s <= retry_at or not is_late.any():
+                served.append(each)
+                continue
+            late = each.select(is_late)
+            keys = postponed.setdefault(on_missing, PostponedKeys(on_missing, retry_at, {}))
+            keys.waiters[each.lookup.id] = late.positions, late.ordinals
             served.append(each.select(~is_late))
         return Recipients(served, list(postponed.values()))
 

@@ -33,11 +33,12 @@ class FeedAudit:
         self._running = running
         self._audit = audit
         self._former = former.audited_keys
-        self._state = FeedState.STARTING  # after the last verdict
+        self._state = FeedState.STARTING  # after the last verdict of this run
 
     async def run(self) -> None:
         """Read random keys at random times, as long as the feed is live, until cancelled."""
         audit, clock, random = self._audit, self._running.clock, np.random.default_rng()
+        self._state = FeedState.STARTING
         audit.schedule(clock(), jitter())
         while True:
             # Polls: an event may bring the next audit forward.

@@ -112,7 +112,7 @@ class Loading:
         finally:
             self._is_loading = False
             self._running.state.end_load(load)
-            self._running.wake()  # lookups that waited for it may go on
+            self._running.parts.is_due.set()  # lookups that waited for it may go on
         if failure is not None:
             await self._on_failure(failure)
         elif is_done:

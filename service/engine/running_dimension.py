@@ -161,9 +161,9 @@ class RunningDimension:
 
     def on_watermark(self, watermark_ms: int) -> None:
         """All changes before this event time are applied."""
-        effects = self.state.on_watermark(watermark_ms, self.clock())
-        self._carry_out(effects)
-        self.parts.is_due.set()  # keys that waited for it are queued
+        self._carry_out(self.state.on_watermark(watermark_ms, self.clock()))
+        if self._callers:
+            self.parts.is_due.set()  # keys that waited for it are queued
 
     def on_server(self, server: ServerEpoch) -> None:
         """A server has answered; one of a later epoch may lack changes of the former one."""
@@ -200,10 +200,6 @@ class RunningDimension:
             return False
         return self._feed_server.ids_in(self.server.identity) is not IdRelation.COMPARABLE
 
-    def wake(self) -> None:
-        """A step is due now."""
-        self.parts.is_due.set()
-
     @property
     def is_busy(self) -> bool:
         """Whether the backend has more to do than it can, or does not respond."""
@@ -220,7 +216,7 @@ class RunningDimension:
         if not schema.has_rows_of(self.schema):
             removed = self.state.invalidate(None, InvalidationOrigin.SCHEMA)
             log.warning("dimension.rows_changed", dimension=self.name, forgotten=removed)
-            self.wake()
+            self.parts.is_due.set()
         self.schema = schema
 
     async def is_unchanged(self) -> bool:
@@ -298,7 +294,7 @@ class RunningDimension:
             )
         finally:
             self._queries.pop(order.id, None)
-            self.wake()  # a slot is free
+            self.parts.is_due.set()  # a slot is free
         self._carry_out(effects)
 
     async def _answered(self, order: QueryOrder, connection: Ticket) -> Effects:
@@ -380,7 +376,7 @@ class RunningDimension:
         else:
             log.info("dimension.backend_is_back", dimension=self.name)
         self.state.guard.on_probe(error, now=self.clock(), jitter=jitter())
-        self.wake()  # queries may be sent, or the next probe is due
+        self.parts.is_due.set()  # queries may be sent, or the next probe is due
 
     def _traced_callers(self, batch_id: BatchId) -> list[CallerSpan]:
         # Background refreshes have no callers.
@@ -395,7 +391,7 @@ class RunningDimension:
             if query is not None:  # else it was cancelled with the task group
                 query.task.cancel()
                 self._connections.release(query.connection)
-            self.wake()  # a slot is free
+            self.parts.is_due.set()  # a slot is free
 
     def _deliver(self, deliveries: Sequence[Delivery]) -> None:
         self.parts.record.errors.on_answers([delivery.answer for delivery in deliveries])

@@ -211,7 +211,7 @@ def bounded_page(
 
     The high half of their ordinals is TOO_LARGE; that of rows beyond REPLY_BYTES, or the bytes of
     one row if these are more, is DEFERRED. The first columns are never left out. With `page_bytes`
-    no row is deferred, and the column `page` counts each of so many bytes.
+    no row is deferred, and the column `page` is the number of the page, each of that many bytes.
     """
     marks = {TOO_LARGE: "b.bytes IS NULL"}
     if page_bytes is not None:

@@ -12,7 +12,7 @@ Result = TypeVar("Result")
 class PendingRead(Generic[Result]):
     """At most one read at a time; its owner takes the result, or cancels it when it closes.
 
-    Not a task of a group: a failure is the result of `take_result`, and cancels nobody.
+    Not a task of a group: a failure is the result of `take_result`, and cancels no other task.
     """
 
     def __init__(self) -> None:

@@ -89,19 +89,14 @@ class CachedRows:
         form = self._form(dimension)
         if form is None:
             return None
-        return self.find(dimension, form.path_value(raw_path), span)
+        return _found(dimension, form, form.path_value(raw_path), span=span)
 
     def find(
         self, dimension: Dimension, value: object, span: CallerSpan | None
     ) -> CachedRow | None:
         """The cached row of the key with this value; None if a lookup is needed."""
         form = self._form(dimension)
-        hit = None if form is None else dimension.hit(value)
-        if form is None or hit is None:
-            return None
-        if span is not None:
-            span.count_outcomes(_HIT)
-        return CachedRow(form.text(hit.row), min(int(hit.age_s * 1000), MOST_AGE_MS))
+        return None if form is None else _found(dimension, form, value, span=span)
 
     def _form(self, dimension: Dimension) -> RowForm | None:
         """The form of the present schema; None before the first description."""
@@ -113,3 +108,14 @@ class CachedRows:
         if form is None or form.schema is not schema:
             form = self._forms[dimension.name] = RowForm.of(schema)
         return form
+
+
+def _found(
+    dimension: Dimension, form: RowForm, value: object, *, span: CallerSpan | None
+) -> CachedRow | None:
+    hit = dimension.hit(value)
+    if hit is None:
+        return None
+    if span is not None:
+        span.count_outcomes(_HIT)
+    return CachedRow(form.text(hit.row), min(int(hit.age_s * 1000), MOST_AGE_MS))

@@ -1,4 +1,4 @@
-"""Table of the HTTP routes: what each one does, for whom, and what it replies.
+"""Table of the HTTP routes: tasks, audiences and replies.
 
 The application binds a handler to each operation, and `/openapi.json` describes the table.
 """
