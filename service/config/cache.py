@@ -2,7 +2,7 @@
 
 from typing import Annotated, Self
 
-from pydantic import Field, model_validator
+from pydantic import model_validator
 
 from lookup_core.settings import (
     LEAST_CACHE_BYTES,
@@ -22,66 +22,35 @@ _OF_EXPIRY = ("ttl_s", "negative_ttl_s", "ttl_jitter", "stale_while_revalidate_s
 class Cache(Section):
     """Mode, size and expiry of a dimension's cache."""
 
-    mode: CacheMode = Field(
-        default=CacheMode.PARTIAL,
-        description="`partial`: rows that were looked up. `full`: the whole table; a key without a"
-        " row is missing without a query. `none`: each lookup is a query.",
-    )
-    share: CacheShare = Field(
-        default=CacheShare.AUTO,
-        description="`auto`: Python workers on this machine read the cache in shared memory, if"
-        " the folder of `listen.unix` or `/dev/shm` is a tmpfs. `off`: all lookups use the socket.",
-    )
-    max_bytes: Annotated[int, size(size_text(LEAST_CACHE_BYTES), "1TiB")] = written(
-        "256MiB",
-        description="Maximum size of the cache. If the caches of all dimensions exceed half of"
-        " `limits.memory`, all shrink proportionally. A smaller cache than 16 KiB has no room for"
-        " rows.",
-    )
-    ttl_s: Annotated[float, duration("1ms")] = written(
-        "10m",
-        alias="ttl",
-        description="Time to live of a row. Then the row expires, and the next lookup is a query.",
-    )
-    negative_ttl_s: Annotated[float, duration()] = written(
-        "5s",
-        alias="negative_ttl",
-        description="Time to live of a missing key. `0s`: missing keys are not cached.",
-    )
-    ttl_jitter: Annotated[float, factor(0, 0.5)] = Field(
-        default=_DEFAULTS.ttl_jitter,
-        description="Maximum share by which each time to live is shortened at random, so that rows"
-        " of one query do not expire together.",
-    )
-    stale_while_revalidate_s: Annotated[float, duration()] = written(
-        "0s",
-        alias="stale_while_revalidate",
-        description="Time after `ttl` in which a lookup returns the expired row, while a query"
-        " refreshes it.",
-    )
-    stale_if_error_s: Annotated[float, duration()] = written(
-        "0s",
-        alias="stale_if_error",
-        description="Time after `ttl` in which a lookup returns the expired row if the query"
-        " fails.",
-    )
-    while_loading: WhileLoading = Field(
-        default=WhileLoading.WAIT,
-        description="Lookups before the first load, in mode `full`: `wait` for the load within"
-        " their timeout, or `fetch` single rows by queries.",
-    )
-    warmup_max_wait_s: Annotated[float, duration("0s", "1d")] = written(
-        "10m",
-        alias="warmup_max_wait",
-        description="Maximum time that the first load delays `/startupz`, in mode `full`.",
-    )
-    load_spread_s: Annotated[float, duration("0s", "1h")] = written(
-        "0s",
-        alias="load_spread",
-        description="Maximum random delay of a load while the table is not in memory, in mode"
-        " `full`: the first load, or one after lost changes. The sidecars of a fleet then do not"
-        " load at the same time. Shorter than `warmup_max_wait`.",
-    )
+    mode: CacheMode = CacheMode.PARTIAL
+    """`partial`: rows that were looked up. `full`: the whole table; a key without a row is missing
+    without a query. `none`: each lookup is a query."""
+    share: CacheShare = CacheShare.AUTO
+    """`auto`: Python workers on this machine read the cache in shared memory, if the folder of
+    `listen.unix` or `/dev/shm` is a tmpfs. `off`: all lookups use the socket."""
+    max_bytes: Annotated[int, size(size_text(LEAST_CACHE_BYTES), "1TiB")] = written("256MiB")
+    """Maximum size of the cache. If the caches of all dimensions exceed half of `limits.memory`,
+    all shrink proportionally. A smaller cache than 16 KiB has no room for rows."""
+    ttl_s: Annotated[float, duration("1ms")] = written("10m")
+    """Time to live of a row. Then the row expires, and the next lookup is a query."""
+    negative_ttl_s: Annotated[float, duration()] = written("5s")
+    """Time to live of a missing key. `0s`: missing keys are not cached."""
+    ttl_jitter: Annotated[float, factor(0, 0.5)] = _DEFAULTS.ttl_jitter
+    """Maximum share by which each time to live is shortened at random, so that rows of one query do
+    not expire together."""
+    stale_while_revalidate_s: Annotated[float, duration()] = written("0s")
+    """Time after `ttl` in which a lookup returns the expired row, while a query refreshes it."""
+    stale_if_error_s: Annotated[float, duration()] = written("0s")
+    """Time after `ttl` in which a lookup returns the expired row if the query fails."""
+    while_loading: WhileLoading = WhileLoading.WAIT
+    """Lookups before the first load, in mode `full`: `wait` for the load within their timeout, or
+    `fetch` single rows by queries."""
+    warmup_max_wait_s: Annotated[float, duration("0s", "1d")] = written("10m")
+    """Maximum time that the first load delays `/startupz`, in mode `full`."""
+    load_spread_s: Annotated[float, duration("0s", "1h")] = written("0s")
+    """Maximum random delay of a load while the table is not in memory, in mode `full`: the first
+    load, or one after lost changes. The sidecars of a fleet then do not load at the same time.
+    Shorter than `warmup_max_wait`."""
 
     @property
     def wanted_bytes(self) -> int:

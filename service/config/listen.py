@@ -4,18 +4,11 @@ import os
 from pathlib import Path
 from typing import Annotated, Self
 
-from pydantic import (
-    Field,
-    PlainSerializer,
-    PlainValidator,
-    ValidationInfo,
-    field_validator,
-    model_validator,
-)
+from pydantic import Field, PlainSerializer, PlainValidator, model_validator
 
 from service.config.host_port import HostPort, parse_host_port
 from service.config.secrets import SecretFile
-from service.config.section import Section, written
+from service.config.section import Given, Section, rule, written
 from service.tls.server_certificate import CertificateFiles, ServerCertificate, server_certificate
 
 MAX_SOCKET_PATH_BYTES = 107  # Linux: sun_path without its final NUL
@@ -27,17 +20,13 @@ class ListenTls(Section):
     Changed files are read within 10 s.
     """
 
-    cert_file: Path = Field(
-        description="PEM file with the certificate of the sidecar and intermediate certificates."
-    )
-    key_file: SecretFile = Field(
-        description="PEM file with the private key of the certificate, without a password."
-    )
-    client_ca_file: Path | None = Field(
-        default=None,
-        description="PEM file with CA certificates. Clients then need a certificate that one of"
-        " these CAs signed.",
-    )
+    cert_file: Path
+    """PEM file with the certificate of the sidecar and intermediate certificates."""
+    key_file: SecretFile
+    """PEM file with the private key of the certificate, without a password."""
+    client_ca_file: Path | None = None
+    """PEM file with CA certificates. Clients then need a certificate that one of these CAs
+    signed."""
 
     @model_validator(mode="after")
     def _is_fit_to_use(self) -> Self:
@@ -63,51 +52,39 @@ Address = Annotated[
 class Listen(Section):
     """Addresses of the listeners. `null` closes a listener."""
 
-    unix: Path | None = Field(
-        default=Path("/run/sidelook/sidelook.sock"),
-        description="Unix socket for lookups, created with mode 0660. Its folder must exist.",
-    )
-    http: Address | None = Field(
-        default=None,
-        description="`host:port` for lookups by TCP. Beyond loopback it needs `listen.tls`, and"
-        " `auth.token_file` or `listen.tls.client_ca_file`.",
-    )
+    unix: Path | None = Path("/run/sidelook/sidelook.sock")
+    """Unix socket for lookups, created with mode 0660. Its folder must exist."""
+    http: Address | None = None
+    """`host:port` for lookups by TCP. Beyond loopback it needs `listen.tls`, and `auth.token_file`
+    or `listen.tls.client_ca_file`."""
     tls: ListenTls | None = Field(
-        default=None,
-        description="TLS of `listen.http`. `null`: plain HTTP.",
-        examples=[{"cert_file": "tls.crt", "key_file": "tls.key"}],
+        default=None, examples=[{"cert_file": "tls.crt", "key_file": "tls.key"}]
     )
-    health: Address | None = written(
-        "0.0.0.0:8816",
-        description="`host:port` of `/livez`, `/readyz`, `/startupz` and `/metrics`. This listener"
-        " serves no lookups.",
-    )
+    """TLS of `listen.http`. `null`: plain HTTP."""
+    health: Address | None = written("0.0.0.0:8816")
+    """`host:port` of `/livez`, `/readyz`, `/startupz` and `/metrics`. This listener serves no
+    lookups."""
 
-    @field_validator("unix", mode="after")
-    @classmethod
-    def _can_be_bound(cls, unix: Path | None) -> Path | None:
+    @rule("unix")
+    def _can_be_bound(cls, unix: Path | None, _given: Given) -> None:
         length = 0 if unix is None else len(os.fsencode(unix))
         if length > MAX_SOCKET_PATH_BYTES:
             raise ValueError(
                 f"the absolute path has {length} bytes; a Unix socket's path has at most "
                 f"{MAX_SOCKET_PATH_BYTES}"
             )
-        return unix
 
-    @field_validator("http", mode="after")
-    @classmethod
-    def _is_some_listener(cls, http: HostPort | None, info: ValidationInfo) -> HostPort | None:
-        is_unix_off = "unix" in info.data and info.data["unix"] is None
+    @rule("http")
+    def _is_some_listener(cls, http: HostPort | None, given: Given) -> None:
+        is_unix_off = "unix" in given and given["unix"] is None
         if http is None and is_unix_off:
             raise ValueError("there is no listener for lookups: set listen.unix or listen.http")
-        return http
 
-    @field_validator("tls", mode="after")
-    @classmethod
-    def _fits_the_address(cls, tls: ListenTls | None, info: ValidationInfo) -> ListenTls | None:
-        if tls is None or "http" not in info.data:
-            return tls
-        http: HostPort | None = info.data["http"]
+    @rule("tls")
+    def _fits_the_address(cls, tls: ListenTls | None, given: Given) -> None:
+        if tls is None or "http" not in given:
+            return
+        http: HostPort | None = given["http"]
         if http is None:
             raise ValueError("has no effect without listen.http: other listeners have no TLS")
         certificate = tls.certificate()
@@ -116,14 +93,9 @@ class Listen(Section):
                 f"{tls.cert_file} is not valid for {http.host} of listen.http, but for "
                 f"{', '.join(sorted(certificate.names))}; set another certificate, or an IP address"
             )
-        return tls
 
-    @field_validator("health", mode="after")
-    @classmethod
-    def _has_a_port_of_its_own(
-        cls, health: HostPort | None, info: ValidationInfo
-    ) -> HostPort | None:
-        http = info.data.get("http")
+    @rule("health")
+    def _has_a_port_of_its_own(cls, health: HostPort | None, given: Given) -> None:
+        http = given.get("http")
         if health is not None and http is not None and health.collides_with(http):
             raise ValueError(f"uses the same port as listen.http ({http}); set another one")
-        return health

@@ -5,7 +5,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, Field, ValidationInfo, field_validator
+from pydantic import Field, field_validator
 from pydantic_core import PydanticCustomError
 
 from lookup_core.changelog.format import ChangelogFormat
@@ -14,7 +14,7 @@ from service.config.fault_lines import BELOW
 from service.config.host_port import parse_host_port
 from service.config.quantity import duration
 from service.config.secrets import SecretFile
-from service.config.section import Section, copied, written
+from service.config.section import Given, Section, copied, rule, written
 from service.config.source import PostgresSource, Source
 from service.file_identity import read_secret
 
@@ -34,23 +34,17 @@ class ReloadSchedule(Section):
     Set exactly one of `every` and `at`.
     """
 
-    every_s: Annotated[float, duration("1s", "365d")] | None = Field(
-        default=None,
-        alias="every",
-        description="Time between the end of a load and the start of the next one.",
-    )
-    at: str | None = Field(
-        default=None, description="Time of day in UTC, in quotes, such as `'03:30'`."
-    )
+    every_s: Annotated[float, duration("1s", "365d")] | None = None
+    """Time between the end of a load and the start of the next one."""
+    at: str | None = None
+    """Time of day in UTC, in quotes, such as `'03:30'`."""
 
-    @field_validator("at", mode="after")
-    @classmethod
-    def _is_time_of_day(cls, at: str | None, info: ValidationInfo) -> str | None:
-        if (info.data.get("every_s", 0.0) is None) == (at is None):
+    @rule("at")
+    def _is_time_of_day(cls, at: str | None, given: Given) -> None:
+        if (given.get("every_s", 0.0) is None) == (at is None):
             raise ValueError("set exactly one of reload.every and reload.at")
         if at is not None and _TIME_OF_DAY.fullmatch(at) is None:
             raise ValueError("must be a time of day in UTC, such as '03:30'; write it in quotes")
-        return at
 
     @property
     def at_s(self) -> float | None:
@@ -67,18 +61,11 @@ class Notifications(Section):
     `{}` sets the defaults.
     """
 
-    channel: str | None = Field(
-        default=None,
-        pattern=rf"^[A-Za-z0-9_.-]{{1,{MOST_NAME_BYTES}}}$",
-        description="PostgreSQL channel of the notifications. `null`: `sidelook_` and the name of"
-        " the dimension.",
-    )
-    max_staleness_s: Annotated[float, duration("6s", "1h")] = written(
-        "10s",
-        alias="max_staleness",
-        description="Maximum time without a message of the feed. Beyond it, lookups bypass the"
-        " cache.",
-    )
+    channel: str | None = Field(default=None, pattern=rf"^[A-Za-z0-9_.-]{{1,{MOST_NAME_BYTES}}}$")
+    """PostgreSQL channel of the notifications. `null`: `sidelook_` and the name of the
+    dimension."""
+    max_staleness_s: Annotated[float, duration("6s", "1h")] = written("10s")
+    """Maximum time without a message of the feed. Beyond it, lookups bypass the cache."""
 
     def channel_of(self, dimension: str) -> str:
         """Return the channel for the dimension of this name."""
@@ -95,49 +82,37 @@ TopicName = Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,249}$")]
 class Alignment(Section):
     """Alignment of the topic's partitions by event time."""
 
-    max_drift_s: Annotated[float, duration("1ms")] | None = Field(
-        default=None,
-        alias="max_drift",
-        description="Maximum lead of a partition over the slowest one; a partition beyond it is"
-        " paused. `null`: no limit.",
-    )
+    max_drift_s: Annotated[float, duration("1ms")] | None = None
+    """Maximum lead of a partition over the slowest one; a partition beyond it is paused. `null`: no
+    limit."""
 
 
 class Security(Section):
     """TLS and SASL login of the connections to the brokers."""
 
-    tls: bool = Field(default=False, strict=True, description="Whether connections use TLS.")
-    ca_file: Path | None = Field(
-        default=None,
-        description="PEM file with CA certificates. `null`: those of the system.",
-    )
-    certificate_file: Path | None = Field(
-        default=None, description="PEM file with the client certificate and its key."
-    )
-    mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"] | None = Field(
-        default=None,
-        description="SASL mechanism. Set all or none of `mechanism`, `username` and"
-        " `password_file`.",
-    )
-    username: str | None = Field(default=None, description="SASL user.")
-    password_file: SecretFile | None = Field(
-        default=None, description="File with the password of the SASL user."
-    )
+    tls: bool = Field(default=False, strict=True)
+    """Whether connections use TLS."""
+    ca_file: Path | None = None
+    """PEM file with CA certificates. `null`: those of the system."""
+    certificate_file: Path | None = None
+    """PEM file with the client certificate and its key."""
+    mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"] | None = None
+    """SASL mechanism. Set all or none of `mechanism`, `username` and `password_file`."""
+    username: str | None = None
+    """SASL user."""
+    password_file: SecretFile | None = None
+    """File with the password of the SASL user."""
 
-    @field_validator("password_file", mode="after")
-    @classmethod
-    def _completes_the_login(cls, password_file: Path | None, info: ValidationInfo) -> Path | None:
-        parts = (info.data.get("mechanism"), info.data.get("username"), password_file)
+    @rule("password_file")
+    def _completes_the_login(cls, password_file: Path | None, given: Given) -> None:
+        parts = (given.get("mechanism"), given.get("username"), password_file)
         if len({part is None for part in parts}) > 1:
             raise ValueError("set all or none of mechanism, username and password_file")
-        return password_file
 
-    @field_validator("certificate_file", "ca_file", mode="after")
-    @classmethod
-    def _needs_tls(cls, path: Path | None, info: ValidationInfo) -> Path | None:
-        if path is not None and not info.data.get("tls", True):
+    @rule("certificate_file", "ca_file")
+    def _needs_tls(cls, path: Path | None, given: Given) -> None:
+        if path is not None and not given.get("tls", True):
             raise ValueError("has no effect without tls: true")
-        return path
 
     def read_password(self) -> str | None:
         """Read the password from its file; raises OSError."""
@@ -150,80 +125,56 @@ class Changelog(Section):
     Set at most one of `listen` and `changelog`.
     """
 
-    brokers: tuple[str, ...] = Field(
-        min_length=1, description="`host:port` of one or more brokers of the cluster."
-    )
-    topic: TopicName = Field(description="Topic with the changes of the table.")
-    format: ChangelogFormat = Field(
-        description="`debezium_json`, or `upsert_json`: messages with the key of a row, and the row"
-        " or null as value."
-    )
-    heartbeat_topic: TopicName | None = Field(
-        default=None,
-        description="Topic of Debezium's heartbeats. Without it, the staleness is unknown.",
-    )
-    database: str | None = Field(
-        default=None,
-        min_length=1,
-        description="Database of the table in the events of Debezium; those of others are ignored."
-        " `null`: its name on the server.",
-    )
-    server: str | None = Field(
-        default=None,
-        min_length=1,
-        description="`topic.prefix` of the table's connector; events of others are ignored."
-        " `null`: as the topics are named; rows of other events are queried.",
-    )
+    brokers: tuple[str, ...] = Field(min_length=1)
+    """`host:port` of one or more brokers of the cluster."""
+    topic: TopicName
+    """Topic with the changes of the table."""
+    format: ChangelogFormat
+    """`debezium_json`, or `upsert_json`: messages with the key of a row, and the row or null as
+    value."""
+    heartbeat_topic: TopicName | None = None
+    """Topic of Debezium's heartbeats. Without it, the staleness is unknown."""
+    database: str | None = Field(default=None, min_length=1)
+    """Database of the table in the events of Debezium; those of others are ignored. `null`: its
+    name on the server."""
+    server: str | None = Field(default=None, min_length=1)
+    """`topic.prefix` of the table's connector; events of others are ignored. `null`: as the topics
+    are named; rows of other events are queried."""
     max_staleness_s: Annotated[float, duration("5s", "1d")] = written(
-        f"{_DEFAULT_STALENESS_S:.0f}s",
-        alias="max_staleness",
-        description="Maximum age of the last heartbeat. Beyond it, lookups bypass the cache. Needs"
-        " `heartbeat_topic`.",
+        f"{_DEFAULT_STALENESS_S:.0f}s"
     )
-    publication: Annotated[str, Field(min_length=1)] | None = Field(
-        default=None,
-        description="Publication of the connector, which must report all changes of the table."
-        " `none`: not checked. `null`: one of the database must, if it has any.",
-    )
-    alignment: Alignment = Field(
-        default_factory=Alignment,
-        examples=[{"max_drift": "10s"}],
-        description="Alignment of the topic's partitions by event time.",
-    )
-    security: Security = Field(
-        default_factory=Security, description="TLS and login of the connections to the brokers."
-    )
+    """Maximum age of the last heartbeat. Beyond it, lookups bypass the cache. Needs
+    `heartbeat_topic`."""
+    publication: Annotated[str, Field(min_length=1)] | None = None
+    """Publication of the connector, which must report all changes of the table. `none`: not
+    checked. `null`: one of the database must, if it has any."""
+    alignment: Alignment = Field(default_factory=Alignment, examples=[{"max_drift": "10s"}])
+    """Alignment of the topic's partitions by event time."""
+    security: Security = Field(default_factory=Security)
+    """TLS and login of the connections to the brokers."""
 
-    @field_validator("heartbeat_topic", mode="after")
-    @classmethod
-    def _is_another_topic(cls, heartbeat_topic: str | None, info: ValidationInfo) -> str | None:
-        if heartbeat_topic is not None and heartbeat_topic == info.data.get("topic"):
+    @rule("heartbeat_topic")
+    def _is_another_topic(cls, heartbeat_topic: str | None, given: Given) -> None:
+        if heartbeat_topic is not None and heartbeat_topic == given.get("topic"):
             raise ValueError("is the topic of the changes; heartbeats need another topic")
-        return heartbeat_topic
 
-    @field_validator("max_staleness_s", mode="after")
-    @classmethod
-    def _has_heartbeats(cls, staleness_s: float, info: ValidationInfo) -> float:
-        if staleness_s != _DEFAULT_STALENESS_S and not info.data.get("heartbeat_topic", True):
+    @rule("max_staleness_s")
+    def _has_heartbeats(cls, staleness_s: float, given: Given) -> None:
+        if staleness_s != _DEFAULT_STALENESS_S and not given.get("heartbeat_topic", True):
             raise ValueError("has no effect without changelog.heartbeat_topic")
-        return staleness_s
 
-    @field_validator("publication", mode="after")
-    @classmethod
-    def _is_of_debezium(cls, publication: str | None, info: ValidationInfo) -> str | None:
-        is_other = info.data.get("format", _DEBEZIUM) is not _DEBEZIUM
+    @rule("publication")
+    def _is_of_debezium(cls, publication: str | None, given: Given) -> None:
+        is_other = given.get("format", _DEBEZIUM) is not _DEBEZIUM
         if publication is not None and is_other:
             raise ValueError("has no effect without changelog.format: debezium_json")
         if len((publication or "").encode()) > MOST_NAME_BYTES:
             raise ValueError(f"is longer than the {MOST_NAME_BYTES} bytes of a name in PostgreSQL")
-        return publication
 
-    @field_validator("brokers", mode="after")
-    @classmethod
-    def _are_addresses(cls, brokers: tuple[str, ...]) -> tuple[str, ...]:
+    @rule("brokers")
+    def _are_addresses(cls, brokers: tuple[str, ...], _given: Given) -> None:
         for broker in brokers:
             parse_host_port(broker)
-        return brokers
 
 
 class Audit(Section):
@@ -233,37 +184,23 @@ class Audit(Section):
     rows of events are used unproved.
     """
 
-    every_s: Annotated[float, duration("1s", "1d")] = written(
-        "1m", alias="every", description="Time between two queries, on average."
-    )
-    keys: int = Field(default=50, ge=1, le=1000, description="Keys of one query, at most.")
+    every_s: Annotated[float, duration("1s", "1d")] = written("1m")
+    """Time between two queries, on average."""
+    keys: int = Field(default=50, ge=1, le=1000)
+    """Keys of one query, at most."""
 
 
 class Refresh(Section):
     """Change feed and reloads. Without them, `cache.ttl` bounds the age of rows."""
 
-    listen: Notifications | None = Field(
-        default=None,
-        examples=[{}],
-        description="Notifications of triggers, which `sidelook gen-triggers` prints. `{}`: with"
-        " the defaults.",
-    )
-    changelog: Changelog | None = Field(
-        default=None,
-        description="Kafka topic with the changes of the table. Set at most one of `listen` and"
-        " `changelog`.",
-    )
-    reload: ReloadSchedule | None = Field(
-        default=None,
-        examples=[{"every": "1h"}],
-        description="Schedule of reloads of the whole table, in mode `full`.",
-    )
-    audit: Audit | None = Field(
-        default_factory=Audit,
-        examples=[{"every": "5m"}],
-        description="Audit of the change feed. `null`: no row is audited, and rows of events are"
-        " used unproved.",
-    )
+    listen: Notifications | None = Field(default=None, examples=[{}])
+    """Notifications of triggers, which `sidelook gen-triggers` prints. `{}`: with the defaults."""
+    changelog: Changelog | None = None
+    """Kafka topic with the changes of the table. Set at most one of `listen` and `changelog`."""
+    reload: ReloadSchedule | None = Field(default=None, examples=[{"every": "1h"}])
+    """Schedule of reloads of the whole table, in mode `full`."""
+    audit: Audit | None = Field(default_factory=Audit, examples=[{"every": "5m"}])
+    """Audit of the change feed. `null`: no row is audited, and rows of events are used unproved."""
 
     @field_validator("audit", mode="before")
     @classmethod
@@ -303,27 +240,20 @@ class Refresh(Section):
             return None
         return copied(AuditSettings, self.audit, grace_s=max(grace_s, LEAST_GRACE_S))
 
-    @field_validator("changelog", mode="after")
-    @classmethod
-    def _is_the_only_feed(
-        cls, changelog: Changelog | None, info: ValidationInfo
-    ) -> Changelog | None:
-        if changelog is not None and info.data.get("listen") is not None:
+    @rule("changelog")
+    def _is_the_only_feed(cls, changelog: Changelog | None, given: Given) -> None:
+        if changelog is not None and given.get("listen") is not None:
             raise ValueError("set only one of refresh.listen and refresh.changelog")
-        return changelog
 
 
-def fitting_refresh(refresh: Refresh, info: ValidationInfo) -> Refresh:
-    """Return the section; raises PydanticCustomError if a part has no effect or cannot work."""
-    # Faults of the cache or the source cause no second fault here.
-    mode = info.data["cache"].mode if "cache" in info.data else CacheMode.FULL
+def check_refresh(refresh: Refresh, source: Source | None, mode: CacheMode) -> None:
+    """Raise PydanticCustomError if a part has no effect or cannot work."""
     if refresh.feed is not None:
-        _check_feed(refresh.feed, info.data.get("source"), mode)
+        _check_feed(refresh.feed, source, mode)
     elif refresh.audit not in (None, Audit()):
         raise _fault("audit", "has no effect without refresh.listen or refresh.changelog")
     if refresh.reload is not None and mode is not CacheMode.FULL:
         raise _fault("reload", "needs cache.mode: full")
-    return refresh
 
 
 def _check_feed(feed: str, source: Source | None, mode: CacheMode) -> None:
@@ -343,6 +273,3 @@ def _check_feed(feed: str, source: Source | None, mode: CacheMode) -> None:
 
 def _fault(key: str, text: str) -> PydanticCustomError:
     return PydanticCustomError("no_effect", "{text}", {"text": text, BELOW: (key,)})
-
-
-FittingRefresh = Annotated[Refresh, AfterValidator(fitting_refresh)]

@@ -1,17 +1,39 @@
 """Base class of all configuration sections: frozen, rejects unknown keys, prints no values."""
 
+import ast
+from collections.abc import Callable, Mapping
 from dataclasses import fields
-from typing import Any, TypeVar
+from inspect import getsource
+from itertools import pairwise
+from typing import Any, TypeAlias, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
+
+Given: TypeAlias = Mapping[str, Any]  # {field: value} of valid fields before the checked one
+
+
+def _describe(schema: dict[str, Any], section: type["Section"]) -> None:
+    """Add the texts below the fields, from the source: only `schema` needs them."""
+    (definition,) = ast.parse(getsource(section)).body
+    assert isinstance(definition, ast.ClassDef)
+    for field, text in pairwise(definition.body):
+        match field, text:
+            case ast.AnnAssign(ast.Name(name)), ast.Expr(ast.Constant(str(description))):
+                key = section.model_fields[name].alias
+                schema["properties"][key]["description"] = " ".join(description.split())
 
 
 class Section(BaseModel):
-    """A mapping of the YAML file; its keys are the aliases of the fields."""
+    """A mapping of the YAML file; its keys are the names of the fields, without the unit `_s`.
+
+    The text below a field is its description in the JSON Schema.
+    """
 
     model_config = ConfigDict(
         extra="forbid",
         frozen=True,
+        alias_generator=lambda name: name.removesuffix("_s"),
+        json_schema_extra=_describe,
         # Defaults are written as in the file ("10m"), so they are parsed and validated, too.
         validate_default=True,
         # A wrong value may be a misplaced secret: no error shows it.
@@ -19,9 +41,22 @@ class Section(BaseModel):
     )
 
 
-def written(default: str, *, alias: str | None = None, description: str | None = None) -> Any:  # noqa: ANN401  # the field has the type of the parsed default
+def written(default: str) -> Any:  # noqa: ANN401  # the field has the type of the parsed default
     """Return a field with a default written as in the file, such as `10m`."""
-    return Field(default=default, alias=alias, description=description)
+    return Field(default=default)
+
+
+def rule(*names: str) -> Callable[[Callable[[Any, Any, Given], None]], Any]:
+    """Decorate a check of valid fields, which raises ValueError and changes nothing."""
+
+    def decorated(check: Callable[[Any, Any, Given], None]) -> object:
+        def validate(cls: type[Section], value: object, info: ValidationInfo) -> object:
+            check(cls, value, info.data)
+            return value
+
+        return field_validator(*names)(classmethod(validate))
+
+    return decorated
 
 
 _Settings = TypeVar("_Settings")

@@ -5,14 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Self
 
-from pydantic import (
-    AfterValidator,
-    ConfigDict,
-    Field,
-    ValidationInfo,
-    field_validator,
-    model_validator,
-)
+from pydantic import AfterValidator, ConfigDict, Field, ValidationInfo, model_validator
 from pydantic_core import PydanticCustomError
 
 from service.config.dimension import DimensionConfig
@@ -20,7 +13,7 @@ from service.config.fault_lines import BELOW
 from service.config.listen import Listen
 from service.config.quantity import count, size, size_text
 from service.config.secrets import OneLineSecret
-from service.config.section import Section, written
+from service.config.section import Given, Section, rule, written
 from service.config.source import PostgresSource
 from service.config.tracing import Tracing
 from service.file_identity import read_secret
@@ -32,41 +25,25 @@ NAME_FORM = r"[A-Za-z0-9](_?[A-Za-z0-9.-])*"  # variables use two underscores as
 class Limits(Section):
     """Limits of memory, connections, channels and requests."""
 
-    memory_bytes: Annotated[int, size("16MiB", "1TiB")] = written(
-        "512MiB",
-        alias="memory",
-        description="Memory for lookups, answers and caches, without the process itself. All"
-        " caches together get half of it.",
-    )
-    connections: Annotated[int, count(1, 65_535)] = Field(
-        default=256,
-        description="Maximum number of requests that a listener serves at the same time, streams"
-        " included. More requests fail with `overloaded`.",
-    )
-    database_connections: Annotated[int, count(1, 1000)] = Field(
-        default=4,
-        description="Maximum number of connections to each database. Dimensions with the same"
-        " address share them. A feed by notifications needs one more connection, and a running"
-        " load of a full table five.",
-    )
-    channels: Annotated[int, count(1, 1_000_000)] = Field(
-        default=1024,
-        description="Maximum number of open channels. A Spark task has one for each lookup.",
-    )
-    request_keys: Annotated[int, count(1, 10_000_000)] = Field(
-        default=100_000,
-        description="Maximum number of keys in an HTTP request. More keys fail with"
-        " `too_many_keys`.",
-    )
-    request_bytes: Annotated[int, size("1KiB", "1GiB")] = written(
-        "32MiB", description="Maximum size of the body of an HTTP request; at most `limits.memory`."
-    )
-    row_bytes: Annotated[int, size("64KiB", "1GiB")] = written(
-        "8MiB",
-        description="Maximum size of a row, or of all rows of a key with `match` or `versions`. A"
-        " larger row fails its key with `row_too_large`. Arrays and structs count eight times. At"
-        " most an eighth of `limits.memory`.",
-    )
+    memory_bytes: Annotated[int, size("16MiB", "1TiB"), Field(alias="memory")] = written("512MiB")
+    """Memory for lookups, answers and caches, without the process itself. All caches together get
+    half of it."""
+    connections: Annotated[int, count(1, 65_535)] = 256
+    """Maximum number of requests that a listener serves at the same time, streams included. More
+    requests fail with `overloaded`."""
+    database_connections: Annotated[int, count(1, 1000)] = 4
+    """Maximum number of connections to each database. Dimensions with the same address share them.
+    A feed by notifications needs one more connection, and a running load of a full table five."""
+    channels: Annotated[int, count(1, 1_000_000)] = 1024
+    """Maximum number of open channels. A Spark task has one for each lookup."""
+    request_keys: Annotated[int, count(1, 10_000_000)] = 100_000
+    """Maximum number of keys in an HTTP request. More keys fail with `too_many_keys`."""
+    request_bytes: Annotated[int, size("1KiB", "1GiB")] = written("32MiB")
+    """Maximum size of the body of an HTTP request; at most `limits.memory`."""
+    row_bytes: Annotated[int, size("64KiB", "1GiB")] = written("8MiB")
+    """Maximum size of a row, or of all rows of a key with `match` or `versions`. A larger row fails
+    its key with `row_too_large`. Arrays and structs count eight times. At most an eighth of
+    `limits.memory`."""
 
     @model_validator(mode="after")
     def _fits_into_memory(self) -> Self:
@@ -85,28 +62,20 @@ class Limits(Section):
 class Auth(Section):
     """Files with one bearer token each. Other users must not be able to read them."""
 
-    token_file: OneLineSecret | None = Field(
-        default=None,
-        description="File with the token of all requests except probes. `null`: no token is"
-        " required.",
-    )
-    admin_token_file: OneLineSecret | None = Field(
-        default=None,
-        description="File with the token of requests that change the cache, another one than that"
-        " of `token_file`. `null`: only root and the user of the sidecar may send them, over the"
-        " Unix socket.",
-    )
+    token_file: OneLineSecret | None = None
+    """File with the token of all requests except probes. `null`: no token is required."""
+    admin_token_file: OneLineSecret | None = None
+    """File with the token of requests that change the cache, another one than that of `token_file`.
+    `null`: only root and the user of the sidecar may send them, over the Unix socket."""
 
-    @field_validator("admin_token_file", mode="after")
-    @classmethod
-    def _is_another_token(cls, path: Path | None, info: ValidationInfo) -> Path | None:
-        of_readers = info.data.get("token_file")
-        if path is None or of_readers is None or read_secret(path) != read_secret(of_readers):
-            return path
-        raise ValueError(
-            f"{path} has the same token as token_file: each reader could change the cache; write"
-            " another token"
-        )
+    @rule("admin_token_file")
+    def _is_another_token(cls, path: Path | None, given: Given) -> None:
+        of_readers = given.get("token_file")
+        if path and of_readers and read_secret(path) == read_secret(of_readers):
+            raise ValueError(
+                f"{path} has the same token as token_file: each reader could change the cache; "
+                "write another token"
+            )
 
 
 def check_dimension_name(name: str) -> str:
@@ -181,38 +150,27 @@ class Settings(Section):
     listen: Listen = Field(default_factory=Listen)
     limits: Limits = Field(default_factory=Limits, examples=[{"memory": "512MiB"}])
     tracing: Tracing = Field(default_factory=Tracing)
-    allow_inline_secrets: bool = Field(
-        default=False,
-        strict=True,
-        description="Whether a `dsn` in the configuration file may contain a password.",
-    )
-    dimensions: dict[DimensionName, FittingDimension] = Field(
-        min_length=1,
-        description="The dimensions by name. A name has up to 63 letters, digits, `.`, `-` and"
-        " single `_`.",
-    )
+    allow_inline_secrets: bool = Field(default=False, strict=True)
+    """Whether a `dsn` in the configuration file may contain a password."""
+    dimensions: dict[DimensionName, FittingDimension] = Field(min_length=1)
+    """The dimensions by name. A name has up to 63 letters, digits, `.`, `-` and single `_`."""
 
-    @field_validator("listen", mode="after")
-    @classmethod
-    def _is_protected(cls, listen: Listen, info: ValidationInfo) -> Listen:
-        auth = info.data.get("auth")
+    @rule("listen")
+    def _is_protected(cls, listen: Listen, given: Given) -> None:
+        auth = given.get("auth")
         missing = None if auth is None else missing_protection(listen, auth)
-        if missing is None:
-            return listen
-        raise PydanticCustomError(
-            "exposed_listener",
-            "{http} is reachable from other machines; set {missing}, or listen on 127.0.0.1",
-            {"http": str(listen.http), "missing": missing, BELOW: ("http",)},
-        )
+        if missing is not None:
+            raise PydanticCustomError(
+                "exposed_listener",
+                "{http} is reachable from other machines; set {missing}, or listen on 127.0.0.1",
+                {"http": str(listen.http), "missing": missing, BELOW: ("http",)},
+            )
 
-    @field_validator("dimensions", mode="after")
-    @classmethod
-    def _have_own_channels(
-        cls, dimensions: dict[str, FittingDimension]
-    ) -> dict[str, FittingDimension]:
+    @rule("dimensions")
+    def _have_own_channels(cls, dimensions: dict[str, FittingDimension], _given: Given) -> None:
         shared = shared_channel(dimensions)
         if shared is None:
-            return dimensions
+            return
         name, owner = shared
         raise PydanticCustomError(
             "shared_channel",

@@ -16,7 +16,7 @@ from service.config.postgres_address import (
     check_dsn,
 )
 from service.config.secrets import SecretFile
-from service.config.section import Section
+from service.config.section import Given, Section, rule
 from service.file_identity import read_secret
 from service.postgres_dsn import connect_timeout_s, without_connect_timeout
 
@@ -49,52 +49,29 @@ class PostgresSource(Section):
     Set exactly one of `table` and `query`, and exactly one of `dsn` and `dsn_file`.
     """
 
-    kind: Literal["postgres"] = Field(description="Kind of the source.")
-    table: SqlText | None = Field(
-        default=None,
-        min_length=1,
-        max_length=255,
-        description="Table, partitioned table, view, materialized view or foreign table, as in"
-        " SQL: `schema.table`.",
-    )
-    query: SqlText | None = Field(
-        default=None,
-        min_length=1,
-        description="One SELECT instead of a table. A query has no change feed.",
-    )
-    where: SqlText | None = Field(
-        default=None,
-        min_length=1,
-        description="SQL condition, such as `deleted_at IS NULL`. Lookups do not find other rows.",
-    )
-    dsn: Dsn | None = Field(
-        default=None,
-        description="Address without a password, such as `postgresql://user@host:5432/database`.",
-    )
-    dsn_file: SecretFile | None = Field(
-        default=None,
-        description="File with the address and its password. Other users must not be able to read"
-        " it.",
-    )
-    require_index: bool = Field(
-        default=False,
-        strict=True,
-        description="Whether a table without an index on the key is refused. `false`: the sidecar"
-        " only warns.",
-    )
-    pgbouncer: bool = Field(
-        default=False,
-        strict=True,
-        description="Whether the address is that of a PgBouncer in transaction mode.",
-    )
+    kind: Literal["postgres"]
+    """Kind of the source."""
+    table: SqlText | None = Field(default=None, min_length=1, max_length=255)
+    """Table, partitioned table, view, materialized view or foreign table, as in SQL:
+    `schema.table`."""
+    query: SqlText | None = Field(default=None, min_length=1)
+    """One SELECT instead of a table. A query has no change feed."""
+    where: SqlText | None = Field(default=None, min_length=1)
+    """SQL condition, such as `deleted_at IS NULL`. Lookups do not find other rows."""
+    dsn: Dsn | None = None
+    """Address without a password, such as `postgresql://user@host:5432/database`."""
+    dsn_file: SecretFile | None = None
+    """File with the address and its password. Other users must not be able to read it."""
+    require_index: bool = Field(default=False, strict=True)
+    """Whether a table without an index on the key is refused. `false`: the sidecar only warns."""
+    pgbouncer: bool = Field(default=False, strict=True)
+    """Whether the address is that of a PgBouncer in transaction mode."""
 
-    @field_validator("query", mode="after")
-    @classmethod
-    def _is_the_only_relation(cls, query: str | None, info: ValidationInfo) -> str | None:
+    @rule("query")
+    def _is_the_only_relation(cls, query: str | None, given: Given) -> None:
         # A faulty table causes no second fault.
-        if "table" in info.data and (info.data["table"] is None) == (query is None):
+        if "table" in given and (given["table"] is None) == (query is None):
             raise ValueError("set exactly one of source.table and source.query")
-        return query
 
     @field_validator("dsn_file", mode="before")
     @classmethod
@@ -105,12 +82,10 @@ class PostgresSource(Section):
             raise ValueError("set exactly one of source.dsn and source.dsn_file")
         return dsn_file
 
-    @field_validator("dsn_file", mode="after")
-    @classmethod
-    def _holds_an_address(cls, dsn_file: Path | None) -> Path | None:
+    @rule("dsn_file")
+    def _holds_an_address(cls, dsn_file: Path | None, _given: Given) -> None:
         if dsn_file is not None:
             check_dsn(SecretStr(read_secret(dsn_file)))
-        return dsn_file
 
     @property
     def address(self) -> DatabaseAddress:
@@ -160,8 +135,10 @@ class PostgresSource(Section):
 class ParquetSource(Section):
     """A Parquet file."""
 
-    kind: Literal["parquet"] = Field(description="Kind of the source.")
-    path: Path = Field(description="Path of the file.")
+    kind: Literal["parquet"]
+    """Kind of the source."""
+    path: Path
+    """Path of the file."""
 
 
 Source = Annotated[PostgresSource | ParquetSource, Field(discriminator="kind")]

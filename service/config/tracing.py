@@ -45,32 +45,19 @@ def parse_headers(text: str) -> dict[str, str]:
 class Tracing(Section):
     """Export of spans to an OpenTelemetry collector, by OTLP over HTTP."""
 
-    endpoint: Annotated[str, AfterValidator(check_endpoint)] | None = Field(
-        default=None,
-        description="`http://host:port` or `https://host:port` of the collector; the sidecar"
-        " appends `/v1/traces`. `null`: no tracing.",
-    )
-    sample_ratio: Annotated[float, factor(0, 1)] = Field(
-        default=0.01,
-        description="Share of traced requests. It applies to requests without a trace context; the"
-        " sampling decision of a caller's trace context is kept.",
-    )
-    service_name: str = Field(
-        default="sidelook",
-        min_length=1,
-        max_length=255,
-        description="Resource attribute `service.name` of the spans.",
-    )
-    headers_file: SecretFile | None = Field(
-        default=None,
-        description="File with headers for the collector, one `name: value` per line, such as a"
-        " token. Each export reads it again.",
-    )
-    ca_file: Path | None = Field(
-        default=None,
-        description="PEM file with the CA certificates for an https endpoint. `null`: those of the"
-        " system.",
-    )
+    endpoint: Annotated[str, AfterValidator(check_endpoint)] | None = None
+    """`http://host:port` or `https://host:port` of the collector; the sidecar appends `/v1/traces`.
+    `null`: no tracing."""
+    sample_ratio: Annotated[float, factor(0, 1)] = 0.01
+    """Share of traced requests. It applies to requests without a trace context; the sampling
+    decision of a caller's trace context is kept."""
+    service_name: str = Field(default="sidelook", min_length=1, max_length=255)
+    """Resource attribute `service.name` of the spans."""
+    headers_file: SecretFile | None = None
+    """File with headers for the collector, one `name: value` per line, such as a token. Each export
+    reads it again."""
+    ca_file: Path | None = None
+    """PEM file with the CA certificates for an https endpoint. `null`: those of the system."""
 
     @model_validator(mode="after")
     def _is_whole(self) -> Self:
