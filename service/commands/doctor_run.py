@@ -1,4 +1,4 @@
-"""Run of `doctor`: the sidecar to query, its HTTP client, and the printed report.
+"""Run of `doctor`: the sidecar to query, its HTTP client, and the printed findings.
 
 Imports all connectors, so that only `doctor` imports it, and only when it runs.
 """
@@ -7,9 +7,10 @@ import ipaddress
 import json
 import logging
 import os
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import aiohttp
@@ -35,9 +36,10 @@ from service.config.settings import Settings
 from service.doctor.backends.database_check import combined_findings
 from service.doctor.check_runner import Check, run_groups
 from service.doctor.deployment.spark_check import Deployment
-from service.doctor.finding import Finding, Report, Severity
+from service.doctor.finding import Finding, Severity
 from service.doctor.plan import Configured, RunningSidecar, plan, unknown_sidecar
-from service.doctor.sidecar.sidecar_check import SidecarGet, SidecarResponse
+from service.doctor.sidecar.response import SidecarResponse
+from service.doctor.sidecar.sidecar_check import SidecarGet
 
 ERRORS_FOUND = 1  # exit code
 TIMEOUT = aiohttp.ClientTimeout(total=4.0)  # seconds; less than the timeout of a check
@@ -53,22 +55,23 @@ _MARK_WIDTH = max(len(mark) for mark, _ in MARKS.values())
 def run_doctor(
     config: Path | None, options: "SidecarOptions", deployment: Deployment, *, as_json: bool
 ) -> int:
-    """Run all checks, print the report, and return the exit code."""
-    configured = None if config is None else _load(config)
+    """Run all checks, print the findings, and return the exit code."""
+    configured = _load(config)
     sidecar = options.sidecar(configured)
     checks = plan(configured, sidecar if options.is_queried else None, deployment)
     with quiet_libraries():
         results = run_groups(checks)
-    report = Report(combined_findings(results, deployment.executors))
-    print_report(report, as_json=as_json)
-    if configured is not None and configured.faults:
+    findings = combined_findings(results, deployment.executors)
+    print_findings(findings, as_json=as_json)
+    if configured.faults:
         return ExitCode.CONFIG
-    return ERRORS_FOUND if report.has_errors else ExitCode.OK
+    has_errors = any(each.severity is Severity.ERROR for each in findings)
+    return ERRORS_FOUND if has_errors else ExitCode.OK
 
 
-def _load(file: Path) -> Configured:
+def _load(file: Path | None) -> Configured:
     try:
-        return Configured(file, load_settings(file, os.environ))
+        return Configured(file, None if file is None else load_settings(file, os.environ))
     except ConfigurationError as error:
         return Configured(file, faults=error.faults)
 
@@ -96,11 +99,11 @@ class SidecarOptions:
     files: ClientFiles
     is_queried: bool = True
 
-    def sidecar(self, configured: Configured | None) -> RunningSidecar | Check:
+    def sidecar(self, configured: Configured) -> RunningSidecar | Check:
         """Return the sidecar to query; raises typer.BadParameter for unusable options."""
-        if self.endpoint is None and configured is not None and configured.faults:
+        if self.endpoint is None and configured.faults:
             return unknown_sidecar(str(configured.file))
-        settings = None if configured is None else configured.settings
+        settings = configured.settings
         address = parse_endpoint(self.endpoint or own_endpoint(settings), self.files)
         server_name = None if self.endpoint else certified_name(settings, address.host)
         token, origin = self.token, "--token-file"
@@ -164,23 +167,20 @@ def sidecar_getter(
 
     async def get(path: str) -> SidecarResponse:
         async with SidecarClient.opened(address, token=token, tls=tls, limits=TIMEOUT) as client:
-            reply = await client.reply("GET", path, server_name=server_name)
-        try:
-            body = json.loads(reply.text)
-        except ValueError:
-            body = reply.text
-        return SidecarResponse(reply.status, body, reply.date)
+            return await client.response("GET", path, server_name=server_name)
 
     return get
 
 
-def print_report(report: Report, *, as_json: bool) -> None:
+def print_findings(findings: Sequence[Finding], *, as_json: bool) -> None:
     """Print all findings and their number; lines are not wrapped, so that they can be copied."""
+    counts = Counter(each.severity for each in findings)
+    summary = {severity.value: counts[severity] for severity in Severity}
     if as_json:
-        typer.echo(json.dumps(report.as_json()))
+        typer.echo(json.dumps({"findings": [*map(asdict, findings)], "summary": summary}))
         return
-    Console().print(findings_text(report.findings), soft_wrap=True)
-    typer.echo(summary_line(report.summary))
+    Console().print(findings_text(findings), soft_wrap=True)
+    typer.echo(summary_line(summary))
 
 
 def findings_text(findings: Sequence[Finding]) -> Text:

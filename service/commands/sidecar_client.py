@@ -1,7 +1,6 @@
 """HTTP client of the commands: requests to a running sidecar, and its errors."""
 
 import asyncio
-import json
 import os
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
@@ -10,7 +9,7 @@ from dataclasses import dataclass
 from functools import wraps
 from http import HTTPStatus
 from inspect import Parameter, Signature, signature
-from typing import Any, Self, cast
+from typing import Any, Self
 from urllib.parse import quote
 
 import aiohttp
@@ -36,6 +35,7 @@ from service.commands.endpoint import (
     TokenOption,
     parse_endpoint,
 )
+from service.doctor.sidecar.response import SidecarResponse
 
 NO_SIDECAR = "another server listens there, or the connection was lost"
 _TIMEOUT = aiohttp.ClientTimeout(total=30.0, sock_connect=5.0)  # seconds
@@ -67,15 +67,6 @@ class KeyField:
     def is_text(self) -> bool:
         """Whether its JSON values are strings."""
         return not self.type.startswith(_NUMERIC_TYPES)
-
-
-@dataclass(frozen=True, slots=True)
-class SidecarReply:
-    """A response of any status."""
-
-    status: int
-    text: str
-    date: str | None  # header
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,9 +102,9 @@ class SidecarClient:
         ) as session:
             yield cls(address, session, has_token=token is not None)
 
-    async def reply(
+    async def response(
         self, method: str, path: str, *, body: object = None, server_name: str | None = None
-    ) -> SidecarReply:
+    ) -> SidecarResponse:
         """Return the response to a request; `path` is escaped. Raises SidecarUnreachable.
 
         The certificate must be valid for `server_name`, by default the host of the address.
@@ -126,21 +117,20 @@ class SidecarClient:
                 json=body,
                 allow_redirects=False,
                 server_hostname=server_name,
-            ) as response:
-                text = await response.text()
-        return SidecarReply(response.status, text, response.headers.get("Date"))
+            ) as answer:
+                text, date = await answer.text(), answer.headers.get("Date")
+            return SidecarResponse.parsed(answer.status, text, date)
 
     async def request(self, method: str, path: str, *, body: object = None) -> dict[str, Any]:
         """Return the JSON object of a response; `path` is escaped. Raises SidelookError."""
-        reply = await self.reply(method, path, body=body)
-        is_error = reply.status >= HTTPStatus.MULTIPLE_CHOICES
+        response = await self.response(method, path, body=body)
+        is_error = response.status >= HTTPStatus.MULTIPLE_CHOICES
         with mapped_errors(self.address):
-            answer: Any = json.loads(reply.text) if reply.text.strip() else None
-            if not is_error and not isinstance(answer, dict):
+            if isinstance(response.body, str) or not (is_error or response.is_object):
                 raise ValueError("not an object")
         if is_error:
-            raise problem(reply.status, answer, has_token=self.has_token)
-        return cast("dict[str, Any]", answer)
+            raise problem(response.status, response.body, has_token=self.has_token)
+        return dict(response.fields)
 
     async def key_fields(self, dimension: str) -> list[KeyField]:
         """Return the columns of a key; raises SidelookError, also if they are unknown yet."""

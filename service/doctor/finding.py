@@ -1,12 +1,10 @@
-"""Findings of the doctor: severity, subject, message, remedy, and the report of all findings."""
+"""Findings of the doctor: severity, subject, message, remedy, and faults that are reported once."""
 
-from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
 
-from lookup_core.errors import BackendError, ErrorCode
+from lookup_core.errors import BackendError, ConfigurationError, ErrorCode
 
 _DIMENSION_CHECKS = frozenset({"table", "index", "key", "publication", "privileges", "listen"})
 _BACKEND_CHECKS = frozenset({"database", "table", "index", "listen", "kafka"})
@@ -82,28 +80,6 @@ class Subject:
         return Finding(self.check, self.name, Severity.SKIPPED, message, remedy)
 
 
-@dataclass(frozen=True, slots=True)
-class Report:
-    """All findings, in the order of their checks."""
-
-    findings: Sequence[Finding]
-
-    @property
-    def summary(self) -> dict[str, int]:
-        """Number of findings of each severity."""
-        counts = Counter(finding.severity for finding in self.findings)
-        return {severity.value: counts[severity] for severity in Severity}
-
-    @property
-    def has_errors(self) -> bool:
-        """Whether any finding is an error."""
-        return any(finding.severity is Severity.ERROR for finding in self.findings)
-
-    def as_json(self) -> dict[str, Any]:
-        """Return findings and summary as JSON values."""
-        return {"findings": [asdict(each) for each in self.findings], "summary": self.summary}
-
-
 def without_repeats(findings: Sequence[Finding]) -> list[Finding]:
     """The findings; a sidecar's are skipped if a check of its backends found the same fault."""
     roots = [each for each in findings if each.check in _BACKEND_CHECKS and each.severity.is_fault]
@@ -131,3 +107,9 @@ def error_finding(subject: Subject, error: BackendError, *, remedy: str = "") ->
     if _HIDDEN_ROWS in reason:
         remedy = own or _HIDDEN_ROWS_REMEDY  # a grant does not show hidden rows
     return subject.error(reason, remedy or own or _REMEDIES.get(error.code, error.code.remedy))
+
+
+def refusal_finding(subject: Subject, error: ConfigurationError, *, remedy: str = "") -> Finding:
+    """Return the fault of a file or an option; text after a semicolon is its remedy."""
+    reason, _, own = error.detail.partition("; ")
+    return subject.error(reason, own or remedy)

@@ -1,7 +1,7 @@
 """Check plan: the checks for a configuration, a running sidecar and a deployment."""
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -13,7 +13,7 @@ from service.doctor.backends.database_check import check_database
 from service.doctor.backends.kafka_check import check_kafka
 from service.doctor.backends.postgres_server import databases_of
 from service.doctor.backends.table_check import TableCheck, check_parquet
-from service.doctor.check_runner import Check, Stages
+from service.doctor.check_runner import Check, Inspection, Stages
 from service.doctor.deployment.kubernetes_check import check_kubernetes
 from service.doctor.deployment.spark_check import Deployment, check_executors
 from service.doctor.finding import Subject
@@ -40,18 +40,18 @@ class RunningSidecar:
 
 @dataclass(frozen=True, slots=True)
 class Configured:
-    """A configuration file with its settings, or with the faults that prevent loading."""
+    """A configuration file with its settings, or with the faults that prevent loading; or none."""
 
-    file: Path
+    file: Path | None = None
     settings: Settings | None = None
     faults: Sequence[str] = ()
 
 
 def plan(
-    configured: Configured | None, sidecar: RunningSidecar | Check | None, deployment: Deployment
+    configured: Configured, sidecar: RunningSidecar | Check | None, deployment: Deployment
 ) -> list[Stages]:
     """Return the checks: a group for each database, whose tables follow it, after all others."""
-    settings = None if configured is None else configured.settings
+    settings, file = configured.settings, configured.file
     checks = [_configuration_check(configured)]
     if isinstance(sidecar, Check):
         checks.append(sidecar)
@@ -59,27 +59,29 @@ def plan(
         checks += _sidecar_checks(sidecar, settings)
     if sidecar is not None:
         memory_bytes = None if settings is None else settings.limits.memory_bytes
-        inspect = partial(check_process_limits, memory_bytes=memory_bytes)
-        checks.append(Check(Subject("limits", "control group"), inspect))
+        facts = {"memory_bytes": memory_bytes}
+        checks.append(_check("limits", "control group", check_process_limits, **facts))
     if settings is not None:
         checks += _settings_checks(settings, is_sidecar_checked=sidecar is not None)
-    given = deployment.kubernetes
-    checks.append(Check(Subject("kubernetes", "cluster"), partial(check_kubernetes, given=given)))
-    if file := deployment.pod_template or deployment.spark_conf:
-        name = "spark" if deployment.pod_template is None else "pod template"
-        inspect_files = partial(check_executors, deployment=deployment)
-        checks.append(Check(Subject(name, str(file)), inspect_files))
+    checks.append(_check("kubernetes", "cluster", check_kubernetes, given=deployment.kubernetes))
+    if described := deployment.pod_template or deployment.spark_conf:
+        kind = "spark" if deployment.pod_template is None else "pod template"
+        checks.append(_check(kind, str(described), check_executors, deployment=deployment))
     groups: list[Stages] = [[checks]]
-    if configured is not None and settings is not None:
+    if settings is not None:
         # The secrets check reports a file that has vanished since the configuration was loaded.
         with suppress(OSError):
-            groups += _database_groups(settings, configured.file)
+            groups += _database_groups(settings, file)
     return groups
 
 
-def _skipped_check(subject: Subject, reason: str, remedy: str) -> Check:
+def _check(kind: str, name: str, inspect: Callable[..., Inspection], **facts: object) -> Check:
+    return Check(Subject(kind, name), partial(inspect, **facts))
+
+
+def _skipped_check(kind: str, name: str, *, reason: str, remedy: str) -> Check:
     """Return a check that yields one finding: why the subject cannot be checked."""
-    return Check(subject, lambda subject: iter([subject.skipped(reason, remedy)]))
+    return _check(kind, name, lambda subject: iter([subject.skipped(reason, remedy)]))
 
 
 def unknown_sidecar(file: str) -> Check:
@@ -87,67 +89,49 @@ def unknown_sidecar(file: str) -> Check:
 
     The default socket is not used: another sidecar may listen there.
     """
-    return _skipped_check(
-        Subject("sidecar", file),
-        "its address is unknown, because the configuration cannot be loaded",
-        "correct the configuration, or name the sidecar with --endpoint",
-    )
+    reason = "its address is unknown, because the configuration cannot be loaded"
+    remedy = "correct the configuration, or name the sidecar with --endpoint"
+    return _skipped_check("sidecar", file, reason=reason, remedy=remedy)
 
 
-def _configuration_check(configured: Configured | None) -> Check:
-    if configured is None:
-        return _skipped_check(
-            Subject(CHECK, "--config"),
-            "no configuration is given: its backends and secrets were not checked",
-            f"name the sidecar's file with --config; in the image --config {IMAGE_CONFIG}",
-        )
-    settings, faults = configured.settings, configured.faults
-    inspect = partial(check_configuration, settings=settings, faults=faults)
-    return Check(Subject(CHECK, str(configured.file)), inspect)
+def _configuration_check(configured: Configured) -> Check:
+    if configured.file is None:
+        reason = "no configuration is given: its backends and secrets were not checked"
+        remedy = f"name the sidecar's file with --config; in the image --config {IMAGE_CONFIG}"
+        return _skipped_check(CHECK, "--config", reason=reason, remedy=remedy)
+    faults = {"settings": configured.settings, "faults": configured.faults}
+    return _check(CHECK, str(configured.file), check_configuration, **faults)
 
 
 def _sidecar_checks(sidecar: RunningSidecar, settings: Settings | None) -> Iterator[Check]:
     if sidecar.socket is not None:
-        inspect_socket = partial(check_socket, path=sidecar.socket)
-        yield Check(Subject("socket", str(sidecar.socket)), inspect_socket)
-    inspect = partial(
-        check_sidecar,
-        get=sidecar.get,
-        socket=sidecar.socket,
-        configured=None if settings is None else tuple(settings.dimensions),
-        token_origin=sidecar.token_origin,
-    )
-    yield Check(Subject("sidecar", sidecar.endpoint), inspect)
+        yield _check("socket", str(sidecar.socket), check_socket, path=sidecar.socket)
+    names = None if settings is None else tuple(settings.dimensions)
+    facts = {"get": sidecar.get, "socket": sidecar.socket, "token_origin": sidecar.token_origin}
+    yield _check("sidecar", sidecar.endpoint, check_sidecar, configured=names, **facts)
 
 
 def _settings_checks(settings: Settings, *, is_sidecar_checked: bool) -> Iterator[Check]:
-    yield Check(Subject("secrets", "files"), partial(check_secrets, settings=settings))
+    yield _check("secrets", "files", check_secrets, settings=settings)
     socket, needed_bytes = settings.listen.unix, CacheDemand.of(settings).shared_bytes
     if socket is not None and needed_bytes:
-        inspect = partial(
-            check_shared_memory,
-            socket=socket,
-            needed_bytes=needed_bytes,
-            is_sidecar_checked=is_sidecar_checked,
-        )
-        yield Check(Subject("shared memory", str(socket.parent)), inspect)
+        facts = {"needed_bytes": needed_bytes, "is_sidecar_checked": is_sidecar_checked}
+        place = str(socket.parent)
+        yield _check("shared memory", place, check_shared_memory, socket=socket, **facts)
     if (tls := settings.listen.tls) is not None:
-        yield Check(Subject("tls", str(tls.cert_file)), partial(check_certificate, tls=tls))
+        yield _check("tls", str(tls.cert_file), check_certificate, tls=tls)
     for name, config in settings.dimensions.items():
         if isinstance(config.source, ParquetSource):
-            yield Check(Subject("table", name), partial(check_parquet, config=config))
-        changelog = config.refresh.changelog
-        if changelog is not None:
-            subject = Subject("kafka", f"{name}: {changelog.topic}")
-            yield Check(subject, partial(check_kafka, changelog=changelog))
+            yield _check("table", name, check_parquet, config=config)
+        if (changelog := config.refresh.changelog) is not None:
+            yield _check("kafka", f"{name}: {changelog.topic}", check_kafka, changelog=changelog)
 
 
-def _database_groups(settings: Settings, file: Path) -> Iterator[Stages]:
+def _database_groups(settings: Settings, file: Path | None) -> Iterator[Stages]:
     scale = CacheDemand.of(settings).scale
     for database in databases_of(settings):
-        subject = Subject("database", database.address)
         of_tables = TableCheck(database, asyncio.Semaphore(_DATABASE_SLOTS), file, scale)
         yield [
-            [Check(subject, partial(check_database, database=database))],
-            [Check(Subject("table", name), of_tables.inspect) for name in database.dimensions],
+            [_check("database", database.address, check_database, database=database)],
+            [_check("table", name, of_tables.inspect) for name in database.dimensions],
         ]

@@ -101,7 +101,10 @@ def _checks_of_the_doctor() -> Iterator[str]:
         tree = ast.parse(path.read_text())
         for node in ast.walk(tree):
             match node:
-                case ast.Call(func=ast.Name("Subject"), args=[ast.Constant(value=str(name)), *_]):
+                case ast.Call(
+                    func=ast.Name("Subject" | "_check" | "_skipped_check"),
+                    args=[ast.Constant(value=str(name)), *_],
+                ):
                     yield name
                 case ast.Assign(targets=[ast.Name("CHECK")], value=ast.Constant(value=str(name))):
                     yield name

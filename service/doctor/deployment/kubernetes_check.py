@@ -1,21 +1,14 @@
-"""Kubernetes check: version of the cluster, and its support for native sidecars."""
+"""Kubernetes check: whether a version of the cluster supports native sidecars."""
 
 import json
-import os
 import re
-import ssl
-from collections.abc import AsyncGenerator, Mapping
-from pathlib import Path
-
-import aiohttp
+from collections.abc import Iterator
 
 from lookup_core.errors import ConfigurationError
-from service.doctor.finding import Finding, Subject
+from service.doctor.finding import Finding, Subject, refusal_finding
 from service.version import program_name
 
-ACCOUNT = Path("var/run/secrets/kubernetes.io/serviceaccount")
 _OLDEST = (1, 29)
-_TIMEOUT = aiohttp.ClientTimeout(total=4.0)  # seconds
 # Without a server, kubectl prints only its own version.
 _NO_SERVER = (
     "kubectl reached no server; check its context (kubectl config current-context), or give a "
@@ -24,37 +17,19 @@ _NO_SERVER = (
 _VERSION = re.compile(r"v?(\d+)\.(\d+)(?:[.+-].*)?")
 
 
-async def check_kubernetes(
-    subject: Subject,
-    *,
-    given: str | None = None,
-    environ: Mapping[str, str] = os.environ,
-    root: Path = Path("/"),
-) -> AsyncGenerator[Finding, None]:
-    """Yield whether the given version, or that of this pod's API server, has native sidecars.
-
-    `root` contains the service account.
-    """
-    host, port = environ.get("KUBERNETES_SERVICE_HOST"), environ.get("KUBERNETES_SERVICE_PORT")
+def check_kubernetes(subject: Subject, given: str | None) -> Iterator[Finding]:
+    """Yield whether the given version of the cluster has native sidecars."""
+    if given is None:
+        yield subject.skipped("its version is unknown here", f"run: {_command()}")
+        return
     try:
-        if given is not None:
-            yield version_finding(subject, kubernetes_version(given))
-        elif host:
-            where = f"[{host}]" if ":" in host else host
-            text = await _read_version(f"https://{where}:{port or 443}/version", root)
-            yield version_finding(subject, kubernetes_version(text))
-        else:
-            yield subject.skipped("its version is unknown here", f"run: {_command()}")
+        yield version_finding(subject, kubernetes_version(given))
     except ConfigurationError as error:
-        reason, _, remedy = error.detail.partition("; ")
-        yield subject.error(reason, remedy)
-    except (aiohttp.ClientError, OSError) as error:  # TimeoutError, too
-        text = f"the API server does not return its version ({_reason(error)})"
-        yield subject.skipped(text, f"run: {_command()}")
+        yield refusal_finding(subject, error)
 
 
 def kubernetes_version(text: str) -> tuple[int, int]:
-    """Parse a version, or the output of `kubectl version -o json` or of the API server.
+    """Parse a version, or the output of `kubectl version -o json` or of an API server.
 
     Raises ConfigurationError naming the accepted forms.
     """
@@ -85,28 +60,6 @@ def version_finding(subject: Subject, version: tuple[int, int]) -> Finding:
         "forever",
         "update the cluster to 1.29 or later",
     )
-
-
-async def _read_version(url: str, root: Path) -> str:
-    token, authority = (root / ACCOUNT / name for name in ("token", "ca.crt"))
-    # Without an account there is no authority to trust, and no token to protect.
-    trusted: ssl.SSLContext | bool = False
-    headers = {}
-    if authority.is_file():
-        trusted = ssl.create_default_context(cafile=authority)
-        if token.is_file():
-            headers["Authorization"] = f"Bearer {token.read_text().strip()}"
-    async with (
-        aiohttp.ClientSession(timeout=_TIMEOUT, headers=headers) as session,
-        session.get(url, ssl=trusted, raise_for_status=True) as answer,
-    ):
-        return await answer.text()
-
-
-def _reason(error: Exception) -> str:
-    if isinstance(error, aiohttp.ClientResponseError):
-        return f"status {error.status}"
-    return "no answer in time" if isinstance(error, TimeoutError) else "not reachable"
 
 
 def _command() -> str:

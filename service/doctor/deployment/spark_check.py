@@ -15,7 +15,7 @@ from service.doctor.deployment.pod_template import (
     read_manifests,
     read_pod_template,
 )
-from service.doctor.finding import Finding, Subject
+from service.doctor.finding import Finding, Subject, refusal_finding
 
 _LINE = re.compile(r"\s*([^\s=:#!][^\s=:]*)\s*[\s=:]\s*(.*?)\s*")
 _PREFIX = "spark.kubernetes."
@@ -58,8 +58,7 @@ def check_executors(_subject: Subject, deployment: Deployment) -> Iterator[Findi
             checks_all = (conf or {}).get("executor.checkAllContainers", "").lower() != "false"
             yield from pod_findings(of_template, pod, checks_all_containers=checks_all)
     except ConfigurationError as error:
-        reason, _, remedy = error.detail.partition("; ")
-        yield of_template.error(reason, remedy or "name the file with --pod-template")
+        yield refusal_finding(of_template, error, remedy="name the file with --pod-template")
     if fault is not None:
         yield fault
     elif conf is not None:

@@ -5,25 +5,16 @@ The HTTP client is given as a function; this module interprets the responses.
 
 import asyncio
 import time
-from collections.abc import (
-    AsyncGenerator,
-    Awaitable,
-    Callable,
-    Collection,
-    Iterator,
-    Mapping,
-    Sequence,
-)
-from dataclasses import dataclass
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterator, Sequence
 from email.utils import parsedate_to_datetime
 from pathlib import Path
-from typing import Any
 from urllib.parse import quote
 
 from lookup_core.backoff import LONGEST_S
 from lookup_core.errors import ErrorCode, SidecarUnreachable
 from service.doctor.clock_skew import ClockReading, clock_finding
 from service.doctor.finding import Finding, Subject
+from service.doctor.sidecar.response import SidecarResponse
 from service.doctor.sidecar.sharing_check import read_cache, sharing_finding
 from service.version import own_version
 
@@ -51,31 +42,6 @@ _ENDS_WITH_REMEDY = frozenset(
 )
 _NEXT_ATTEMPT = f"; its next attempt follows within {LONGEST_S:g} s"
 _NOT_READY = frozenset({"unavailable", "not_ready"})
-
-
-@dataclass(frozen=True, slots=True)
-class SidecarResponse:
-    """An HTTP response; a body that is not JSON is text."""
-
-    status: int
-    body: Any = None
-    date: str | None = None  # header
-
-    @property
-    def is_ok(self) -> bool:
-        """Whether the request succeeded."""
-        return self.status == 200
-
-    @property
-    def fields(self) -> Mapping[str, Any]:
-        """Fields of a JSON object; empty for any other body."""
-        return self.body if isinstance(self.body, dict) else {}
-
-    @property
-    def refusal(self) -> str:
-        """Status, and the detail if there is one."""
-        detail = self.fields.get("detail")
-        return f"status {self.status}" + (f", {detail}" if detail else "")
 
 
 SidecarGet = Callable[[str], Awaitable[SidecarResponse]]  # gets a path, or SidecarUnreachable

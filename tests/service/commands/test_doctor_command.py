@@ -19,24 +19,19 @@ from service.commands.doctor_run import (
     configured_token,
     findings_text,
     own_endpoint,
-    print_report,
+    print_findings,
     quiet_libraries,
     summary_line,
 )
 from service.commands.endpoint import parse_endpoint
 from service.config.settings import Settings
-from service.doctor.finding import Report, Subject
+from service.doctor.finding import Subject
 from tests.service.config.configuration import MINIMAL
 from tests.service.tls.certificates import authority, section
 
 TABLE, DATABASE = Subject("table", "a"), Subject("database", "h")
 FAULTY = "listen: {htp: x}\n"
 Printed = pytest.CaptureFixture[str]
-
-
-@pytest.fixture(autouse=True)
-def _no_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
 
 
 def findings(printed: str) -> list[dict[str, Any]]:
@@ -152,7 +147,7 @@ def test_findings_can_be_copied(monkeypatch: pytest.MonkeyPatch, capsys: Printed
     subject, command = "/long" * 30, "run this " * 30 + "now"
 
     found = [Subject("configuration", subject).error("is wrong", command)]
-    print_report(Report([*found, TABLE.error("[red]\x1b[2J", "\x07")]), as_json=False)
+    print_findings([*found, TABLE.error("[red]\x1b[2J", "\x07")], as_json=False)
 
     assert capsys.readouterr().out.splitlines()[:-1] == [
         f"✗ error   configuration {subject}: is wrong",

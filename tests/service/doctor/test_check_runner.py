@@ -19,7 +19,7 @@ from service.doctor.clock_skew import ClockReading
 from service.doctor.deployment.spark_check import Deployment
 from service.doctor.finding import Finding, Subject
 from service.doctor.plan import Configured, RunningSidecar, plan, unknown_sidecar
-from service.doctor.sidecar.sidecar_check import SidecarResponse
+from service.doctor.sidecar.response import SidecarResponse
 from tests.service.config.configuration import AIRPORTS, CHANGELOG, CUSTOMERS, MINIMAL
 from tests.service.doctor.findings import SUBJECT
 from tests.service.tls.certificates import authority, section
@@ -175,7 +175,7 @@ def test_connection_demands_come_last() -> None:
 
 
 def names(
-    configured: Configured | None,
+    configured: Configured,
     sidecar: RunningSidecar | Check | None = None,
     deployment: Deployment = NOTHING,
 ) -> list[list[str]]:
@@ -194,7 +194,7 @@ def test_given_parts_have_checks(tmp_path: Path) -> None:
     secure = Settings({"listen": {"http": "127.0.0.1:1", "tls": tls}}, MINIMAL)
 
     assert [
-        *names(None, local)[0],
+        *names(Configured(), local)[0],
         *names(Configured(FILE, secure))[0],
         *names(faulty, remote, pod)[0],
         *names(faulty, unknown_sidecar("c.yaml"), conf)[0],

@@ -9,18 +9,14 @@ import os
 import socket
 import tempfile
 import time
-from collections.abc import AsyncIterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from email.utils import formatdate
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pytest
-import trustme
-from aiohttp import web
 
 from lookup_core.errors import SidecarUnreachable
 from service.bound_sockets import unix_socket
@@ -36,17 +32,18 @@ from service.doctor.backends.kafka_check import check_kafka
 from service.doctor.backends.postgres_server import Database, databases_of
 from service.doctor.backends.table_check import TableCheck, try_notifications
 from service.doctor.check_runner import Inspection
-from service.doctor.deployment.kubernetes_check import ACCOUNT, check_kubernetes
+from service.doctor.deployment.kubernetes_check import check_kubernetes
 from service.doctor.finding import Subject
 from service.doctor.plan import unknown_sidecar
 from service.doctor.sidecar.process_limits_check import check_process_limits
+from service.doctor.sidecar.response import SidecarResponse
 from service.doctor.sidecar.secrets_check import (
     check_certificate,
     check_secrets,
     secret_files,
 )
 from service.doctor.sidecar.sharing_check import check_shared_memory, read_cache
-from service.doctor.sidecar.sidecar_check import SidecarResponse, check_sidecar
+from service.doctor.sidecar.sidecar_check import check_sidecar
 from service.doctor.sidecar.socket_check import check_socket, read_socket
 from service.version import own_version
 from tests.service.config.configuration import CHANGELOG, MINIMAL, table
@@ -360,73 +357,9 @@ async def test_unknown_sidecar_is_skipped() -> None:
     ]
 
 
-@dataclass
-class ApiServer:
-    """A Kubernetes API server that may require a token."""
+async def test_unknown_cluster_is_skipped() -> None:
+    """The remedy is the command that gives the version."""
+    first, second = await found(check_kubernetes(SUBJECT, None))
 
-    environ: dict[str, str]
-    root: Path
-    version: str = "v1.28.4"
-    token: str | None = None
-
-    async def answer(self, request: web.Request) -> web.Response:
-        """Its version."""
-        if self.token and request.headers.get("Authorization") != f"Bearer {self.token}":
-            return web.Response(status=403)
-        return web.json_response({"gitVersion": self.version})
-
-
-@pytest.fixture
-async def api(tmp_path: Path) -> AsyncIterator[ApiServer]:
-    """A server whose authority is mounted as in a pod."""
-    signer = authority(tmp_path / ACCOUNT)
-    assert signer.file.is_file()
-    environ = {"KUBERNETES_SERVICE_HOST": "127.0.0.1"}
-    server = ApiServer(environ, tmp_path)
-    app = web.Application()
-    app.router.add_get("/version", server.answer)
-    runner = web.AppRunner(app)
-    await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0, ssl_context=signer.server_context())
-    await site.start()
-    environ["KUBERNETES_SERVICE_PORT"] = site.name.rpartition(":")[2]
-    yield server
-    await runner.cleanup()
-
-
-async def test_api_server_is_queried_in_a_pod(api: ApiServer, tmp_path: Path) -> None:
-    """The account's token is sent if there is one, but to no server of another CA."""
-    found = [await _severity(api)]
-    api.version, api.token = "v1.31.0", "t0ken"
-    found.append(await _severity(api))
-    written(tmp_path, {f"{ACCOUNT}/token": "t0ken\n"})
-    found.append(await _severity(api))
-    trustme.CA().cert_pem.write_to_path(str(tmp_path / ACCOUNT / "ca.crt"))
-    found.append(await _severity(api))
-    api.version, api.token = "v1.28.0", None
-    found.append(await _severity(replace(api, root=tmp_path / "none")))
-
-    assert found == ["error", "skipped", "ok", "skipped", "error"]
-
-
-async def _severity(api: ApiServer) -> str:
-    (finding,) = await gathered(check_kubernetes(SUBJECT, environ=api.environ, root=api.root))
-    return finding.severity.value
-
-
-@pytest.mark.parametrize(
-    ("environ", "message"),
-    [
-        ({}, "its version is unknown here"),
-        (
-            {"KUBERNETES_SERVICE_HOST": "::1", "KUBERNETES_SERVICE_PORT": "1"},
-            "the API server does not return its version (not reachable)",
-        ),
-    ],
-)
-async def test_absent_cluster_is_skipped(environ: dict[str, Any], message: str) -> None:
-    """Outside of a cluster no server is queried; an absent one is skipped, too."""
-    first, second = await found(check_kubernetes(SUBJECT, environ=environ, root=Path("/none")))
-
-    assert first == f"skipped: {message}"
+    assert first == "skipped: its version is unknown here"
     assert second.startswith("  → run: kubectl version -o json | ")

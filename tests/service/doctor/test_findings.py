@@ -39,10 +39,10 @@ from service.doctor.deployment.spark_check import isolation_finding, spark_findi
 from service.doctor.finding import Finding, Severity, error_finding
 from service.doctor.sidecar.configuration_check import configuration_findings
 from service.doctor.sidecar.process_limits_check import memory_finding, processors_finding
+from service.doctor.sidecar.response import SidecarResponse
 from service.doctor.sidecar.secrets_check import expiry_finding, secret_findings
 from service.doctor.sidecar.sharing_check import CacheReading, place_finding, sharing_finding
 from service.doctor.sidecar.sidecar_check import (
-    SidecarResponse,
     dimension_findings,
     list_finding,
     name_findings,
