@@ -150,7 +150,7 @@ class Dimension:
                     is_due.clear()
         finally:
             if self._present is not None:
-                self._present.running.end_waits()
+                self._present.running.stop()
 
     async def wait_until_described(self, timeout_s: float) -> DimensionSchema:
         """The schema; before the first description, waits for it.

@@ -231,13 +231,15 @@ class RunningDimension:
         # First, so that no row of the former table stays: another table may get its name.
         removed = self.state.invalidate(None, InvalidationOrigin.SCHEMA)
         self._carry_out(self.state.abandon(code))
+        self._connections.withdraw()  # no step takes the connection that a query waited for
         if self._memory is not None:
             self.parts.shared_caches.remove(self._memory)
         return removed
 
-    def end_waits(self) -> None:
-        """End all keys that wait for changes with `schema_changed`."""
+    def stop(self) -> None:
+        """End all keys that wait for changes with `schema_changed`; no step follows."""
         self._deliver(self.state.end_waits(ErrorCode.SCHEMA_CHANGED))
+        self._connections.withdraw()
 
     # What is seen of it
 

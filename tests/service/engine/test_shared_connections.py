@@ -16,8 +16,10 @@ from service.engine.shared_connections import ConnectionShare
 from tests.hand_clock import HandClock
 from tests.service.connectors.fake_backend import FakeBackend
 from tests.service.engine.running import (
+    PATIENCE_S,
     Caller,
     customers,
+    is_fit,
     lookup,
     queried,
     running,
@@ -28,6 +30,7 @@ from tests.service.engine.running import (
 
 ONE_KEY_EACH = settings(batch=BatchSettings(max_keys=1, max_in_flight=8))
 DOWN = BackendError(ErrorCode.BACKEND_UNAVAILABLE, "customers: down")
+FORBIDDEN = BackendError(ErrorCode.FORBIDDEN, "customers: no right to read it")
 CHANGED = BackendError(ErrorCode.SCHEMA_CHANGED, "customers: not what it was")
 
 
@@ -148,6 +151,43 @@ async def test_cancelled_query_returns_its_connection() -> None:
 
         assert await waiting == {0: "fetched Bert"}
         assert busy.backend.cancelled_total == 1
+
+
+async def test_suspended_dimension_holds_no_connection() -> None:
+    """A query that waits for a connection gives its turn away when its table may not be read."""
+    async with sharing(1) as (busy, other):
+        held = start(busy.dimension, 7)
+        await busy.backend.wait_for_fetches(1)
+        waiting = start(other.dimension, 8)
+        await until(lambda: other.queued() == 1)
+        other.backend.describe_error = FORBIDDEN
+        describing = asyncio.ensure_future(other.dimension.described_again(PATIENCE_S))
+        await asyncio.sleep(0)
+        busy.backend.release()  # the description has its connection first, then the query
+        assert await waiting == {0: "error forbidden"}
+        assert await held == {0: "fetched Ada"}
+        assert await lookup(busy.dimension, 8) == {0: "fetched Bert"}
+
+        other.backend.describe_error = None
+        await asyncio.wait([describing])
+        await until(lambda: is_fit(other.dimension))
+        assert await lookup(other.dimension, 8) == {0: "fetched Bert"}
+
+
+async def test_stopped_dimension_holds_no_connection() -> None:
+    """A dimension that stops ends the wait of its queries for a connection."""
+    shares, backend = ConnectionShares(1, ["busy", "stopped"]), customers()
+    for_busy, for_stopped = (ConnectionShare(shares, each) for each in ("busy", "stopped"))
+    async with running(backend, connections=for_busy) as busy:
+        async with running(customers(), connections=for_stopped) as stopped:
+            backend.hold()
+            held = start(busy, 7)
+            await backend.wait_for_fetches(1)
+            Caller(stopped).submit(8)
+            await until(lambda: stopped.statistics().connection_wait_s > 0)
+        backend.release()
+        assert await held == {0: "fetched Ada"}
+        assert await lookup(busy, 8) == {0: "fetched Bert"}
 
 
 @pytest.mark.parametrize("size", [1, 2])
