@@ -8,7 +8,7 @@ from pydantic import Field, PlainSerializer, PlainValidator, model_validator
 
 from service.config.host_port import HostPort, parse_host_port
 from service.config.secrets import SecretFile
-from service.config.section import Given, Section, rule, written
+from service.config.section import FilePath, Given, Section, rule, written
 from service.tls.server_certificate import CertificateFiles, ServerCertificate, server_certificate
 
 MAX_SOCKET_PATH_BYTES = 107  # Linux: sun_path without its final NUL
@@ -20,11 +20,11 @@ class ListenTls(Section):
     Changed files are read within 10 s.
     """
 
-    cert_file: Path
+    cert_file: FilePath
     """PEM file with the certificate of the sidecar and intermediate certificates."""
     key_file: SecretFile
     """PEM file with the private key of the certificate, without a password."""
-    client_ca_file: Path | None = None
+    client_ca_file: FilePath | None = None
     """PEM file with CA certificates. Clients then need a certificate that one of these CAs
     signed."""
 
@@ -52,7 +52,7 @@ Address = Annotated[
 class Listen(Section):
     """Addresses of the listeners. `null` closes a listener."""
 
-    unix: Path | None = Path("/run/sidelook/sidelook.sock")
+    unix: FilePath | None = Path("/run/sidelook/sidelook.sock")
     """Unix socket for lookups, created with mode 0660. Its folder must exist."""
     http: Address | None = None
     """`host:port` for lookups by TCP. Beyond loopback it needs `listen.tls`, and `auth.token_file`

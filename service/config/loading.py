@@ -15,31 +15,6 @@ from service.config.yaml_document import manifest_fault, read_yaml_document
 
 # The default configuration, which needs no database; the wheel has it, too.
 EMBEDDED = Path(__file__).parents[1] / "example" / "sidelook.yaml"
-PATH_KEYS = frozenset(
-    {
-        *("unix", "token_file", "admin_token_file", "dsn_file", "path"),
-        *("password_file", "ca_file", "certificate_file"),
-        *("cert_file", "key_file", "client_ca_file", "headers_file"),
-    }
-)
-
-
-def anchored_paths(values: Mapping[str, Any], folder: Path) -> dict[str, Any]:
-    """Return the values with absolute paths; relative ones start at the folder."""
-    anchored = {name: _anchored(name, value, folder) for name, value in values.items()}
-    dimensions = values.get("dimensions")
-    if isinstance(dimensions, Mapping):  # their names may be equal to keys of paths
-        of_dimensions = {name: _anchored("", each, folder) for name, each in dimensions.items()}
-        anchored["dimensions"] = of_dimensions
-    return anchored
-
-
-def _anchored(key: str, value: object, folder: Path) -> object:
-    if isinstance(value, str) and key in PATH_KEYS:
-        return str(folder / value)
-    if isinstance(value, Mapping) and key not in {"default", "types"}:  # with any names
-        return {name: _anchored(name, each, folder) for name, each in value.items()}
-    return value
 
 
 def inline_secrets(document: Mapping[str, Any]) -> Iterator[str]:
@@ -69,7 +44,7 @@ def load_settings(path: Path | None, environ: Mapping[str, str]) -> Settings:
     names = [*map(str, dimensions)] if isinstance(dimensions, Mapping) else []
     variables = [*known_variables(Settings, names)]
     faults = [*document.faults, *environment.faults, *stray_variables(environ, variables)]
-    layers = [anchored_paths(layer, file.parent) for layer in (environment.values, document.values)]
+    layers = (environment.values, document.values)
     allows_secrets = next(
         (layer["allow_inline_secrets"] for layer in layers if "allow_inline_secrets" in layer),
         False,
@@ -77,7 +52,7 @@ def load_settings(path: Path | None, environ: Mapping[str, str]) -> Settings:
     if allows_secrets is not True:
         faults += inline_secrets(document.values)
     try:
-        settings = Settings(*layers)
+        settings = Settings(*layers, folder=file.parent)
     except ValidationError as error:
         origins = environment.origins
         faults += fault_lines(error, Settings, origins=origins, variables=variables)

@@ -2,9 +2,9 @@
 
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any
 
 from annotated_types import GroupedMetadata
 from pydantic import PlainValidator, WithJsonSchema
@@ -16,39 +16,72 @@ SHOWN_VALUE_CHARACTERS = 40  # in an error
 
 @dataclass(frozen=True, slots=True, eq=False)  # pydantic hashes it in optional fields
 class Quantity(GroupedMetadata):
-    """Type of a field: a number with a unit, within bounds, parsed to seconds or bytes."""
+    """Type of a field: a number within bounds; `parse` raises ValueError naming form and range."""
 
-    noun: str
-    units: Mapping[str, float]  # {unit: amount of the base unit}
-    minimum: str
-    maximum: str
-    is_whole: bool
-
-    def parse(self, value: object) -> float:
-        """Return the value in seconds or bytes; raises ValueError naming form and range."""
-        amount = self._amount(value) if isinstance(value, str) else math.nan
-        if not self._amount(self.minimum) <= amount <= self._amount(self.maximum):
-            raise ValueError(
-                f"{_shown(value)} is not a {self.noun} from {self.minimum} to "
-                f"{self.maximum}, written as a number and a unit ({', '.join(self.units)})"
-            )
-        return int(amount) if self.is_whole else amount
-
-    def _amount(self, text: str) -> float:
-        match = re.fullmatch(self._pattern, text, re.ASCII)
-        # NaN, for other forms, is outside of any range.
-        return float(match[1]) * self.units[match[2]] if match else math.nan
-
-    @property
-    def _pattern(self) -> str:
-        return rf"(\d+(?:\.\d+)?)({'|'.join(self.units)})"
+    parse: Callable[[object], float]
+    schema: Mapping[str, object]
 
     def __iter__(self) -> Iterator[object]:
-        # JSON Schema has bounds of numbers only.
-        bounds = {"x-minimum": self.minimum, "x-maximum": self.maximum}
-        form = {"type": "string", "pattern": f"^{self._pattern}$", "x-quantity": self.noun}
         yield PlainValidator(self.parse)
-        yield WithJsonSchema({**form, **bounds})
+        yield WithJsonSchema(dict(self.schema))
+
+
+def duration(minimum: str = "0s", maximum: str = "365d") -> Quantity:
+    """Return the type of a duration; its value is in seconds."""
+    return _with_unit("duration", DURATION_UNITS, minimum=minimum, maximum=maximum)
+
+
+def size(minimum: str, maximum: str) -> Quantity:
+    """Return the type of a size; its value is in bytes."""
+    return _with_unit("size", SIZE_UNITS, minimum=minimum, maximum=maximum)
+
+
+def _with_unit(noun: str, units: Mapping[str, float], *, minimum: str, maximum: str) -> Quantity:
+    pattern = rf"(\d+(?:\.\d+)?)({'|'.join(units)})"
+
+    def amount(text: object) -> float:
+        match = re.fullmatch(pattern, text, re.ASCII) if isinstance(text, str) else None
+        # NaN, for other forms, is outside of any range.
+        return float(match[1]) * units[match[2]] if match else math.nan
+
+    def parse(value: object) -> float:
+        if not amount(minimum) <= (found := amount(value)) <= amount(maximum):
+            raise ValueError(
+                f"{_shown(value)} is not a {noun} from {minimum} to {maximum}, written as a number "
+                f"and a unit ({', '.join(units)})"
+            )
+        return int(found) if units is SIZE_UNITS else found
+
+    # JSON Schema has bounds of numbers only.
+    bounds = {"x-minimum": minimum, "x-maximum": maximum}
+    form = {"type": "string", "pattern": f"^{pattern}$", "x-quantity": noun}
+    return Quantity(parse, form | bounds)
+
+
+def count(minimum: int, maximum: int) -> Quantity:
+    """Return the type of a whole number."""
+    return _number("integer", {int}, r"\d{1,18}", bounds=(minimum, maximum))
+
+
+def factor(minimum: float, maximum: float) -> Quantity:
+    """Return the type of a number with a fraction."""
+    return _number("number", {int, float}, r"\d{1,18}|\d+\.\d+", bounds=(minimum, maximum))
+
+
+def _number(kind: str, types: set[type], pattern: str, *, bounds: tuple[float, float]) -> Quantity:
+    minimum, maximum = bounds
+
+    def parse(value: object) -> float:
+        found: Any = value
+        if isinstance(value, str) and re.fullmatch(pattern, value, re.ASCII):
+            found = float(value) if "." in value else int(value)
+        # Without booleans, which are integers.
+        if type(found) in types and minimum <= found <= maximum:
+            return found
+        form = "a whole number" if kind == "integer" else "a number"
+        raise ValueError(f"{_shown(value)} is not {form} from {minimum} to {maximum}")
+
+    return Quantity(parse, {"type": kind, "minimum": minimum, "maximum": maximum})
 
 
 def _shown(value: object) -> str:
@@ -74,60 +107,3 @@ def _text(amount: int, units: Mapping[str, int]) -> str:
     fitting = [unit for unit in units if amount % units[unit] == 0]  # smallest first
     unit = fitting[-1] if amount else fitting[0]  # zero claims no false precision
     return f"{amount // units[unit]}{unit}"
-
-
-def duration(minimum: str = "0s", maximum: str = "365d") -> Quantity:
-    """Return the type of a duration; its value is in seconds."""
-    return Quantity("duration", DURATION_UNITS, minimum=minimum, maximum=maximum, is_whole=False)
-
-
-def size(minimum: str, maximum: str) -> Quantity:
-    """Return the type of a size; its value is in bytes."""
-    return Quantity("size", SIZE_UNITS, minimum=minimum, maximum=maximum, is_whole=True)
-
-
-@dataclass(frozen=True, slots=True)
-class Number(GroupedMetadata):
-    """Type of a field: a whole number or any number, from `minimum` to `maximum`."""
-
-    kind: Literal["integer", "number"]
-    minimum: float
-    maximum: float
-
-    def parse(self, value: object) -> float:
-        """Return the value; raises ValueError naming form and range."""
-        number = self._number(value)
-        if not self.minimum <= number <= self.maximum:
-            form = "a whole number" if self.kind == "integer" else "a number"
-            raise ValueError(f"{_shown(value)} is not {form} from {self.minimum} to {self.maximum}")
-        return number
-
-    def _number(self, value: object) -> float:
-        match value:
-            case bool():
-                return math.nan
-            case int():
-                return value
-            case float():
-                return value if self.kind == "number" else math.nan
-            case str() if re.fullmatch(r"\d{1,18}", value, re.ASCII):
-                return int(value)
-            case str() if self.kind == "number" and re.fullmatch(r"\d+\.\d+", value, re.ASCII):
-                return float(value)
-            case _:
-                return math.nan  # outside of any range
-
-    def __iter__(self) -> Iterator[object]:
-        limits = {"minimum": self.minimum, "maximum": self.maximum}
-        yield PlainValidator(self.parse)
-        yield WithJsonSchema({"type": self.kind, **limits})
-
-
-def count(minimum: int, maximum: int) -> Number:
-    """Return the type of a whole number."""
-    return Number("integer", minimum=minimum, maximum=maximum)
-
-
-def factor(minimum: float, maximum: float) -> Number:
-    """Return the type of a number with a fraction."""
-    return Number("number", minimum=minimum, maximum=maximum)

@@ -14,7 +14,7 @@ from service.config.fault_lines import BELOW
 from service.config.host_port import parse_host_port
 from service.config.quantity import duration
 from service.config.secrets import SecretFile
-from service.config.section import Given, Section, copied, rule, written
+from service.config.section import FilePath, Given, Section, copied, rule, written
 from service.config.source import PostgresSource, Source
 from service.file_identity import read_secret
 
@@ -92,9 +92,9 @@ class Security(Section):
 
     tls: bool = Field(default=False, strict=True)
     """Whether connections use TLS."""
-    ca_file: Path | None = None
+    ca_file: FilePath | None = None
     """PEM file with CA certificates. `null`: those of the system."""
-    certificate_file: Path | None = None
+    certificate_file: FilePath | None = None
     """PEM file with the client certificate and its key."""
     mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"] | None = None
     """SASL mechanism. Set all or none of `mechanism`, `username` and `password_file`."""

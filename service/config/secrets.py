@@ -9,6 +9,7 @@ from pydantic_core import PydanticCustomError
 
 from lookup_core.bearer_token import FORM as TOKEN_FORM
 from lookup_core.bearer_token import parse_token
+from service.config.section import FilePath
 from service.file_identity import read_regular_file, read_secret
 
 MISSING = "missing_file"  # error type of a missing file
@@ -45,5 +46,5 @@ def check_token_file(path: Path) -> Path:
     return path
 
 
-SecretFile = Annotated[Path, AfterValidator(check_secret_file)]
+SecretFile = Annotated[FilePath, AfterValidator(check_secret_file)]
 OneLineSecret = Annotated[SecretFile, AfterValidator(check_token_file)]

@@ -5,9 +5,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import fields
 from inspect import getsource
 from itertools import pairwise
-from typing import Any, TypeAlias, TypeVar
+from pathlib import Path
+from typing import Annotated, Any, TypeAlias, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationInfo, field_validator
 
 Given: TypeAlias = Mapping[str, Any]  # {field: value} of valid fields before the checked one
 
@@ -58,6 +59,13 @@ def rule(*names: str) -> Callable[[Callable[[Any, Any, Given], None]], Any]:
 
     return decorated
 
+
+def _anchored(path: Path, info: ValidationInfo) -> Path:
+    folder: Path | None = (info.context or {}).get("folder")
+    return path if folder is None else folder / path
+
+
+FilePath = Annotated[Path, AfterValidator(_anchored)]  # relative to the configuration file
 
 _Settings = TypeVar("_Settings")
 

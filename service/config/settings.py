@@ -178,12 +178,14 @@ class Settings(Section):
             {"owner": owner, BELOW: (name, "refresh", "listen", "channel")},
         )
 
-    def __init__(self, *layers: Mapping[str, Any]) -> None:
+    def __init__(self, *layers: Mapping[str, Any], folder: Path | None = None) -> None:
         """Merge the layers key by key, the first one wins, and validate the result.
 
-        Raises pydantic's ValidationError.
+        Relative paths start at the folder. Raises pydantic's ValidationError.
         """
-        super().__init__(**merged(*layers))
+        self.__pydantic_validator__.validate_python(
+            merged(*layers), self_instance=self, context={"folder": folder}
+        )
 
 
 def merged(*layers: Mapping[str, Any]) -> dict[str, Any]:

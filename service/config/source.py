@@ -16,7 +16,7 @@ from service.config.postgres_address import (
     check_dsn,
 )
 from service.config.secrets import SecretFile
-from service.config.section import Given, Section, rule
+from service.config.section import FilePath, Given, Section, rule
 from service.file_identity import read_secret
 from service.postgres_dsn import connect_timeout_s, without_connect_timeout
 
@@ -137,7 +137,7 @@ class ParquetSource(Section):
 
     kind: Literal["parquet"]
     """Kind of the source."""
-    path: Path
+    path: FilePath
     """Path of the file."""
 
 

@@ -1,7 +1,6 @@
 """`tracing`: OpenTelemetry collector, and the share of traced requests."""
 
 import re
-from pathlib import Path
 from typing import Annotated, Self
 from urllib.parse import urlsplit
 
@@ -9,7 +8,7 @@ from pydantic import AfterValidator, Field, model_validator
 
 from service.config.quantity import factor
 from service.config.secrets import SecretFile
-from service.config.section import Section
+from service.config.section import FilePath, Section
 from service.file_identity import read_secret
 
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")  # RFC 9110
@@ -56,7 +55,7 @@ class Tracing(Section):
     headers_file: SecretFile | None = None
     """File with headers for the collector, one `name: value` per line, such as a token. Each export
     reads it again."""
-    ca_file: Path | None = None
+    ca_file: FilePath | None = None
     """PEM file with the CA certificates for an https endpoint. `null`: those of the system."""
 
     @model_validator(mode="after")

@@ -1,9 +1,7 @@
 """Documents without faults, and the settings that they become."""
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from pydantic import ValidationError
@@ -23,10 +21,10 @@ from lookup_core.settings import (
     WhileLoading,
 )
 from service.config.dimension import Versions
-from service.config.loading import PATH_KEYS, anchored_paths
 from service.config.refresh import Notifications, Refresh, Security
+from service.config.section import Section
 from service.config.settings import Settings
-from service.config.source import PostgresSource
+from service.config.source import ParquetSource, PostgresSource
 from tests.service.config.configuration import (
     AIRPORTS,
     CHANGELOG,
@@ -293,33 +291,30 @@ def test_schema_is_written_like_the_file() -> None:
     assert (multiplier["type"], multiplier["minimum"], multiplier["maximum"]) == ("number", 1, 100)
 
 
-def test_relative_paths_start_at_the_folder() -> None:
-    """Sockets, secrets and files are found next to the configuration; the rest is unchanged."""
-    anchored = """
-        listen: {{unix: {0}s.sock, tls: {{cert_file: {0}tls.crt, client_ca_file: /ca}}}}
-        auth: {{token_file: {0}../token, admin_token_file: null}}
-        tracing: {{headers_file: 5}}
-        dimensions:
-          path: {{key: [path], table: path, source: {{path: {0}a.parquet}}, default: {{path: x}},
-            types: {{path: string}}}}
-          b: {{refresh: {{changelog: {{security: {{ca_file: {0}b}}}}}}, source: []}}
-          c: null
-    """
-    wrong = {"listen": 5, "dimensions": []}
+def test_relative_paths_start_at_the_folder(tmp_path: Path) -> None:
+    """Sockets, secrets and files are found next to the configuration; names are no paths."""
+    (tmp_path / "token").touch(0o600)
+    (tmp_path / "token").write_text("t0ken")
+    file = {"kind": "parquet", "path": "a.parquet"}
+    one = {"key": ["id"], "columns": ["path"], "source": file, "default": {"path": "x"}}
+    document = {"auth": {"token_file": "token"}, "dimensions": {"path": one}}
 
-    found = anchored_paths(parsed(anchored.format("")), Path("/etc/sidelook"))
+    settings = Settings({"listen": {"unix": "s.sock"}}, document, folder=tmp_path)
 
-    assert found == parsed(anchored.format("/etc/sidelook/"))
-    assert anchored_paths(wrong, Path("/etc/sidelook")) == wrong
+    config = settings.dimensions["path"]
+    assert isinstance(config.source, ParquetSource)
+    paths = (settings.listen.unix, settings.auth.token_file, config.source.path)
+    assert paths == (tmp_path / "s.sock", tmp_path / "token", tmp_path / "a.parquet")
+    assert (config.columns, config.default) == (("path",), {"path": "x"})
 
 
-def test_every_path_of_the_schema_is_anchored() -> None:
+def test_every_path_is_anchored() -> None:
     """A new key that holds a path is found by this test."""
-    assert set(_path_keys(Settings.model_json_schema())) == PATH_KEYS
+    fields = [
+        (name, f"{field.annotation}{field.metadata}")
+        for section in Section.__subclasses__()
+        for name, field in section.model_fields.items()
+    ]
 
-
-def _path_keys(schema: dict[str, Any]) -> Iterator[str]:
-    for definition in schema["$defs"].values():
-        for name, field in definition.get("properties", {}).items():
-            if "'format': 'path'" in str(field):
-                yield name
+    assert [name for name, text in fields if "Path" in text and "_anchored" not in text] == []
+    assert "cert_file" in {name for name, text in fields if "_anchored" in text}
