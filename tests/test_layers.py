@@ -60,7 +60,7 @@ ALLOWED = {
     "service.wiring": ("service",),
     "service.listeners": ("service",),
     "service.commands": (
-        *("service.config", "service.resources.thread_limit", "service.app", "service.doctor"),
+        *("service.config", "service.app", "service.doctor"),
         "service.bound_sockets",  # before the rest is imported
         "service.connectors.parquet.file",  # check-config reads the schema
         # gen-triggers describes the table, and prints the SQL

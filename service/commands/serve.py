@@ -1,10 +1,15 @@
-"""`serve`: the sidecar on its event loop, until a signal stops it."""
+"""`serve`: the sidecar on its event loop, until a signal stops it.
+
+Libraries that cannot start a thread abort the process or hang, without a clear message: the limit
+of threads is checked before.
+"""
 
 import asyncio
 import gc
 import os
 import stat
 import sys
+import threading
 from collections.abc import Callable, Coroutine
 from typing import Annotated, Any
 
@@ -14,7 +19,45 @@ from lookup_core.errors import ConfigurationError
 from service.bound_sockets import bound_sockets
 from service.commands.configuration import NAME_IT, ConfigOption
 from service.config.loading import EMBEDDED, load_settings
-from service.resources.thread_limit import check_thread_limit, needed_threads
+
+_ARROW_THREADS = 8  # Arrow's pool for reading files
+_LOOP_THREADS = 4  # file operations of the event loop
+_WATCHDOG_THREADS = 1
+
+
+def needed_threads() -> int:
+    """The greatest number of threads, without the main thread."""
+    processors = os.cpu_count() or 1
+    executor = min(32, processors + 4)  # asyncio's default
+    return 2 * processors + executor + _ARROW_THREADS + _LOOP_THREADS + _WATCHDOG_THREADS
+
+
+def check_thread_limit(needed: int) -> None:
+    """Raise ConfigurationError if fewer than `needed` threads can be started."""
+    started = _started_at_once(needed)
+    if started < needed:
+        fault = (
+            f"threads: the sidecar needs {needed} besides its main thread, the system allows "
+            f"{started}; raise the limit of processes (ulimit -u) or of the pod (pids.max)"
+        )
+        raise ConfigurationError([fault])
+
+
+def _started_at_once(wanted: int) -> int:
+    may_end = threading.Event()
+    threads: list[threading.Thread] = []
+    try:
+        for _ in range(wanted):
+            thread = threading.Thread(target=may_end.wait, daemon=True)
+            thread.start()
+            threads.append(thread)
+    except RuntimeError:
+        pass  # the limit is reached
+    finally:
+        may_end.set()
+        for thread in threads:
+            thread.join()
+    return len(threads)
 
 
 def run_on_event_loop(main: Coroutine[Any, Any, None]) -> None:

@@ -14,11 +14,14 @@ from service.doctor.backends.kafka_check import check_kafka
 from service.doctor.backends.postgres_server import databases_of
 from service.doctor.backends.table_check import TableCheck, check_parquet
 from service.doctor.check_runner import Check, Inspection, Stages
-from service.doctor.deployment.kubernetes_check import check_kubernetes
-from service.doctor.deployment.spark_check import Deployment, check_executors
+from service.doctor.deployment.spark_check import Deployment, check_executors, check_kubernetes
 from service.doctor.finding import Subject
-from service.doctor.sidecar.configuration_check import CHECK, CacheDemand, check_configuration
-from service.doctor.sidecar.process_limits_check import check_process_limits
+from service.doctor.sidecar.configuration_check import (
+    CHECK,
+    CacheDemand,
+    check_configuration,
+    check_process_limits,
+)
 from service.doctor.sidecar.secrets_check import check_certificate, check_secrets
 from service.doctor.sidecar.sharing_check import check_shared_memory
 from service.doctor.sidecar.sidecar_check import SidecarGet, check_sidecar

@@ -15,8 +15,7 @@ from lookup_core.settings import FullSettings
 from service.config.settings import Settings
 from service.doctor.deployment.pod_template import IMAGE_SOCKET, pod_findings
 from service.doctor.finding import Severity, Subject
-from service.doctor.sidecar.configuration_check import CacheDemand
-from service.doctor.sidecar.process_limits_check import LIMITS_MEMORY_FACTOR
+from service.doctor.sidecar.configuration_check import LIMITS_MEMORY_FACTOR, CacheDemand
 from tools.k8s.manifest_part import ManifestPart as Part
 from tools.k8s.manifest_part import quantity
 from tools.k8s.manifests import Manifest, parse_yaml

@@ -32,10 +32,10 @@ from service.doctor.backends.kafka_check import check_kafka
 from service.doctor.backends.postgres_server import Database, databases_of
 from service.doctor.backends.table_check import TableCheck, try_notifications
 from service.doctor.check_runner import Inspection
-from service.doctor.deployment.kubernetes_check import check_kubernetes
+from service.doctor.deployment.spark_check import check_kubernetes
 from service.doctor.finding import Subject
 from service.doctor.plan import unknown_sidecar
-from service.doctor.sidecar.process_limits_check import check_process_limits
+from service.doctor.sidecar.configuration_check import check_process_limits
 from service.doctor.sidecar.response import SidecarResponse
 from service.doctor.sidecar.secrets_check import (
     check_certificate,

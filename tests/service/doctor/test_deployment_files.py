@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from lookup_core.errors import ConfigurationError
-from service.doctor.deployment.kubernetes_check import kubernetes_version
 from service.doctor.deployment.pod_template import (
     IMAGE_SOCKET,
     part,
@@ -20,6 +19,7 @@ from service.doctor.deployment.spark_check import (
     Deployment,
     check_executors,
     image_version,
+    kubernetes_version,
     read_spark_conf,
 )
 from tests.service.doctor.findings import SUBJECT

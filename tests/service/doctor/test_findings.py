@@ -25,20 +25,23 @@ from service.doctor.backends.database_check import connection_findings, server_f
 from service.doctor.backends.kafka_check import KafkaTopicFacts, retention_finding, topic_findings
 from service.doctor.backends.postgres_server import ConnectionDemand, PostgresServer
 from service.doctor.backends.table_check import (
+    TableFacts,
     index_finding,
     key_finding,
     publication_finding,
     rights_finding,
     size_findings,
 )
-from service.doctor.backends.table_reader import TableFacts
 from service.doctor.clock_skew import ClockReading, clock_finding
-from service.doctor.deployment.kubernetes_check import version_finding as cluster_finding
 from service.doctor.deployment.pod_template import pod_findings, read_pod_template
 from service.doctor.deployment.spark_check import isolation_finding, spark_findings
+from service.doctor.deployment.spark_check import version_finding as cluster_finding
 from service.doctor.finding import Finding, Severity, error_finding
-from service.doctor.sidecar.configuration_check import configuration_findings
-from service.doctor.sidecar.process_limits_check import memory_finding, processors_finding
+from service.doctor.sidecar.configuration_check import (
+    configuration_findings,
+    memory_finding,
+    processors_finding,
+)
 from service.doctor.sidecar.response import SidecarResponse
 from service.doctor.sidecar.secrets_check import expiry_finding, secret_findings
 from service.doctor.sidecar.sharing_check import CacheReading, place_finding, sharing_finding

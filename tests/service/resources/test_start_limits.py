@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from lookup_core.errors import ConfigurationError
-from service.resources.thread_limit import check_thread_limit, needed_threads
+from service.commands.serve import check_thread_limit, needed_threads
 
 NO_STACK_BYTES = 1 << 50  # more than any address space has: no thread starts
 
