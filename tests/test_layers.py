@@ -13,7 +13,7 @@ IMPURE = {"asyncio", "socket", "ssl", "threading", "time", "random", "os", "logg
 }
 PURE = (sys.stdlib_module_names - IMPURE) | {"lookup_core", "numpy", "pyarrow"}
 PORTS = "service.connectors.ports"
-ROWS = "service.connectors.rows"
+ROWS = "service.connectors.several_rows"
 SHARED_MEMORY = "service.resources.shared_memory"
 FILE_IDENTITY = "service.file_identity"
 POSTGRES_DSN = "service.postgres_dsn"

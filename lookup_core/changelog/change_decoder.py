@@ -3,7 +3,7 @@
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Protocol, TypeAlias
+from typing import ClassVar, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -37,6 +37,11 @@ class RowChanges:
         if not self.keys.num_rows == self.rows.num_rows == len(self.has_row):
             raise ValueError(f"{self.rows.num_rows} rows of {self.keys.num_rows} changes")
 
+    @property
+    def nbytes(self) -> int:
+        """Memory in bytes."""
+        return int(self.keys.nbytes + self.rows.nbytes + self.transaction_ids.nbytes)
+
     @classmethod
     def loaded(
         cls, keys: pa.RecordBatch, rows: pa.RecordBatch, has_row: Mask | None = None
@@ -67,6 +72,7 @@ class TableChange:
     reason: str  # for the log
     transaction_id: int = UNKNOWN_TRANSACTION  # the low 32 bits
     is_gap: bool = False  # made by a snapshot's last transaction, or any that ended before it
+    nbytes: ClassVar[int] = 100  # about
 
 
 Change: TypeAlias = RowChanges | TableChange
@@ -185,7 +191,6 @@ class Decoded:
     faults: Mapping[int, str] = field(default_factory=dict)  # {position of a message: reason}
     # {position of a message: why it was not used as it is, and the remedy}
     hints: Mapping[int, str] = field(default_factory=dict)
-    nbytes: int = 0  # memory of the changes
 
 
 class ChangeDecoder(Protocol):

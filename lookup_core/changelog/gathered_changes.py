@@ -145,18 +145,12 @@ class GatheredChanges:
         keys = self._typed_keys()
         others, unreadable = self._other_readings(keys)
         of_table = self._table_changes + self._unreadable(keys, unreadable)
-        changes = [*self._changes(keys, of_table), *others]
         return Decoded(
-            changes,
+            [*self._changes(keys, of_table), *others],
             self.source_time_ms,
             ignored=self.ignored,
             faults=dict(sorted(self._faults.items())),
             hints=self._hints,
-            nbytes=sum(
-                change.keys.nbytes + change.rows.nbytes + change.transaction_ids.nbytes
-                for change in changes
-                if isinstance(change, RowChanges)
-            ),
         )
 
     def _typed_keys(self) -> TypedKeys:

@@ -195,18 +195,19 @@ class SourceCoordinator:
 
     def _on_piece(self, piece: SplitPiece) -> None:
         self._take(piece)
+        is_caught_up = piece.is_caught_up or piece.is_finished
         self.ledger.on_progress(
             piece.split_id,
             piece.position,
             total=piece.total,
-            is_caught_up=piece.is_caught_up,
+            is_caught_up=is_caught_up,
             may_go_back=any(isinstance(change, TableChange) for change in piece.changes),
         )
         self.watermarks.on_piece(
             piece.split_id,
             watermark_ms=piece.watermark_ms,
             has_changes=bool(piece.changes),
-            is_caught_up=piece.is_caught_up,
+            is_caught_up=is_caught_up,
             now=self._clock(),
         )
         if piece.is_finished:

@@ -26,7 +26,9 @@ log = structlog.get_logger()
 OPENING_TIMEOUT_S = 30.0
 _CLOSING_TIMEOUT_S = 1.0
 _DISCOVERY_TIMEOUT_S = 60.0
-_READING_TIMEOUT_S = 60.0  # a reader returns within a second, unless its source is slow
+_FEED_TIMEOUT_S = 60.0  # a reader of changes returns within a second, unless its source is slow
+_LOAD_TIMEOUT_S = 900.0  # a database may read and sort all rows before the first
+_PAUSED_S = 0.5  # between two looks whether a split may go on
 _PARCEL_BYTES = 256  # the overhead of a parcel
 _SHARED_LANE = ""
 
@@ -133,6 +135,7 @@ class SplitReading:
     def __init__(self, first: Assignment, parts: ReadingParts) -> None:
         self._parts = parts
         self._mode = parts.source.reading_mode
+        self._timeout_s = _LOAD_TIMEOUT_S if parts.source.is_bounded else _FEED_TIMEOUT_S
         self._lane = first.split.id if self._mode is ReadingMode.PARALLEL else _SHARED_LANE
         self._pending = [first]  # splits to give to the reader
         self._split_ids = {first.split.id}  # unfinished ones, pending ones included
@@ -161,7 +164,10 @@ class SplitReading:
                 return
             await self._assign(reader)
             self._pause(reader)
-            for piece in await backend_call(reader.read(), timeout_s=_READING_TIMEOUT_S):
+            if self._paused == self._split_ids:
+                await asyncio.sleep(_PAUSED_S)
+                continue
+            for piece in await backend_call(reader.read(), timeout_s=self._timeout_s):
                 if piece.is_finished:
                     self._split_ids.discard(piece.split_id)
                 await self._parts.buffer.put(self._lane, piece, nbytes=piece.nbytes)
@@ -187,7 +193,7 @@ class SplitReading:
     async def _assign(self, reader: SplitReader) -> None:
         for assignment in self._pending:
             call = reader.assign(assignment.split, position=assignment.position)
-            await backend_call(call, timeout_s=_READING_TIMEOUT_S)
+            await backend_call(call, timeout_s=self._timeout_s)
         self._pending = []
 
     def _pause(self, reader: SplitReader) -> None:

@@ -35,7 +35,7 @@ from service.connectors.postgres.notifications import PostgresNotifications
 from service.connectors.postgres.sessions import PostgresSettings
 from service.connectors.postgres.snapshot import PostgresSnapshot
 from service.connectors.postgres.table import WatchedTable
-from service.connectors.rows.several_rows import RowMatch, RowVersions
+from service.connectors.several_rows import RowMatch, RowVersions
 from service.engine.refresher import RefreshSources
 from service.engine.shared_connections import ConnectionShare
 from service.wiring.connector_settings import (

@@ -10,7 +10,7 @@ import pytest
 
 from lookup_core.dimension_schema import DimensionSchema, VersionColumns
 from lookup_core.settings import DimensionSettings, Match
-from service.connectors.rows.several_rows import RowVersions
+from service.connectors.several_rows import RowVersions
 from service.engine.dimension import Dimension
 from tests.conformance.wire_client import Channel, WireClient
 from tests.service.connectors.fake_backend import FakeBackend

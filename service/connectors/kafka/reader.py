@@ -159,7 +159,6 @@ class KafkaReader(SplitReader):
             split_id=split_id,
             position=progress.poll.position,
             changes=(*self._restart(address), *decoded.changes),
-            nbytes=decoded.nbytes,
             watermark_ms=progress.watermark_ms,
             silent_s=progress.silent_s(at=at),
             requested_s=progress.requested_s(at=at),

@@ -1,30 +1,41 @@
-"""Parquet backends: lookups in rows in memory, or in the file at each fetch."""
+"""Parquet backends: lookups in rows in memory, or in the file at each fetch.
+
+A search in the file skips row groups by their statistics, and reads the others; it holds matching
+rows only.
+"""
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import partial, reduce
+from operator import and_
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
 import structlog
+from pyarrow import types
 
 from lookup_core.dimension.dimension_events import FetchedRows
 from lookup_core.dimension_schema import DimensionSchema
-from lookup_core.errors import BackendError
+from lookup_core.errors import BackendError, ErrorCode
 from lookup_core.rate_limits import EventRateLimit
 from service.connectors.parquet.file import (
     ONE_ROW,
     ParquetFile,
     RowLimit,
+    check_parquet_schema,
     load_parquet_file,
+    parquet_dataset,
+    parquet_errors,
     parquet_identities,
     parquet_schema,
     refuse_other_columns,
     unreplaced_files,
 )
-from service.connectors.parquet.file_thread import FileThread
-from service.connectors.parquet.search import parquet_search
+from service.connectors.parquet.file_thread import FileThread, IsAbandoned
+from service.connectors.parquet.rows import opened_rows, row_fields
 from service.connectors.ports.backend import Backend
 from service.file_identity import FileIdentity
 
@@ -33,6 +44,12 @@ log = structlog.get_logger()
 _MAX_CHECK_INTERVAL_S = 1.0  # also after a failed read, which may be expensive
 _CHECK_INTERVAL_S_PER_FILE = 0.0002  # a check takes a few percent of it
 _NOT_DESCRIBED = DimensionSchema(pa.schema([]), pa.schema([]))  # differs from that of each file
+
+# Types whose statistics all writers sort as comparisons do.
+_HAS_ORDERED_STATISTICS = (
+    *(types.is_signed_integer, types.is_string, types.is_binary),
+    *(types.is_date32, types.is_timestamp),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +69,39 @@ class _Loaded:
         return self.checked_at + min(_MAX_CHECK_INTERVAL_S, interval_s)
 
 
-class ParquetBackend(Backend):
-    """Rows of a Parquet file or folder in memory; a key may have several rows.
+class _FileBackend(Backend):
+    """A file or folder, and the schema of its last description; a key may have several rows."""
+
+    def __init__(
+        self,
+        path: Path,
+        key: Sequence[str],
+        *,
+        columns: Sequence[str] | None = None,
+        limit: RowLimit = ONE_ROW,
+    ) -> None:
+        self._path = path
+        self._key = key
+        self._columns = columns
+        self._limit = limit
+        self._thread = FileThread(path)
+        self._described = _NOT_DESCRIBED
+
+    async def __aexit__(self, *_: object) -> None:
+        """End the thread."""
+        self._thread.close()
+
+    def _warn(self, fault: BackendError) -> None:
+        log.warning(
+            "dimension.file_unavailable",
+            path=str(self._path),
+            code=fault.code,
+            detail=fault.detail,
+        )
+
+
+class ParquetBackend(_FileBackend):
+    """Rows of a Parquet file or folder in memory.
 
     While the file cannot be read, the previous rows stay, with their age.
     """
@@ -66,23 +114,21 @@ class ParquetBackend(Backend):
         path: Path,
         key: Sequence[str],
         *,
-        columns: Sequence[str] | None = None,
-        limit: RowLimit = ONE_ROW,
         clock: Callable[[], float] = time.monotonic,
         load: Callable[..., ParquetFile] = load_parquet_file,
+        columns: Sequence[str] | None = None,
+        limit: RowLimit = ONE_ROW,
     ) -> None:
-        self._path = path
+        super().__init__(path, key, columns=columns, limit=limit)
         self._load = partial(load, path, key, columns=columns, limit=limit)
         self._clock = clock
-        self._thread = FileThread(path)
         self._loaded: _Loaded | None = None  # changed in the thread only
         self._logged: ParquetFile | None = None
         self._warnings = EventRateLimit()
-        self._described = _NOT_DESCRIBED
 
     async def __aexit__(self, *_: object) -> None:
         """Release the rows."""
-        self._thread.close()
+        await super().__aexit__()
         self._loaded = None
 
     async def describe(self, *, timeout_s: float) -> DimensionSchema:
@@ -94,9 +140,6 @@ class ParquetBackend(Backend):
         loaded = await self._current(timeout_s)
         self._described = loaded.file.schema
         return loaded.file.schema
-
-    async def probe(self, *, timeout_s: float) -> None:
-        """Nothing to probe: rows in memory stay available."""
 
     async def fetch(self, keys: pa.RecordBatch, *, timeout_s: float) -> FetchedRows:
         """The rows of the keys; raises BackendError `timeout`, or `schema_changed`."""
@@ -110,7 +153,7 @@ class ParquetBackend(Backend):
         if loaded.fault is None:
             self._warnings.on_success()
         elif self._warnings.is_due(str(loaded.fault), self._clock()):
-            _warn_unavailable(self._path, loaded.fault)
+            self._warn(loaded.fault)
         if loaded.file is not self._logged:
             self._logged = loaded.file
             row_count = loaded.file.rows.num_rows
@@ -135,30 +178,10 @@ class ParquetBackend(Backend):
         return self._loaded
 
 
-class ParquetScan(Backend):
-    """Rows of a Parquet file or folder, searched at each fetch; a key may have several rows."""
+class ParquetScan(_FileBackend):
+    """Rows of a Parquet file or folder, searched at each fetch."""
 
     uses_index = False
-    reads_on_request = True
-
-    def __init__(
-        self,
-        path: Path,
-        key: Sequence[str],
-        *,
-        columns: Sequence[str] | None = None,
-        limit: RowLimit = ONE_ROW,
-    ) -> None:
-        self._path = path
-        self._columns = columns
-        self._limit = limit
-        self._read_schema = partial(parquet_schema, path, key, columns=columns)
-        self._thread = FileThread(path)
-        self._described = _NOT_DESCRIBED
-
-    async def __aexit__(self, *_: object) -> None:
-        """End the thread."""
-        self._thread.close()
 
     async def describe(self, *, timeout_s: float) -> DimensionSchema:
         """The columns of the current file, or of the last readable one.
@@ -166,18 +189,14 @@ class ParquetScan(Backend):
         Loaded rows of the last readable file stay in use until another load. Without such a file,
         raises BackendError (`table_unavailable`, `forbidden`, `timeout`).
         """
+        read = partial(parquet_schema, self._path, self._key, columns=self._columns)
         try:
-            self._described = await self._thread.run(
-                lambda _: self._read_schema(), timeout_s=timeout_s
-            )
+            self._described = await self._thread.run(lambda _: read(), timeout_s=timeout_s)
         except BackendError as error:
             if self._described is _NOT_DESCRIBED:
                 raise
-            _warn_unavailable(self._path, error)
+            self._warn(error)
         return self._described
-
-    async def probe(self, *, timeout_s: float) -> None:
-        """Nothing to probe: reads report whether the file is available."""
 
     async def fetch(self, keys: pa.RecordBatch, *, timeout_s: float) -> FetchedRows:
         """The rows of the keys; raises BackendError (`table_unavailable`, `schema_changed`, …)."""
@@ -194,5 +213,77 @@ class ParquetScan(Backend):
         )
 
 
-def _warn_unavailable(path: Path, fault: BackendError) -> None:
-    log.warning("dimension.file_unavailable", path=str(path), code=fault.code, detail=fault.detail)
+def parquet_search(
+    path: Path,
+    keys: pa.RecordBatch,
+    *,
+    described: DimensionSchema,
+    columns: Sequence[str] | None,
+    is_abandoned: IsAbandoned,
+    limit: RowLimit = ONE_ROW,
+) -> FetchedRows:
+    """The current rows of these keys.
+
+    Blocks the thread; an abandoned search ends at its next batch. Raises BackendError:
+    `schema_changed` if the columns differ from those described, `table_unavailable` if the file
+    cannot be read or is replaced during the search.
+    """
+    with parquet_errors(path), unreplaced_files(path):
+        dataset = parquet_dataset(path)
+        check_parquet_schema(path, dataset, described, columns=columns)
+        fields = row_fields(described)
+        batches = [
+            batch
+            for fragment in dataset.get_fragments()
+            for batch in _candidates(fragment, keys, fields=fields, is_abandoned=is_abandoned)
+        ]
+    table = pa.Table.from_batches(batches, fields)
+    return ParquetFile(described, table, limit=limit).find(keys)
+
+
+def _candidates(
+    fragment: ds.ParquetFileFragment,
+    keys: pa.RecordBatch,
+    *,
+    fields: pa.Schema,
+    is_abandoned: IsAbandoned,
+) -> Iterator[pa.RecordBatch]:
+    """Rows in which each key column has the value of some key."""
+    pruned = _pruned(fragment, keys)
+    if not pruned.row_groups:
+        return
+    with opened_rows(pruned) as rows:
+        for group in pruned.row_groups:
+            # Key columns first: they are small, and most row groups contain no key.
+            key_batches = _until_abandoned(rows.steps(group.id, keys.schema), is_abandoned)
+            if any(_filtered(batch, keys).num_rows for batch in key_batches):
+                batches = _until_abandoned(rows.steps(group.id, fields), is_abandoned)
+                yield from (_filtered(batch, keys) for batch in batches)
+
+
+def _until_abandoned(
+    batches: Iterator[pa.RecordBatch], is_abandoned: IsAbandoned
+) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        if is_abandoned():
+            raise BackendError(ErrorCode.TIMEOUT, "the caller no longer waits for these rows")
+        yield batch
+
+
+def _pruned(fragment: ds.ParquetFileFragment, keys: pa.RecordBatch) -> ds.ParquetFileFragment:
+    """The fragment without the row groups whose statistics exclude all keys."""
+    stored = fragment.physical_schema
+    conditions = [
+        pc.field(part.name).isin(keys.column(part.name))
+        for part in keys.schema
+        if any(is_type(part.type) for is_type in _HAS_ORDERED_STATISTICS)
+        and part.name in stored.names
+        and stored.field(part.name).type == part.type
+    ]
+    return fragment.subset(filter=reduce(and_, conditions)) if conditions else fragment
+
+
+def _filtered(batch: pa.RecordBatch, keys: pa.RecordBatch) -> pa.RecordBatch:
+    for name in keys.schema.names:
+        batch = batch.filter(pc.is_in(batch.column(name), value_set=keys.column(name)))
+    return batch

@@ -1,10 +1,9 @@
 """Parquet source: a bounded load with a split for each row group."""
 
-import asyncio
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
 
 import pyarrow as pa
 import pyarrow.dataset as ds
@@ -12,7 +11,7 @@ import pyarrow.dataset as ds
 from lookup_core.changelog.change_decoder import RowChanges
 from lookup_core.dimension_schema import DimensionSchema
 from lookup_core.row_bytes import ROW_BYTES, most_row_bytes, row_bytes
-from lookup_core.sources.splits import ReadingMode, Split
+from lookup_core.sources.splits import Split
 from service.connectors.parquet.file import (
     check_parquet_schema,
     parquet_dataset,
@@ -21,8 +20,7 @@ from service.connectors.parquet.file import (
 )
 from service.connectors.parquet.file_thread import FileThread
 from service.connectors.parquet.rows import parquet_batches
-from service.connectors.ports.source import SplitPiece, SplitReader
-from service.connectors.rows.pending_read import WAIT_S, PendingRead
+from service.connectors.ports.source import Source, SplitEnumerator, SplitPiece, SplitReader
 from service.file_identity import FileIdentity
 
 
@@ -35,14 +33,13 @@ class ParquetRowGroup(Split):
     total: int  # rows
 
 
-class ParquetRowGroups:
+class ParquetRowGroups(Source):
     """All rows of a file or folder, read in a thread, one row group after the other.
 
     A load fails if a file is replaced before its end: it would mix rows of both files.
     """
 
     is_bounded = True
-    reading_mode = ReadingMode.SEQUENTIAL
 
     def __init__(
         self, path: Path, *, columns: Sequence[str] | None = None, row_bytes: int = ROW_BYTES
@@ -60,10 +57,8 @@ class ParquetRowGroups:
         return ParquetRowGroupReader(self._path, schema, row_bytes=self._row_bytes)
 
 
-class ParquetRowGroupEnumerator:
+class ParquetRowGroupEnumerator(SplitEnumerator):
     """Lists row groups; keeps no file open."""
-
-    discovery_interval_s = None
 
     def __init__(
         self, path: Path, schema: DimensionSchema, *, columns: Sequence[str] | None
@@ -71,21 +66,13 @@ class ParquetRowGroupEnumerator:
         self._path = path
         self._schema = schema
         self._columns = columns
-        self._thread = FileThread(path)
         self._splits: Sequence[ParquetRowGroup] | None = None
-
-    async def __aenter__(self) -> Self:
-        """Nothing to prepare."""
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        """End the thread."""
-        self._thread.close()
 
     async def discover(self) -> Sequence[ParquetRowGroup]:
         """The row groups at the first call; raises BackendError `schema_changed`."""
         if self._splits is None:
-            self._splits = await self._thread.run(lambda _: self._row_groups(), timeout_s=None)
+            with closing(FileThread(self._path)) as thread:
+                self._splits = await thread.run(lambda _: self._row_groups(), timeout_s=None)
         return self._splits
 
     def _row_groups(self) -> Sequence[ParquetRowGroup]:
@@ -111,16 +98,13 @@ class ParquetRowGroupReader(SplitReader):
         self._path = path
         self._schema = schema
         self._row_bytes = row_bytes
-        self._split: ParquetRowGroup | None = None
+        self._split: ParquetRowGroup
         self._batches: Iterator[pa.RecordBatch] = iter(())
         self._position = 0
         self._thread = FileThread(path)
-        self._is_paused = False
-        self._pending: PendingRead[pa.RecordBatch] = PendingRead()
 
     async def __aexit__(self, *_: object) -> None:
         """Release the file."""
-        await self._pending.cancel()
         self._thread.close()
         self._batches = iter(())
 
@@ -131,21 +115,10 @@ class ParquetRowGroupReader(SplitReader):
         self._batches = self._read(split, self._position)
 
     async def read(self) -> Sequence[SplitPiece]:
-        """The next rows, or a piece without rows while they are read; raises BackendError."""
-        if self._split is None or self._is_paused:
-            await asyncio.sleep(WAIT_S)
-            return []
-        if not self._pending.is_begun:
-            split = self._split
-            self._pending.begin(self._thread.run(lambda _: self._next(split), timeout_s=None))
-        batch = await self._pending.take_result()
-        if batch is None:
-            return [SplitPiece(self._split.id, self._position, total=self._split.total)]
-        return [self._piece(self._split, batch)]
-
-    def pause(self, split_ids: Collection[str]) -> None:
-        """Pause if the current row group is among these, else resume."""
-        self._is_paused = self._split is not None and self._split.id in split_ids
+        """The next rows; raises BackendError."""
+        split = self._split
+        batch = await self._thread.run(lambda _: self._next(split), timeout_s=None)
+        return [self._piece(split, batch)]
 
     def _next(self, split: ParquetRowGroup) -> pa.RecordBatch:
         with parquet_errors(self._path):
@@ -176,11 +149,5 @@ class ParquetRowGroupReader(SplitReader):
                 has_row = row_bytes(rows) <= self._row_bytes
             changes.append(RowChanges.loaded(keys, rows, has_row))
         return SplitPiece(
-            split_id=split.id,
-            position=self._position,
-            changes=changes,
-            nbytes=sum(each.keys.nbytes + each.rows.nbytes for each in changes),
-            is_caught_up=is_finished,
-            is_finished=is_finished,
-            total=split.total,
+            split.id, self._position, changes, is_finished=is_finished, total=split.total
         )

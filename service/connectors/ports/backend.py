@@ -12,17 +12,22 @@ from lookup_core.dimension_schema import DimensionSchema
 class Backend(AbstractAsyncContextManager["Backend"], Protocol):
     """Fetches the rows of many keys per query; opened and closed by `async with`.
 
-    Opening does not connect: `describe` is repeated until it succeeds. Closing takes at most a
-    second, and never raises.
+    A backend needs `describe` and `fetch`; the rest has defaults. Opening does not connect:
+    `describe` is repeated until it succeeds. Closing takes at most a second, and never raises.
     """
 
     @property
     def uses_index(self) -> bool | None:
-        """Whether keys are found by an index, not a scan; None before the first `describe`."""
+        """Whether keys are found by an index, not a scan; None: unknown, or not described yet."""
+        return None
 
     @property
     def reads_on_request(self) -> bool:
         """Whether `fetch` reads its rows after the call, so that they have no `read_at`."""
+        return True
+
+    async def __aexit__(self, *_: object) -> None:
+        return None  # nothing is open
 
     async def describe(self, *, timeout_s: float) -> DimensionSchema:
         """Read the exact types of key and columns.
@@ -31,11 +36,12 @@ class Backend(AbstractAsyncContextManager["Backend"], Protocol):
         `forbidden`, `timeout`) within `timeout_s`. Cancellation leaves no connection behind.
         """
 
-    async def probe(self, *, timeout_s: float) -> None:
-        """Check that the backend responds, without reading the table.
+    async def probe(self, *, timeout_s: float) -> None:  # noqa: ARG002  of others
+        """Check that the backend responds, without reading the table; by default, it does.
 
         Raises BackendError within `timeout_s`. Cancellation leaves no connection behind.
         """
+        return  # else it would be abstract
 
     async def fetch(self, keys: pa.RecordBatch, *, timeout_s: float) -> FetchedRows:
         """Fetch the rows of distinct, non-null keys of the described types, in one round trip.

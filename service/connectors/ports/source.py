@@ -1,4 +1,8 @@
-"""Source port, after Flink's FLIP-27: loads a dimension or follows its changes."""
+"""Source port, after Flink's FLIP-27: loads a dimension or follows its changes.
+
+A source needs `reader`, and its readers need `assign` and `read`; the rest has defaults, for one
+split of changes without end.
+"""
 
 from collections.abc import Collection, Sequence
 from contextlib import AbstractAsyncContextManager
@@ -23,12 +27,11 @@ class SplitPiece:
     split_id: str
     position: int  # in the split, where a new reader continues
     changes: Sequence[Change] = ()
-    nbytes: int = 0  # memory of the changes
     watermark_ms: int = NO_WATERMARK_MS  # later changes have this event time or a later one
     silent_s: float = 0.0  # since the source last responded for this split
     # Since the newest request with a response was sent, at most; None: `silent_s`.
     requested_s: float | None = None
-    is_caught_up: bool = False  # read up to the end at its assignment
+    is_caught_up: bool = False  # read up to the end at its assignment; so are finished ones
     is_finished: bool = False  # no piece follows; bounded sources only
     total: int | None = None  # the final `position`, roughly, if known
     snapshot: TableSnapshot | None = None  # the snapshot that the rows belong to, if any
@@ -36,6 +39,11 @@ class SplitPiece:
     ignored: int = 0  # messages without changes of the table
     undecodable: int = 0  # messages that count as changes of the whole table
     doubt: str | None = None  # why the source may not report the table, by its latest events
+
+    @property
+    def nbytes(self) -> int:
+        """The memory of the changes."""
+        return sum(change.nbytes for change in self.changes)
 
 
 class SplitEnumerator(AbstractAsyncContextManager["SplitEnumerator"], Protocol):
@@ -47,34 +55,56 @@ class SplitEnumerator(AbstractAsyncContextManager["SplitEnumerator"], Protocol):
     @property
     def discovery_interval_s(self) -> float | None:
         """The interval of discoveries; None: one discovery only."""
+        return None
+
+    async def __aexit__(self, *_: object) -> None:
+        return None  # nothing is open
 
     async def discover(self) -> Sequence[Split]:
         """All current splits, known ones included; raises BackendError."""
 
 
+class FixedSplits(SplitEnumerator):
+    """Splits that are known without a connection."""
+
+    def __init__(self, *splits: Split) -> None:
+        self._splits = splits
+
+    async def discover(self) -> Sequence[Split]:
+        """These splits."""
+        return self._splits
+
+
 class SplitReader(AbstractAsyncContextManager["SplitReader"], Protocol):
     """Reads one or several splits, by the source's reading mode.
 
-    Opened and closed like an enumerator. After a BackendError the reader is closed, and a new one
-    continues at the last positions.
+    Opened and closed like an enumerator. After a BackendError or a cancellation, the reader is
+    closed, and a new one continues at the last positions.
     """
+
+    async def __aexit__(self, *_: object) -> None:
+        return None  # nothing is open
 
     async def assign(self, split: Split, *, position: int | None) -> None:
         """Read one more split from this position; None: from the start of the source."""
 
     async def read(self) -> Sequence[SplitPiece]:
-        """The next pieces, bounded in bytes; waits for changes at most one second.
+        """The next pieces, bounded in bytes; raises BackendError.
 
-        Has a piece of each assigned split that is not paused. Raises BackendError. Cancellation
-        loses no changes.
+        An unbounded source waits for changes at most one second, and then has a piece of each
+        assigned split that is not paused. A bounded one waits for its rows.
         """
 
-    def pause(self, split_ids: Collection[str]) -> None:
-        """Pause these splits, and resume all others."""
+    def pause(self, split_ids: Collection[str]) -> None:  # noqa: ARG002  of others
+        """Pause these splits, and resume all others; for readers of several splits at once.
+
+        Without effect by default: a reader is not read while all of its splits are paused.
+        """
+        return  # else it would be abstract
 
     def request_sign(self) -> None:
         """Request a sign of life now; by default without effect, as each read requests one."""
-        return  # else it would be abstract
+        return  # as above
 
 
 class Source(Protocol):
@@ -83,13 +113,16 @@ class Source(Protocol):
     @property
     def is_bounded(self) -> bool:
         """Whether its splits end."""
+        return False
 
     @property
     def reading_mode(self) -> ReadingMode:
         """Whether a reader has one split or all of them."""
+        return ReadingMode.SEQUENTIAL
 
-    def enumerator(self, schema: DimensionSchema) -> SplitEnumerator:
+    def enumerator(self, schema: DimensionSchema) -> SplitEnumerator:  # noqa: ARG002  of others
         """A new enumerator, not opened yet, for a dimension of this schema."""
+        return FixedSplits(Split("all"))
 
     def reader(self, schema: DimensionSchema) -> SplitReader:
         """A new reader, not opened yet."""

@@ -1,7 +1,7 @@
 """PostgreSQL notification source: changes that triggers publish by NOTIFY, in order.
 
-Its session listens to a channel, and to heartbeats that it sends to itself. It is not from the
-pool, whose reset would end LISTEN. Each heartbeat also checks the triggers.
+A reader's session listens to a channel, and to heartbeats that it sends to itself. It is not from
+the pool, whose reset would end LISTEN. Each heartbeat also checks the triggers.
 """
 
 import asyncio
@@ -10,8 +10,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Collection, Sequence
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field
-from functools import partial
-from typing import Any, Self
+from typing import Any, Self, TypeAlias
 
 import asyncpg
 import orjson
@@ -25,8 +24,8 @@ from lookup_core.errors import BackendError, ErrorCode
 from lookup_core.event_time.watermark_valve import NO_WATERMARK_MS
 from lookup_core.freshness.server_identity import ServerIdentity
 from lookup_core.rate_limits import EventRateLimit
-from lookup_core.sources.splits import ReadingMode, Split
-from service.connectors.ports.source import SplitEnumerator, SplitPiece, SplitReader
+from lookup_core.sources.splits import Split
+from service.connectors.ports.source import FixedSplits, Source, SplitPiece, SplitReader
 from service.connectors.postgres.errors import (
     PoolerParameterError,
     mapped_errors,
@@ -60,13 +59,16 @@ _SUBSCRIBED = (
     " refresh.changelog, or remove refresh.listen"
 )
 _HEARTBEAT = "SELECT pg_catalog.pg_notify($1, $2)"
+_HEARTBEATS = "sidelook_heartbeat_"  # and the process of the session
 log = structlog.get_logger()
 _JUST_CONNECTED = "notifications may have been lost before the connection was made"
 _LOW_HALF = 0xFFFFFFFF
 _WAIT_S = 1.0
 _PIECE_BYTES = 256 * 2**10  # payloads that are decoded in a few milliseconds
-_CHANGE_BYTES = 100  # about, for a change without its columns
-_SPLIT = Split("notifications")
+SPLIT = Split("notifications")
+
+# A payload; or a heartbeat: ms of the server's clock, and when it was sent.
+_Entry: TypeAlias = str | tuple[int, float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,235 +110,67 @@ class PostgresNotificationsSettings:
         }
 
 
-class PostgresNotificationsSession(DedicatedSession):
-    """Listens while it is open.
-
-    `on_entry` receives payloads, and heartbeats as milliseconds of the server's clock. `on_end` is
-    called from the event loop when the connection is lost.
-    """
-
-    def __init__(
-        self,
-        settings: PostgresNotificationsSettings,
-        schema: DimensionSchema,
-        *,
-        on_entry: Callable[[str | int], None],
-        on_end: Callable[[], None],
-    ) -> None:
-        assert schema.origin is not None  # every table of PostgreSQL has one
-        super().__init__(settings.table)
-        triggers = table_triggers(
-            settings.table,
-            schema.key.names,
-            channel=settings.channel,
-            is_partitioned=schema.origin.is_partitioned,
-        )
-        self.server = ServerIdentity()
-        # Replication fires the triggers of rows that a partitioned table has.
-        is_doubtful = schema.origin.is_subscribed and not schema.origin.is_partitioned
-        self.doubt = f"{settings.table} {_SUBSCRIBED}" if is_doubtful else None
-        self.last_transaction_id = 0  # when listening began
-        self._settings = settings
-        self._triggers = TriggerCheck(schema.origin, triggers, script=settings.script)
-        self._on_entry = on_entry
-        self._on_end = on_end
-        self._heartbeat_channel = ""
-
-    async def __aenter__(self) -> Self:
-        """Connect and listen; raises BackendError in time, also if triggers are missing."""
-        with own_statements():
-            async with self.bounded(self._settings.connect_timeout_s):
-                self._connection = await self._connected()
-                await self._listen(self._connection)
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        """Close the connection; terminate it if the server does not answer."""
-        self.connection.remove_termination_listener(self._end)
-        await self.close()
-
-    async def send_heartbeat(self) -> None:
-        """Send a heartbeat, unless changes may be lost because the triggers changed.
-
-        Raises BackendError within the heartbeat timeout; `backend_rejected` for changed triggers.
-        """
-        try:
-            with mapped_errors(self._settings.table):
-                async with asyncio.timeout(self._settings.heartbeat_timeout_s):
-                    time_ms = await self.connection.fetchval(_CLOCK)
-                    arguments = self._triggers.arguments
-                    rows = await self.connection.fetch(TABLE_VERSION, *arguments)
-                    fault = self._triggers.fault(rows)
-                    if fault is None:
-                        channel = self._heartbeat_channel
-                        await self.connection.execute(_HEARTBEAT, channel, time_ms)
-        except BackendError as error:
-            self._terminate()
-            reason = "the listening session received no heartbeat"
-            raise self.failure(ErrorCode.CONNECTION_LOST, reason) from error
-        if fault is not None:
-            raise self.failure(ErrorCode.BACKEND_REJECTED, fault)
-
-    async def _connected(self) -> Connection:
-        try:
-            # A DSN for lookups on a standby may list the primary, too.
-            with mapped_parameters():
-                return await asyncpg.connect(
-                    await HOST_NAMES.resolved_dsn(self._settings),
-                    server_settings=self._settings.server_settings,
-                    target_session_attrs=SessionAttribute.primary,
-                )
-        except asyncpg.TargetServerAttributeNotMatched as error:
-            reason = "LISTEN needs the primary server, and the DSN leads to a standby"
-            raise self.failure(ErrorCode.BACKEND_UNAVAILABLE, reason) from error
-        except PoolerParameterError as error:
-            raise self.failure(ErrorCode.BACKEND_REJECTED, _POOLED) from error
-
-    async def _listen(self, connection: Connection) -> None:
-        process = connection.get_server_pid()
-        if await connection.fetchval(_SESSION) != process:
-            # A pooler would lend the session to other clients, and drop its notifications.
-            raise self.failure(ErrorCode.BACKEND_REJECTED, _POOLED)
-        # A channel per session: sidecars must not receive each other's heartbeats.
-        self._heartbeat_channel = f"sidelook_heartbeat_{process}"
-        connection.add_termination_listener(self._end)
-        await connection.add_listener(self._settings.channel, self._on_payload)
-        await connection.add_listener(self._heartbeat_channel, self._on_heartbeat)
-        rows = await connection.fetch(TABLE_VERSION, *self._triggers.arguments)
-        if (fault := self._triggers.fault(rows)) is not None:
-            raise self.failure(ErrorCode.BACKEND_REJECTED, fault)
-        self.server = await Identification().read(connection.fetch)
-        # Changes before LISTEN, also while triggers were disabled, are of this transaction or
-        # earlier ones. A lookup on a lagging standby may still return older rows.
-        self.last_transaction_id = rows[0]["last_transaction_id"]
-
-    def _on_payload(self, _connection: object, _process: int, _channel: str, payload: Any) -> None:  # noqa: ANN401  as in asyncpg
-        self._on_entry(str(payload))
-
-    def _on_heartbeat(self, _connection: object, process: int, channel: str, payload: Any) -> None:  # noqa: ANN401  as in asyncpg
-        if channel == f"sidelook_heartbeat_{process}":  # sent by this session
-            self._on_entry(int(payload))
-
-    def _end(self, _connection: object) -> None:
-        self._on_end()
-
-
-class PostgresNotifications:
+class PostgresNotifications(Source):
     """Changes of a table from now on, without end; one split."""
-
-    is_bounded = False
-    reading_mode = ReadingMode.MULTIPLEXED
 
     def __init__(self, settings: PostgresNotificationsSettings) -> None:
         self._settings = settings
 
-    def enumerator(self, schema: DimensionSchema) -> "NotificationsEnumerator":
+    def enumerator(self, schema: DimensionSchema) -> FixedSplits:
         """An enumerator, which needs no connection."""
         del schema  # there is one split for each table
-        return NotificationsEnumerator()
+        return FixedSplits(SPLIT)
 
     def reader(self, schema: DimensionSchema) -> "PostgresNotificationsReader":
         """A reader with its own connection."""
         return PostgresNotificationsReader(self._settings, schema)
 
 
-class NotificationsEnumerator(SplitEnumerator):
-    """Always lists the same split."""
-
-    discovery_interval_s = None
-
-    async def __aexit__(self, *_: object) -> None:
-        """Nothing to close."""
-
-    async def discover(self) -> Sequence[Split]:
-        """The split."""
-        return (_SPLIT,)
-
-
-@dataclass(frozen=True, slots=True)
-class Taken:
-    """Entries of an inbox in order of arrival."""
-
-    payloads: Sequence[str]
-    gap: TableChange | None  # before these payloads
-    heartbeat_ms: int  # the server's clock at the last heartbeat, or NO_WATERMARK_MS
-
-
-class PostgresNotificationsInbox:
-    """Payloads and heartbeats, bounded in bytes, after a gap before the connection."""
-
-    def __init__(self, *, max_bytes: int) -> None:
-        self._gap: TableChange | None = TableChange(_JUST_CONNECTED)
-        self._max_bytes = max_bytes
-        self._entries: deque[str | int] = deque()  # payloads, and heartbeats in ms
-        self._nbytes = 0
-
-    @property
-    def is_empty(self) -> bool:
-        """Whether there is nothing to take."""
-        return self._gap is None and not self._entries
-
-    def on_connected(self, last_transaction_id: int) -> None:
-        """Limit the gap to transactions of the primary up to this one."""
-        self._gap = TableChange(_JUST_CONNECTED, last_transaction_id & _LOW_HALF, is_gap=True)
-
-    def add_entry(self, entry: str | int) -> bool:
-        """Append a payload or a heartbeat; False, and no change, if it does not fit."""
-        size = sys.getsizeof(entry)
-        if self._nbytes + size > self._max_bytes:
-            return False
-        self._entries.append(entry)
-        self._nbytes += size
-        return True
-
-    def take_entries(self, max_bytes: int) -> Taken:
-        """Remove entries up to the one that reaches `max_bytes`."""
-        gap, self._gap = self._gap, None
-        payloads: list[str] = []
-        heartbeat_ms, room = NO_WATERMARK_MS, max_bytes
-        while self._entries and room > 0:
-            entry = self._entries.popleft()
-            self._nbytes -= sys.getsizeof(entry)
-            room -= sys.getsizeof(entry)
-            if isinstance(entry, str):
-                payloads.append(entry)
-            else:
-                heartbeat_ms = entry
-        return Taken(payloads, gap, heartbeat_ms)
-
-
 class PostgresNotificationsReader(SplitReader):
-    """Reads the split; fails when its connection is lost, and the next reader reports the gap."""
+    """Listens while it is open.
+
+    It fails when its connection is lost, and the next reader reports the gap.
+    """
 
     def __init__(self, settings: PostgresNotificationsSettings, schema: DimensionSchema) -> None:
+        origin = schema.origin
+        assert origin is not None  # every table of PostgreSQL has one
+        triggers = table_triggers(
+            settings.table,
+            schema.key.names,
+            channel=settings.channel,
+            is_partitioned=origin.is_partitioned,
+        )
+        # Replication fires the triggers of rows that a partitioned table has.
+        is_doubtful = origin.is_subscribed and not origin.is_partitioned
+        self._doubt = f"{settings.table} {_SUBSCRIBED}" if is_doubtful else None
         self._settings = settings
         self._decoder = NotificationDecoder(schema, loads=orjson.loads)
-        self._inbox = PostgresNotificationsInbox(max_bytes=settings.max_waiting_bytes)
-        self._session = PostgresNotificationsSession(
-            settings,
-            schema,
-            on_entry=self._on_received,
-            on_end=partial(self._on_lost, "the listening session was lost"),
-        )
+        self._triggers = TriggerCheck(origin, triggers, script=settings.script)
+        self._session = DedicatedSession(settings.table)
+        self._server = ServerIdentity()
         self._stack = AsyncExitStack()
-        self._has_news = asyncio.Event()
+        self._entries: deque[_Entry] = deque()  # in the order of arrival
+        self._nbytes = 0  # of the entries
+        self._gap: TableChange | None = TableChange(_JUST_CONNECTED)  # before the entries
         self._failure: BackendError | None = None
-        self._received_at_s = self._sent_at_s = self._requested_at_s = 0.0
-        self._sent_heartbeats: dict[
-            int, float
-        ] = {}  # {heartbeat that is not taken: when it was sent}
+        self._has_news = asyncio.Event()
         self._heartbeat_is_due = asyncio.Event()
-        self._split_id: str | None = None
+        self._received_at_s = self._sent_at_s = self._requested_at_s = 0.0
         self._position = 0  # payloads that were returned
-        self._is_paused = False
         self._is_caught_up = False
         self._warnings = EventRateLimit()
 
     async def __aenter__(self) -> Self:
-        """Connect, listen, and start heartbeats; raises BackendError."""
+        """Connect, listen, and start heartbeats.
+
+        Raises BackendError in time, also if triggers are missing.
+        """
         async with AsyncExitStack() as stack:
-            await stack.enter_async_context(self._session)
-            self._inbox.on_connected(self._session.last_transaction_id)
+            stack.push_async_callback(self._session.close)
+            with own_statements():
+                async with self._session.bounded(self._settings.connect_timeout_s):
+                    await self._listen(await self._session.connect(self._connected()))
             tasks = await stack.enter_async_context(asyncio.TaskGroup())
             self._received_at_s = self._requested_at_s = asyncio.get_running_loop().time()
             stack.callback(tasks.create_task(self._send_heartbeats()).cancel)
@@ -349,57 +183,138 @@ class PostgresNotificationsReader(SplitReader):
 
     async def assign(self, split: Split, *, position: int | None) -> None:
         """Read from now on, whatever the position: the server keeps no notifications."""
-        self._split_id = split.id
+        del split
         self._position = position or 0
 
     async def read(self) -> Sequence[SplitPiece]:
         """New changes, after at most a second; raises BackendError."""
-        if self._failure is None and (self._is_paused or self._inbox.is_empty):
+        if self._failure is None and self._gap is None and not self._entries:
             self._has_news.clear()
             with suppress(TimeoutError):  # the piece reports how long the session is silent
                 async with asyncio.timeout(_WAIT_S):
                     await self._has_news.wait()
         if self._failure is not None:
             raise self._failure
-        if self._split_id is None or self._is_paused:
-            return ()
-        return (self._piece(self._split_id, self._inbox.take_entries(_PIECE_BYTES)),)
-
-    def pause(self, split_ids: Collection[str]) -> None:
-        """Pause if the split is among these, else resume."""
-        self._is_paused = self._split_id in split_ids
+        payloads, watermark_ms = self._take_payloads(_PIECE_BYTES)
+        decoded = self._decoder.decode(payloads)
+        self._log_faults(decoded.faults.values())
+        gap, self._gap = self._gap, None
+        self._position += len(payloads)
+        now = asyncio.get_running_loop().time()
+        piece = SplitPiece(
+            SPLIT.id,
+            self._position,
+            changes=(*(() if gap is None else (gap,)), *decoded.changes),
+            watermark_ms=watermark_ms,
+            silent_s=now - self._received_at_s,
+            requested_s=now - self._requested_at_s,
+            is_caught_up=self._is_caught_up,
+            server=self._server,
+            ignored=decoded.ignored,
+            undecodable=len(decoded.faults),
+            doubt=self._doubt,
+        )
+        return (piece,)
 
     def request_sign(self) -> None:
         """Send the next heartbeat now."""
         self._heartbeat_is_due.set()
 
-    def _piece(self, split_id: str, taken: Taken) -> SplitPiece:
-        decoded = self._decoder.decode(taken.payloads)
-        self._log_faults(decoded.faults.values())
-        gap = () if taken.gap is None else (taken.gap,)
-        changes = (*gap, *decoded.changes)
-        self._position += len(taken.payloads)
-        self._is_caught_up = self._is_caught_up or taken.heartbeat_ms != NO_WATERMARK_MS
-        if taken.heartbeat_ms in self._sent_heartbeats:
-            self._requested_at_s = self._sent_heartbeats[taken.heartbeat_ms]
-            self._sent_heartbeats = {
-                ms: at for ms, at in self._sent_heartbeats.items() if at > self._requested_at_s
-            }
-        now = asyncio.get_running_loop().time()
-        return SplitPiece(
-            split_id,
-            self._position,
-            changes=changes,
-            nbytes=decoded.nbytes + len(changes) * _CHANGE_BYTES,
-            watermark_ms=taken.heartbeat_ms,
-            silent_s=now - self._received_at_s,
-            requested_s=now - self._requested_at_s,
-            is_caught_up=self._is_caught_up,
-            server=self._session.server,
-            ignored=decoded.ignored,
-            undecodable=len(decoded.faults),
-            doubt=self._session.doubt,
-        )
+    async def _connected(self) -> Connection:
+        try:
+            # A DSN for lookups on a standby may list the primary, too.
+            with mapped_parameters():
+                return await asyncpg.connect(
+                    await HOST_NAMES.resolved_dsn(self._settings),
+                    server_settings=self._settings.server_settings,
+                    target_session_attrs=SessionAttribute.primary,
+                )
+        except asyncpg.TargetServerAttributeNotMatched as error:
+            reason = "LISTEN needs the primary server, and the DSN leads to a standby"
+            raise self._session.failure(ErrorCode.BACKEND_UNAVAILABLE, reason) from error
+        except PoolerParameterError as error:
+            raise self._session.failure(ErrorCode.BACKEND_REJECTED, _POOLED) from error
+
+    async def _listen(self, connection: Connection) -> None:
+        process = connection.get_server_pid()
+        if await connection.fetchval(_SESSION) != process:
+            # A pooler would lend the session to other clients, and drop its notifications.
+            raise self._session.failure(ErrorCode.BACKEND_REJECTED, _POOLED)
+        connection.add_termination_listener(lambda _: self._lose("the listening session was lost"))
+        # A channel per session: sidecars must not receive each other's heartbeats.
+        for channel in (self._settings.channel, f"{_HEARTBEATS}{process}"):
+            await connection.add_listener(channel, self._on_notification)
+        rows = await connection.fetch(TABLE_VERSION, *self._triggers.arguments)
+        if (fault := self._triggers.fault(rows)) is not None:
+            raise self._session.failure(ErrorCode.BACKEND_REJECTED, fault)
+        self._server = await Identification().read(connection.fetch)
+        # Changes before LISTEN, also while triggers were disabled, are of this transaction or
+        # earlier ones. A lookup on a lagging standby may still return older rows.
+        last_id = rows[0]["last_transaction_id"] & _LOW_HALF
+        self._gap = TableChange(_JUST_CONNECTED, last_id, is_gap=True)
+
+    async def _send_heartbeats(self) -> None:
+        while self._failure is None:
+            self._heartbeat_is_due.clear()
+            self._sent_at_s = asyncio.get_running_loop().time()
+            try:
+                await self._send_heartbeat(self._session.connection)
+            except BackendError as error:
+                self._fail(error)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self._settings.heartbeat_interval_s):
+                    await self._heartbeat_is_due.wait()
+
+    async def _send_heartbeat(self, connection: Connection) -> None:
+        """Send a heartbeat, unless changes may be lost because the triggers changed.
+
+        Raises BackendError within the heartbeat timeout; `backend_rejected` for changed triggers.
+        """
+        try:
+            with mapped_errors(self._settings.table):
+                async with asyncio.timeout(self._settings.heartbeat_timeout_s):
+                    time_ms = await connection.fetchval(_CLOCK)
+                    rows = await connection.fetch(TABLE_VERSION, *self._triggers.arguments)
+                    fault = self._triggers.fault(rows)
+                    if fault is None:
+                        channel = f"{_HEARTBEATS}{connection.get_server_pid()}"
+                        await connection.execute(_HEARTBEAT, channel, time_ms)
+        except BackendError as error:
+            self._session.terminate()
+            reason = "the listening session received no heartbeat"
+            raise self._session.failure(ErrorCode.CONNECTION_LOST, reason) from error
+        if fault is not None:
+            raise self._session.failure(ErrorCode.BACKEND_REJECTED, fault)
+
+    def _on_notification(self, _: object, process: int, channel: str, payload: Any) -> None:  # noqa: ANN401  as in asyncpg
+        if channel == self._settings.channel:
+            self._add_entry(str(payload))
+        elif channel == f"{_HEARTBEATS}{process}":  # sent by this session, before its beat ends
+            self._add_entry((int(payload), self._sent_at_s))
+
+    def _add_entry(self, entry: _Entry) -> None:
+        self._received_at_s = asyncio.get_running_loop().time()
+        self._nbytes += sys.getsizeof(entry)
+        self._entries.append(entry)
+        if self._nbytes > self._settings.max_waiting_bytes:
+            # The next session limits the gap by its last transaction.
+            self._lose("notifications arrived faster than they were read")
+        self._has_news.set()
+
+    def _take_payloads(self, max_bytes: int) -> tuple[list[str], int]:
+        """Take entries up to the one that reaches `max_bytes`; notes the last heartbeat."""
+        payloads: list[str] = []
+        watermark_ms = NO_WATERMARK_MS
+        while self._entries and max_bytes > 0:
+            entry = self._entries.popleft()
+            self._nbytes -= sys.getsizeof(entry)
+            max_bytes -= sys.getsizeof(entry)
+            if isinstance(entry, str):
+                payloads.append(entry)
+            else:
+                watermark_ms, self._requested_at_s = entry
+                self._is_caught_up = True
+        return payloads, watermark_ms
 
     def _log_faults(self, reasons: Collection[str]) -> None:
         now = asyncio.get_running_loop().time()
@@ -412,32 +327,10 @@ class PostgresNotificationsReader(SplitReader):
                     messages=count,
                 )
 
-    async def _send_heartbeats(self) -> None:
-        while True:
-            self._heartbeat_is_due.clear()
-            self._sent_at_s = asyncio.get_running_loop().time()
-            try:
-                await self._session.send_heartbeat()
-            except BackendError as error:
-                self._fail(error)
-                return
-            with suppress(TimeoutError):
-                async with asyncio.timeout(self._settings.heartbeat_interval_s):
-                    await self._heartbeat_is_due.wait()
-
-    def _on_received(self, entry: str | int) -> None:
-        self._received_at_s = asyncio.get_running_loop().time()
-        if isinstance(entry, int):  # before the end of its beat, as the session sent it itself
-            self._sent_heartbeats.setdefault(entry, self._sent_at_s)
-        if not self._inbox.add_entry(entry):
-            # The next session limits the gap by its last transaction.
-            self._on_lost("notifications arrived faster than they were read")
-        self._has_news.set()
-
-    def _on_lost(self, reason: str) -> None:
-        detail = f"{self._settings.table}: {reason}"
-        self._fail(BackendError(ErrorCode.CONNECTION_LOST, detail))
+    def _lose(self, reason: str) -> None:
+        self._fail(self._session.failure(ErrorCode.CONNECTION_LOST, reason))
 
     def _fail(self, error: BackendError) -> None:
         self._failure = self._failure or error
         self._has_news.set()
+        self._heartbeat_is_due.set()  # none follows

@@ -333,6 +333,11 @@ class DedicatedSession:
         assert self._connection is not None, "opening comes first"
         return self._connection
 
+    async def connect(self, connecting: Awaitable[Connection]) -> Connection:
+        """Use this connection from now on."""
+        self._connection = await connecting
+        return self._connection
+
     async def close(self) -> None:
         """Close the connection; terminate it after a second, or on cancellation. Never raises."""
         if self._connection is not None and not self._connection.is_closed():
@@ -342,7 +347,7 @@ class DedicatedSession:
     async def bounded(self, timeout_s: float) -> AsyncIterator[None]:
         """Raise BackendError in time; the connection is terminated unless the block succeeds."""
         with ExitStack() as stack, mapped_errors(self._table, sends_keys=False):
-            stack.callback(self._terminate)
+            stack.callback(self.terminate)
             async with asyncio.timeout(timeout_s):
                 yield
             stack.pop_all()
@@ -351,7 +356,8 @@ class DedicatedSession:
         """The error of this table."""
         return BackendError(code, f"{self._table}: {reason}")
 
-    def _terminate(self) -> None:
+    def terminate(self) -> None:
+        """End the connection at once, if it was opened."""
         if self._connection is not None:
             self._connection.terminate()
 

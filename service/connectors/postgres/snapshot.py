@@ -1,7 +1,7 @@
 """PostgreSQL snapshot source: a bounded load of a table as of one moment, in ranges."""
 
 import asyncio
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, Self
@@ -14,7 +14,7 @@ from lookup_core.errors import ErrorCode
 from lookup_core.freshness.server_identity import ServerIdentity
 from lookup_core.freshness.table_snapshot import TableSnapshot
 from lookup_core.sources.splits import ReadingMode, Split
-from service.connectors.ports.source import SplitPiece, SplitReader
+from service.connectors.ports.source import Source, SplitEnumerator, SplitPiece, SplitReader
 from service.connectors.postgres import sql_text
 from service.connectors.postgres.catalog import read_table
 from service.connectors.postgres.connections import Records
@@ -44,7 +44,6 @@ from service.connectors.postgres.sessions import (
     fixed_settings,
 )
 from service.connectors.postgres.table import PostgresTable, RelationKind
-from service.connectors.rows.pending_read import WAIT_S, PendingRead
 
 _SIZE = sql_text("size")
 _PAGES_PER_SPLIT = 16
@@ -122,7 +121,7 @@ async def read_size(run: RunQuery, table: PostgresTable) -> CatalogRow:
     return size
 
 
-class PostgresSnapshot:
+class PostgresSnapshot(Source):
     """All rows of a table; each reader has a connection outside the pool of lookups.
 
     It works behind a PgBouncer with transaction pooling: each session is one transaction. It needs
@@ -166,10 +165,10 @@ class PostgresSnapshotSession(DedicatedSession):
         settings = self._settings
         async with self.bounded(settings.connect_timeout_s):
             for _ in range(_ATTEMPTS):
-                self._connection = await dedicated_connection(settings, "load")
-                if await _has_begun(self._connection, snapshot_id):
+                connection = await self.connect(dedicated_connection(settings, "load"))
+                if await _has_begun(connection, snapshot_id):
                     return
-                await close_session(self._connection)
+                await close_session(connection)
             reason = "no server has the snapshot; the session that exported it may have ended"
             raise self.failure(ErrorCode.BACKEND_REJECTED, reason)
 
@@ -226,10 +225,8 @@ async def _has_begun(connection: Connection, snapshot_id: str | None) -> bool:
     return True
 
 
-class PostgresSnapshotEnumerator:
+class PostgresSnapshotEnumerator(SplitEnumerator):
     """Exports a snapshot; while it is open, VACUUM keeps dead rows, and ALTER TABLE waits."""
-
-    discovery_interval_s = None
 
     def __init__(
         self, settings: PostgresSettings, schema: DimensionSchema, *, page_bytes: int
@@ -326,12 +323,13 @@ class PostgresSnapshotReader(SplitReader):
         self._page_bytes = page_bytes  # for a stream
         self._split: PostgresSnapshotSplit | None = None
         self._position = self._page = 0
-        self._is_finished = self._is_paused = False
-        self._pending: PendingRead[Records] = PendingRead()  # the current page
+        self._pending: asyncio.Task[Records] | None = None  # the next page, unless it is the end
 
     async def __aexit__(self, *_: object) -> None:
         """Cancel the pending page, and close the connection."""
-        await self._pending.cancel()
+        if self._pending is not None:
+            self._pending.cancel()
+            await asyncio.gather(self._pending, return_exceptions=True)
         await self._session.close()
 
     async def assign(self, split: Split, *, position: int | None) -> None:
@@ -348,35 +346,40 @@ class PostgresSnapshotReader(SplitReader):
             await self._session.begin_stream(table, page_bytes=self._page_bytes)
         self._split, self._position = split, position or 0
         self._page = split.page_at[self._position]
-        self._is_finished = not split.is_stream and self._page == split.page_count
+        self._pending = self._requested(split)
 
     async def read(self) -> Sequence[SplitPiece]:
-        """The next page, or a piece without rows while it is pending; raises BackendError.
+        """The next page; raises BackendError."""
+        split = self._split
+        assert split is not None, "assign comes first"
+        changes: list[RowChanges] = []
+        if self._pending is not None:
+            pages = await self._pending
+            self._page += 1
+            self._pending = self._requested(split) if pages else None  # none: a stream has ended
+            table = split.snapshot.table
+            changes += (postgres_snapshot_rows(tuple(page), table) for page in pages)
+        self._position += sum(each.keys.num_rows for each in changes)
+        split.page_at[self._position] = self._page
+        return [
+            SplitPiece(
+                split.id,
+                self._position,
+                [each for each in changes if each.keys.num_rows],
+                is_finished=self._pending is None,
+                total=split.total,
+                snapshot=split.snapshot.visibility,
+                server=split.snapshot.server,
+            )
+        ]
 
-        After a cancellation, the next call returns the page.
-        """
-        if self._split is None or self._is_paused:
-            await asyncio.sleep(WAIT_S)
-            return []
-        self._request(self._split)
-        if not self._pending.is_begun:
-            return [self._piece(self._split)]
-        records = await self._pending.take_result()
-        if records is None:
-            return [SplitPiece(self._split.id, self._position, total=self._split.total)]
-        return [self._received(self._split, [tuple(each) for each in records])]
-
-    def pause(self, split_ids: Collection[str]) -> None:
-        """Pause if the current split is among these, else resume."""
-        self._is_paused = self._split is not None and self._split.id in split_ids
-
-    def _request(self, split: PostgresSnapshotSplit) -> None:
-        if self._pending.is_begun or self._is_finished:
-            return
+    def _requested(self, split: PostgresSnapshotSplit) -> asyncio.Task[Records] | None:
+        """The next page, which is on its way; None at the end of the ranges."""
         if split.is_stream:
-            self._pending.begin(self._session.next_page())
-            return
-        self._pending.begin(self._range_page(split, self._page))
+            return asyncio.create_task(self._session.next_page())
+        if self._page == split.page_count:
+            return None
+        return asyncio.create_task(self._range_page(split, self._page))
 
     async def _range_page(self, split: PostgresSnapshotSplit, page: int) -> Records:
         """Read a page of ranges; if its rows exceed an answer, divide it and read its first part.
@@ -401,30 +404,3 @@ class PostgresSnapshotReader(SplitReader):
             if not inner:
                 return records
             split.bounds[page + 1 : page + 1] = inner
-
-    def _received(
-        self, split: PostgresSnapshotSplit, pages: Sequence[Sequence[bytes | None]]
-    ) -> SplitPiece:
-        self._page += 1
-        self._is_finished = not pages if split.is_stream else self._page == split.page_count
-        self._request(split)
-        if not pages:  # the end of a stream
-            return self._piece(split)
-        changes = postgres_snapshot_rows(pages[0], split.snapshot.table)
-        self._position += changes.keys.num_rows
-        split.page_at[self._position] = self._page
-        return self._piece(split, changes)
-
-    def _piece(self, split: PostgresSnapshotSplit, *pages: RowChanges) -> SplitPiece:
-        changes = [page for page in pages if page.keys.num_rows]
-        return SplitPiece(
-            split_id=split.id,
-            position=self._position,
-            changes=changes,
-            nbytes=sum(page.keys.nbytes + page.rows.nbytes for page in changes),
-            is_caught_up=self._is_finished,
-            is_finished=self._is_finished,
-            total=split.total,
-            snapshot=split.snapshot.visibility,
-            server=split.snapshot.server,
-        )

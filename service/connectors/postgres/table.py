@@ -7,7 +7,7 @@ also reports those by ALTER TABLE, types, partitions and publications.
 """
 
 import asyncio
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from enum import Enum
@@ -23,8 +23,7 @@ from lookup_core.errors import BackendError
 from lookup_core.operator.as_of import is_moment
 from lookup_core.rate_limits import EventRateLimit
 from lookup_core.row_bytes import ROW_BYTES
-from lookup_core.sources.splits import Split
-from service.connectors.ports.source import Source, SplitEnumerator, SplitPiece, SplitReader
+from service.connectors.ports.source import Source, SplitPiece, SplitReader
 from service.connectors.postgres import sql_text
 from service.connectors.postgres.column_types import ColumnReading, KeySending, quoted
 from service.connectors.postgres.connections import PostgresConnections, PostgresPool
@@ -37,7 +36,6 @@ from service.connectors.postgres.sessions import (
     unavailable,
 )
 from service.connectors.postgres.triggers import version_arguments
-from service.connectors.rows.pending_read import PendingRead
 
 log = structlog.get_logger()
 
@@ -303,18 +301,15 @@ class WatchedTable:
         pool: PostgresPool | None = None,
         interval_s: float = _INTERVAL_S,
     ) -> None:
-        self.reading_mode = changes.reading_mode
+        self._changes = changes
         self.settings = settings
         self.pool = pool
         self.interval_s = interval_s
-        self._changes = changes
+        self.reading_mode = changes.reading_mode
+        self.enumerator = changes.enumerator
         self._version: _Version | None = None
 
-    def enumerator(self, schema: DimensionSchema) -> SplitEnumerator:
-        """The enumerator of the other source."""
-        return self._changes.enumerator(schema)
-
-    def reader(self, schema: DimensionSchema) -> SplitReader:
+    def reader(self, schema: DimensionSchema) -> "WatchingReader":
         """A reader that compares the table."""
         reader, origin = self._changes.reader(schema), schema.origin
         assert origin is not None  # every table of PostgreSQL has one
@@ -335,7 +330,7 @@ class WatchedTable:
         return _OTHER_SERVER if earlier.epoch < found.epoch else None
 
 
-class WatchingReader(SplitReader):
+class WatchingReader:
     """Reads the other source, and compares the table at each interval.
 
     The versions outlive a reader: the next one reports what changed between them.
@@ -343,10 +338,12 @@ class WatchingReader(SplitReader):
 
     def __init__(self, reader: SplitReader, watch: WatchedTable, origin: TableOrigin) -> None:
         self._reader = reader
+        self.assign, self.pause = reader.assign, reader.pause
+        self.request_sign = reader.request_sign
         self._watch = watch
         self._origin = origin
         self._connections = PostgresConnections(watch.settings, watch.pool)
-        self._pending: PendingRead[_Version] = PendingRead()
+        self._pending: asyncio.Task[_Version] | None = None
         self._change: TableChange | None = None  # not reported yet
         self._due_at_s = 0.0
         self._warnings = EventRateLimit()
@@ -358,32 +355,23 @@ class WatchingReader(SplitReader):
             await stack.enter_async_context(self._connections)
             self._compare(await self._version())
             await stack.enter_async_context(self._reader)
-            stack.push_async_callback(self._pending.cancel)
             self._stack = stack.pop_all()
         return self
 
     async def __aexit__(self, *_: object) -> None:
         """Close both."""
+        if self._pending is not None:
+            self._pending.cancel()
+            await asyncio.gather(self._pending, return_exceptions=True)
         await self._stack.aclose()
-
-    async def assign(self, split: Split, *, position: int | None) -> None:
-        """See SplitReader."""
-        await self._reader.assign(split, position=position)
-
-    def pause(self, split_ids: Collection[str]) -> None:
-        """See SplitReader."""
-        self._reader.pause(split_ids)
-
-    def request_sign(self) -> None:
-        """See SplitReader."""
-        self._reader.request_sign()
 
     async def read(self) -> Sequence[SplitPiece]:
         """The next pieces; raises BackendError, also if the partitions cannot be read."""
-        if not self._pending.is_begun and asyncio.get_running_loop().time() >= self._due_at_s:
-            self._pending.begin(self._version())
-        if self._pending.is_done and (found := await self._pending.take_result()) is not None:
-            self._compare(found)
+        if self._pending is None and asyncio.get_running_loop().time() >= self._due_at_s:
+            self._pending = asyncio.create_task(self._version())
+        if self._pending is not None and self._pending.done():
+            found, self._pending = self._pending, None
+            self._compare(found.result())
         pieces = await self._reader.read()
         if self._change is None or not pieces:
             return pieces

@@ -20,13 +20,13 @@ from service.connectors.postgres.backend import PostgresBackend, index_remedy
 from service.connectors.postgres.column_types import quoted
 from service.connectors.postgres.connections import PostgresConnections, PostgresPool, Records
 from service.connectors.postgres.notifications import (
-    PostgresNotificationsSession,
+    PostgresNotifications,
     PostgresNotificationsSettings,
 )
 from service.connectors.postgres.sessions import CatalogRow, PostgresSettings
 from service.connectors.postgres.snapshot import read_size
 from service.connectors.postgres.table import PostgresTable, Publications, read_publications
-from service.connectors.rows.several_rows import list_columns
+from service.connectors.several_rows import list_columns
 from service.doctor.backends.postgres_server import Database, PostgresServer
 from service.doctor.finding import Finding, Subject, error_finding
 from service.wiring.connector_settings import (
@@ -302,17 +302,14 @@ async def try_notifications(
     subject: Subject, settings: PostgresNotificationsSettings, table: PostgresTable
 ) -> Finding:
     """Listen, check the triggers, and wait for a heartbeat sent by this session."""
-    received = asyncio.Event()
-    session = PostgresNotificationsSession(
-        settings,
-        table.schema,
-        on_entry=lambda message: received.set() if isinstance(message, int) else None,
-        on_end=lambda: None,
-    )
     try:
-        async with session, asyncio.timeout(_HEARTBEAT_TIMEOUT_S):
-            await session.send_heartbeat()
-            await received.wait()
+        async with (
+            PostgresNotifications(settings).reader(table.schema) as reader,
+            asyncio.timeout(_HEARTBEAT_TIMEOUT_S),
+        ):
+            (piece,) = await reader.read()
+            while not piece.is_caught_up:
+                (piece,) = await reader.read()
     except BackendError as error:
         return error_finding(subject, error)
     except TimeoutError:
@@ -320,6 +317,6 @@ async def try_notifications(
             "a notification to its own session did not arrive in time",
             "name the server itself in the DSN; check for a proxy that delays messages",
         )
-    if session.doubt is not None:
-        return subject.warning(*session.doubt.split("; ", 1))
+    if piece.doubt is not None:
+        return subject.warning(*piece.doubt.split("; ", 1))
     return subject.ok(f"triggers publish changes on channel {settings.channel}, which arrive")

@@ -27,13 +27,13 @@ from tests.integration.feeds.kafka_reading import (
     send_keys,
 )
 from tests.service.connectors.kafka.keys_decoder import SCHEMA
-from tests.service.connectors.source_contract import RepeatableSourceContract, SourceCase
+from tests.service.connectors.source_contract import PausableSourceContract, SourceCase
 
 CUT_OFF = "the next offset is no longer in the topic"
 SHORTENED = "the log lost messages that were read, as after an unclean election of a leader"
 
 
-class TestKafkaChangelog(RepeatableSourceContract):
+class TestKafkaChangelog(PausableSourceContract):
     """The contract of sources, over two partitions of several batches."""
 
     @pytest.fixture

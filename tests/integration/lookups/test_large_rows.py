@@ -12,7 +12,7 @@ from lookup_core.settings import BatchSettings, Match
 from lookup_core.type_texts import parsed_type
 from service.connectors.postgres.backend import PostgresBackend
 from service.connectors.postgres.sessions import PostgresSettings
-from service.connectors.rows.several_rows import RowMatch
+from service.connectors.several_rows import RowMatch
 from tests.integration.lookups.tables import PATIENCE_S, described, serving
 from tests.service.engine import running
 from tools.processes.postgres_server import Database, PostgresServer

@@ -23,7 +23,11 @@ from tests.service.connectors.backend_contract import (
 from tests.service.connectors.fake_backend import FakeBackend
 from tests.service.connectors.fake_source import FakeSource
 from tests.service.connectors.parquet.parquet_folders import OFFERED, SCHEMA, write_rows
-from tests.service.connectors.source_contract import RepeatableSourceContract, SourceCase
+from tests.service.connectors.source_contract import (
+    PausableSourceContract,
+    RepeatableSourceContract,
+    SourceCase,
+)
 
 NAMES = DimensionSchema(pa.schema({"id": pa.int64()}), pa.schema({"name": pa.utf8()}))
 
@@ -77,10 +81,10 @@ def row_changes(*ids: int) -> RowChanges:
 
 def piece(*changes: RowChanges | TableChange) -> SplitPiece:
     """A piece of any split."""
-    return SplitPiece("", 0, changes=changes, nbytes=100 * len(changes))
+    return SplitPiece("", 0, changes=changes)
 
 
-class TestFakeSource(RepeatableSourceContract):
+class TestFakeSource(PausableSourceContract):
     """The source contract over the fake, in each mode."""
 
     @pytest.fixture(params=[(bounded, mode) for bounded in (True, False) for mode in ReadingMode])

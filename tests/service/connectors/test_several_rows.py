@@ -25,11 +25,8 @@ from lookup_core.freshness.server_identity import ServerEpoch
 from lookup_core.settings import Match
 from service.connectors.parquet.row_index import RowIndex
 from service.connectors.ports.backend import Backend
-from service.connectors.rows import pending_read
-from service.connectors.rows.pending_read import PendingRead
-from service.connectors.rows.several_rows import RowMatch, RowVersions, list_columns
+from service.connectors.several_rows import RowMatch, RowVersions, list_columns
 from tests.service.connectors.fake_backend import FakeBackend
-from tools.virtual_time import run_in_virtual_time
 
 DOWN = BackendError(ErrorCode.BACKEND_UNAVAILABLE, "down")
 DAYS = [dt.date(2013, 1, day) for day in range(1, 10)]
@@ -217,48 +214,3 @@ def test_index_finds_uuids_and_chunks() -> None:
 
     assert found_by([wanted[1:2]], [wanted]) == [(1, 0)]
     assert chunks.find(pa.record_batch({"k": [3, 1]})).positions.tolist() == [2, 0]
-
-
-async def number_after(gate: asyncio.Event) -> int:
-    """A read whose result comes when the gate opens."""
-    await gate.wait()
-    return 7
-
-
-async def failing() -> int:
-    """A read that fails."""
-    raise ValueError("no number")
-
-
-def test_read_outlives_its_callers() -> None:
-    """A read continues when a call is cancelled or has waited a second; it is taken once."""
-
-    async def main() -> None:
-        pending, gate = PendingRead[int](), asyncio.Event()
-        pending.begin(number_after(gate))
-        with pytest.raises(TimeoutError):
-            async with asyncio.timeout(0):
-                await pending.take_result()
-        started_at = asyncio.get_running_loop().time()
-        assert await pending.take_result() is None
-        assert asyncio.get_running_loop().time() - started_at >= pending_read.WAIT_S
-        gate.set()
-        assert (await pending.take_result(), pending.is_begun) == (7, False)
-
-    run_in_virtual_time(main())
-
-
-async def test_failed_read_is_raised_once() -> None:
-    """A failure is raised by the call that takes the result; a cancelled read is gone."""
-    pending: PendingRead[int] = PendingRead()
-    await pending.cancel()
-    for read in (number_after(asyncio.Event()), failing()):
-        pending.begin(read)
-        await asyncio.sleep(0)
-        await pending.cancel()
-    is_begun = [pending.is_begun]
-    pending.begin(failing())
-    with pytest.raises(ValueError, match="no number"):
-        await pending.take_result()
-
-    assert [*is_begun, pending.is_begun] == [False, False]

@@ -19,6 +19,7 @@ from tests.service.connectors.fake_source import FakeSource
 from tests.service.engine.refreshing import at_time
 from tests.service.engine.running import PATIENCE_S, SCHEMA
 
+CHANGE = TableChange("truncated")
 DOWN = BackendError(ErrorCode.CONNECTION_LOST, "down")
 FORBIDDEN = BackendError(ErrorCode.FORBIDDEN, "no right to read")
 SEQUENTIAL, MULTIPLEXED, PARALLEL = (
@@ -29,8 +30,8 @@ SEQUENTIAL, MULTIPLEXED, PARALLEL = (
 
 
 def pieces(count: int, *, nbytes: int = 0) -> list[SplitPiece]:
-    """Pieces without changes."""
-    return [SplitPiece("", 0, nbytes=nbytes)] * count
+    """Pieces with changes of this size."""
+    return [SplitPiece("", 0, changes=[CHANGE] * (nbytes // CHANGE.nbytes))] * count
 
 
 @dataclass(slots=True)

@@ -13,7 +13,7 @@ from lookup_core.protocol import frames
 from lookup_core.protocol.arrow_payload import decode_batch, encode_batch, result_schema
 from lookup_core.protocol.frames import TraceParent
 from lookup_core.settings import DimensionSettings
-from service.connectors.rows.several_rows import RowVersions
+from service.connectors.several_rows import RowVersions
 from service.engine.dimension import Dimension
 from tests.service.connectors.fake_backend import FakeBackend
 from tests.service.engine.fake_tracer import FakeTracer

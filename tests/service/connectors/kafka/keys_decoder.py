@@ -38,7 +38,7 @@ class KeysDecoder:
                 changes.append(TableChange(NOT_UNDERSTOOD))
                 faults[index] = NOT_UNDERSTOOD
         latest_ms = max((message.timestamp for message in messages), default=NO_WATERMARK_MS)
-        return Decoded(changes, latest_ms, 0, faults, nbytes=len(changes))
+        return Decoded(changes, latest_ms, 0, faults)
 
 
 def _gone(key: int) -> RowChanges:

@@ -15,14 +15,13 @@ from structlog.testing import capture_logs
 from lookup_core.dimension.dimension_events import MAX_QUERY_ROWS_BYTES, FetchedRows
 from lookup_core.dimension_schema import DimensionSchema
 from lookup_core.errors import BackendError, ErrorCode
-from service.connectors.parquet.backend import ParquetBackend, ParquetScan
+from service.connectors.parquet.backend import ParquetBackend, ParquetScan, parquet_search
 from service.connectors.parquet.file import (
     ParquetFile,
     RowLimit,
     load_parquet_file,
     parquet_schema,
 )
-from service.connectors.parquet.search import parquet_search
 from service.connectors.ports.backend import Backend
 from tests.hand_clock import HandClock
 from tests.service.connectors.backend_contract import AIRPORTS, TIMEOUT_S

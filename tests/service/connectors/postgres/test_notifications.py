@@ -1,8 +1,7 @@
-"""The notification feed without a server: inbox, reader, session, and trigger check."""
+"""The notification feed without a server: reader and trigger check."""
 
 import asyncio
 import socket
-import sys
 
 import pyarrow as pa
 import pytest
@@ -17,21 +16,16 @@ from lookup_core.sources.splits import ReadingMode, Split
 from service.connectors.ports.source import SplitPiece
 from service.connectors.postgres.notifications import (
     PostgresNotifications,
-    PostgresNotificationsInbox,
     PostgresNotificationsReader,
-    PostgresNotificationsSession,
     PostgresNotificationsSettings,
-    Taken,
 )
 from service.connectors.postgres.triggers import FUNCTION_SETTINGS, TableTriggers, TriggerCheck
-from tools.virtual_time import run_in_virtual_time
 
 SCHEMA = DimensionSchema(
     pa.schema({"id": pa.int32()}), pa.schema({"note": pa.utf8()}), TableOrigin("public", "t")
 )
 SPLIT = Split("notifications")
 GAP = TableChange("notifications may have been lost before the connection was made")
-FOUR_BYTES = sys.getsizeof("aaaa")
 TRIGGERS = TableTriggers(
     "told_1f",
     "BEGIN NOTIFY told; END",
@@ -45,61 +39,6 @@ ALTERED = "ALTER TABLE, ALTER TYPE, TRUNCATE or VACUUM FULL ran"
 MISSING = f"triggers missing on shop.p1: {{}}; {REMEDY}"
 
 
-def inbox_of(*entries: str | int, max_bytes: int = 10_000) -> PostgresNotificationsInbox:
-    """An inbox with these entries, after its first gap was taken."""
-    inbox = PostgresNotificationsInbox(max_bytes=max_bytes)
-    inbox.take_entries(1)
-    assert all(inbox.add_entry(entry) for entry in entries)
-    return inbox
-
-
-def taken(
-    *payloads: str, gap: TableChange | None = None, heartbeat_ms: int = NO_WATERMARK_MS
-) -> Taken:
-    """One take from an inbox."""
-    return Taken([*payloads], gap, heartbeat_ms)
-
-
-def test_inbox_starts_with_a_gap() -> None:
-    """An inbox reports a gap first, with the last transaction before the connection."""
-    new, connected = (PostgresNotificationsInbox(max_bytes=1_000) for _ in range(2))
-    new.add_entry("a")
-    connected.on_connected(2**32 + 5)
-
-    assert (new.is_empty, new.take_entries(1_000), new.is_empty) == (
-        False,
-        taken("a", gap=GAP),
-        True,
-    )
-    assert connected.take_entries(1_000) == taken(gap=TableChange(GAP.reason, 5, is_gap=True))
-
-
-def test_inbox_keeps_the_order() -> None:
-    """Payloads are taken once, up to the entry that exceeds the bytes, or with a heartbeat."""
-    inbox = inbox_of("aaaa", "bbbb", "aaaa", 5, "after")
-
-    found = [inbox.take_entries(each) for each in (FOUR_BYTES + 1, FOUR_BYTES, 1, 1_000, 1_000)]
-
-    assert found == [
-        *(taken("aaaa", "bbbb"), taken("aaaa"), taken(heartbeat_ms=5)),
-        *(taken("after"), taken()),
-    ]
-
-
-def test_full_inbox_refuses_entries() -> None:
-    """A full inbox refuses an entry; taken entries make room."""
-    inbox = inbox_of("aaaa", "bbbb", 7, max_bytes=3 * FOUR_BYTES)
-
-    refused = [inbox.add_entry("cccc"), inbox.add_entry("dddd")]
-    inbox.take_entries(10_000)
-    inbox.take_entries(10_000)
-
-    assert (refused, [inbox.add_entry(each) for each in ("e" * 4, "f" * 4)]) == (
-        [False, False],
-        [True, True],
-    )
-
-
 @pytest.fixture
 def reader() -> PostgresNotificationsReader:
     """A reader that is not connected."""
@@ -107,45 +46,68 @@ def reader() -> PostgresNotificationsReader:
     return PostgresNotifications(settings).reader(SCHEMA)
 
 
+def receive(reader: PostgresNotificationsReader, *entries: str | int) -> None:
+    """Payloads, and heartbeats of its own as numbers, arrive."""
+    for entry in entries:
+        channel = "changes" if isinstance(entry, str) else "sidelook_heartbeat_7"
+        reader._on_notification(None, 7, channel, entry)
+
+
 async def test_reader_continues_its_position(reader: PostgresNotificationsReader) -> None:
-    """A reader reports nothing before its split, then the gap at the given position."""
-    before = await reader.read()
+    """A reader reports the gap at the given position."""
     await reader.assign(SPLIT, position=41)
     (piece,) = await reader.read()
 
-    assert before == ()
     assert piece == SplitPiece(
         "notifications",
         41,
         changes=(GAP,),
-        nbytes=100,
         silent_s=piece.silent_s,
         server=ServerIdentity(),
         requested_s=piece.requested_s,
     )
 
 
-def test_pause_concerns_its_split(reader: PostgresNotificationsReader) -> None:
-    """A paused split reports nothing; a pause of other splits has no effect."""
+async def test_heartbeats_prove_earlier_changes(reader: PostgresNotificationsReader) -> None:
+    """A piece has payloads in their order, and the last of its heartbeats; others do not count."""
+    receive(reader, "7", 5, "8", 6)
+    reader._on_notification(None, 8, "sidelook_heartbeat_7", "9")
+    (piece,) = await reader.read()
+    receive(reader, "9")
+    (later,) = await reader.read()
 
-    async def main() -> None:
-        await reader.assign(SPLIT, position=None)
-        reader.pause({"notifications", "another"})
-        paused = await reader.read()
-        reader.pause({"another"})
-        (piece,) = await reader.read()
-        assert (paused, piece.changes) == ((), (GAP,))
+    assert (piece.position, piece.watermark_ms, piece.is_caught_up) == (2, 6, True)
+    assert (later.position, later.watermark_ms, later.is_caught_up) == (3, NO_WATERMARK_MS, True)
 
-    run_in_virtual_time(main())
+
+async def test_pieces_are_bounded() -> None:
+    """A piece ends with the payload that reaches its size; the others follow."""
+    settings = PostgresNotificationsSettings("", "t", "changes")
+    reader = PostgresNotifications(settings).reader(SCHEMA)
+    receive(reader, "a" * 200_000, "b" * 200_000, "c")
+
+    positions = [piece.position for _ in range(2) for piece in await reader.read()]
+
+    assert positions == [2, 3]
+
+
+async def test_surplus_of_notifications_is_a_failure(reader: PostgresNotificationsReader) -> None:
+    """Payloads that exceed the bound end the reader; those that were read make room."""
+    receive(reader, "a" * 600)
+    await reader.read()
+    receive(reader, "b" * 600)
+    await reader.read()
+    receive(reader, "c" * 600, "d" * 600)
+
+    with pytest.raises(BackendError, match="t: notifications arrived faster than they were read"):
+        await reader.read()
 
 
 async def test_unreadable_payloads_are_logged(reader: PostgresNotificationsReader) -> None:
     """The log has each reason once, with a count and without payload."""
-    await reader.assign(SPLIT, position=None)
     with capture_logs() as logs:
         for _ in range(2):
-            for payload in ("{secret", "{secret", "7"):
-                reader._on_received(payload)
+            receive(reader, "{secret", "{secret", "7")
             (piece,) = await reader.read()
 
     found = [(each["event"], each["channel"], each["reason"], each["messages"]) for each in logs]
@@ -166,19 +128,15 @@ def triggers_of() -> TriggerCheck:
 
 
 async def test_silent_server_is_given_up() -> None:
-    """A session with a silent server fails at the connect timeout."""
-    heard: list[str | int] = []
+    """A reader with a silent server fails at the connect timeout."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         dsn = f"postgresql://127.0.0.1:{server.getsockname()[1]}/shop"
         settings = PostgresNotificationsSettings(dsn, "t", "changes", connect_timeout_s=0.05)
-        session = PostgresNotificationsSession(
-            settings, SCHEMA, on_entry=heard.append, on_end=heard.clear
-        )
         with pytest.raises(BackendError) as failure:
             async with asyncio.timeout(30.0):
-                await session.__aenter__()
+                await PostgresNotifications(settings).reader(SCHEMA).__aenter__()
 
-    assert (failure.value.detail, heard) == ("t: the connection attempt timed out", [])
+    assert failure.value.detail == "t: the connection attempt timed out"
 
 
 async def test_source_is_one_unbounded_split() -> None:
@@ -194,7 +152,7 @@ async def test_source_is_one_unbounded_split() -> None:
         await source.reader(SCHEMA).__aenter__()
 
     assert (list(splits), enumerator.discovery_interval_s) == ([SPLIT], None)
-    assert (source.is_bounded, source.reading_mode) == (False, ReadingMode.MULTIPLEXED)
+    assert (source.is_bounded, source.reading_mode) == (False, ReadingMode.SEQUENTIAL)
     assert "secret" not in repr(settings)
     assert settings.server_settings["statement_timeout"] == "250ms"
     assert settings.server_settings["application_name"] == "sidelook listen"
