@@ -51,6 +51,7 @@ class RecentChanges:
             name: np.zeros(min(_MIN_PLACES, capacity), kind) for name, kind in _COLUMNS.items()
         }
         self._count = 0
+        self._is_in_use = False  # a change was noted
         self._relation = IdRelation.UNKNOWN
         self._pruned_at = -np.inf
         self._outdated_end: int | None = None
@@ -81,6 +82,7 @@ class RecentChanges:
 
     def note(self, hashes: Hashes, transaction_ids: TransactionIds, now: float) -> None:
         """Record changes of keys by these transactions, or by UNKNOWN_TRANSACTION."""
+        self._is_in_use = True
         surplus = max(len(hashes) - self._capacity, 0)
         self.table.fold(transaction_ids[:surplus], now)
         self._make_room(len(hashes) - surplus)
@@ -96,6 +98,7 @@ class RecentChanges:
 
         For a gap, it is the last one of a snapshot; any that had ended by then may have done so.
         """
+        self._is_in_use = True
         if not self.are_outdated(np.array([transaction_id], np.uint32))[0]:
             self._outdated_end = transaction_id or self._outdated_end
         if is_gap and transaction_id != UNKNOWN_TRANSACTION:
@@ -119,6 +122,8 @@ class RecentChanges:
         self, hashes: Hashes, snapshot: TableSnapshot | None, *, sent_at: float, now: float
     ) -> Mask:
         """Of which keys a read, sent at `sent_at` and ended now, saw all changes."""
+        if not self._is_in_use:
+            return np.ones(len(hashes), np.bool_)
         if now >= self._pruned_at + _PRUNED_EVERY_S:
             self._prune(snapshot, sent_at=sent_at, now=now)
         if not self._is_current(snapshot, sent_at=sent_at, now=now):

@@ -16,15 +16,13 @@ class Backend(AbstractAsyncContextManager["Backend"], Protocol):
     `describe` is repeated until it succeeds. Closing takes at most a second, and never raises.
     """
 
+    # Whether `fetch` reads its rows after the call, so that they have no `read_at`.
+    reads_on_request: bool = True
+
     @property
     def uses_index(self) -> bool | None:
         """Whether keys are found by an index, not a scan; None: unknown, or not described yet."""
         return None
-
-    @property
-    def reads_on_request(self) -> bool:
-        """Whether `fetch` reads its rows after the call, so that they have no `read_at`."""
-        return True
 
     async def __aexit__(self, *_: object) -> None:
         return None  # nothing is open

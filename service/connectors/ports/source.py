@@ -52,10 +52,7 @@ class SplitEnumerator(AbstractAsyncContextManager["SplitEnumerator"], Protocol):
     `async with` connects, or raises BackendError. It disconnects within a second, without raising.
     """
 
-    @property
-    def discovery_interval_s(self) -> float | None:
-        """The interval of discoveries; None: one discovery only."""
-        return None
+    discovery_interval_s: float | None = None  # None: one discovery only
 
     async def __aexit__(self, *_: object) -> None:
         return None  # nothing is open
@@ -110,15 +107,8 @@ class SplitReader(AbstractAsyncContextManager["SplitReader"], Protocol):
 class Source(Protocol):
     """The rows of one moment (bounded), or the changes from now on (unbounded)."""
 
-    @property
-    def is_bounded(self) -> bool:
-        """Whether its splits end."""
-        return False
-
-    @property
-    def reading_mode(self) -> ReadingMode:
-        """Whether a reader has one split or all of them."""
-        return ReadingMode.SEQUENTIAL
+    is_bounded: bool = False  # whether its splits end
+    reading_mode: ReadingMode = ReadingMode.SEQUENTIAL
 
     def enumerator(self, schema: DimensionSchema) -> SplitEnumerator:  # noqa: ARG002  of others
         """A new enumerator, not opened yet, for a dimension of this schema."""

@@ -11,8 +11,7 @@ from dataclasses import dataclass, field
 from aiokafka import AIOKafkaProducer
 
 from lookup_core.changelog.change_decoder import Change, ChangeDecoder, RowChanges, TableChange
-from service.connectors.kafka.changelog import KafkaChangelog
-from service.connectors.kafka.reader import KafkaReader
+from service.connectors.kafka.changelog import KafkaChangelog, KafkaReader
 from service.connectors.kafka.settings import KafkaSettings
 from service.connectors.ports.source import SplitPiece
 from tests.service.connectors.kafka.keys_decoder import SCHEMA, KeysDecoder

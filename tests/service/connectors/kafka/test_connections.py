@@ -16,7 +16,7 @@ from aiokafka.cluster import ClusterMetadata
 
 from lookup_core.errors import BackendError, ErrorCode
 from service.connectors.kafka.assignment import KafkaTopic
-from service.connectors.kafka.changelog import KafkaChangelog, KafkaEnumerator
+from service.connectors.kafka.changelog import KafkaChangelog, KafkaEnumerator, KafkaReader
 from service.connectors.kafka.consumer import KafkaClient, KafkaConsumer
 from service.connectors.kafka.errors import mapped_errors
 from service.connectors.kafka.metadata import (
@@ -25,7 +25,6 @@ from service.connectors.kafka.metadata import (
     TopicMetadataRequest,
     TopicMetadataResponse,
 )
-from service.connectors.kafka.reader import KafkaReader
 from service.connectors.kafka.settings import KafkaSettings
 from tests.service.connectors.kafka.keys_decoder import SCHEMA, KeysDecoder
 from tools.virtual_time import run_in_virtual_time

@@ -14,8 +14,8 @@ from service.connectors.kafka.assignment import (
     KafkaTopic,
     partition_id,
 )
+from service.connectors.kafka.changelog import messages_per_read
 from service.connectors.kafka.progress import Clocks, KafkaProgress, Poll
-from service.connectors.kafka.reader import messages_per_read
 from service.connectors.kafka.settings import KafkaSettings
 from tests.service.connectors.kafka.fake_consumer import ONE, TWO, FakeConsumer
 
