@@ -182,22 +182,6 @@ async def test_unreachable_service_is_not_ready(tmp_path: Path) -> None:
     assert ready.status == 200
 
 
-async def test_returned_file_is_reported(tmp_path: Path) -> None:
-    """A socket's file that is back under its name makes the service reachable again."""
-    path = tmp_path / "s.sock"
-    async with served() as service, unix_listener(service, path) as unix, client_of(path) as client:
-        other = path.rename(tmp_path / "other.sock")
-        path.touch()
-        await unix.check()
-        other.rename(path)
-        with capture_logs() as logs:
-            await unix.check()
-
-        assert service.parts.readiness.unreachable is None
-        assert (await get(client, "/livez"))[0] == 200
-    assert [each["event"] for each in logs] == ["listener.reachable"]
-
-
 async def test_listeners_watch_their_socket(tmp_path: Path) -> None:
     """A running service binds a removed socket again by itself."""
     path = tmp_path / "s.sock"

@@ -6,7 +6,6 @@ What whole commands print stands in `transcripts/local.txt`.
 import asyncio
 import json
 import os
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -58,24 +57,6 @@ def test_help_names_commands_and_options(capsys: Printed) -> None:
     assert capsys.readouterr() == (f"sidelook {own_version()}\n", "")
 
 
-def test_taken_port_ends_serve(tmp_path: Path, capsys: Printed) -> None:
-    """`serve` binds its addresses first; one that is taken is a fault of the configuration."""
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
-        path = tmp_path / "sidelook.yaml"
-        source = {"kind": "parquet", "path": "missing.parquet"}
-        listen = {"unix": "s.sock", "http": f"127.0.0.1:{port}", "health": None}
-        dimensions = {"customers": {"source": source, "key": ["id"]}}
-        path.write_text(json.dumps({"listen": listen, "dimensions": dimensions}))
-
-        code = run(["serve", "--config", str(path)])
-
-    fault = f"listen.http: 127.0.0.1:{port}: Address already in use; another process listens there"
-    remedy = f"find it (ss -ltnp 'sport = :{port}') and stop it, or set listen.http to another port"
-    assert (code, capsys.readouterr().err) == (ExitCode.CONFIG, f"{fault}: {remedy}\n")
-    assert not (tmp_path / "s.sock").exists()
-
-
 @pytest.mark.parametrize("command", ["", *COMMANDS])
 def test_help_fits_a_small_terminal(
     command: str, capsys: Printed, monkeypatch: pytest.MonkeyPatch
@@ -91,14 +72,6 @@ def test_help_fits_a_small_terminal(
     assert [*cut, *(line for line in lines if line.endswith("[default:"))] == []
     is_explained = any("Its name, as in the configuration." in line for line in lines)
     assert is_explained == (command in OF_DIMENSIONS)
-
-
-@pytest.mark.parametrize(("example", "count"), [("parquet.yaml", 2), ("postgres.yaml", 3)])
-def test_examples_pass_the_check(example: str, count: int, capsys: Printed) -> None:
-    """`check-config` accepts the examples, and connects to no database."""
-    code = run(["check-config", str(ROOT / "examples" / example)])
-
-    assert (code, capsys.readouterr()) == (0, (f"ok: {count} dimensions\n", ""))
 
 
 @pytest.mark.full

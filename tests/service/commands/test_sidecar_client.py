@@ -4,14 +4,11 @@ What whole commands print and query stands in `transcripts/lookups.txt`.
 """
 
 import asyncio
-import json
 from pathlib import Path
 
 import pytest
 import typer
 from aiohttp import web
-from hypothesis import given
-from hypothesis import strategies as st
 
 from lookup_core.errors import (
     BackendError,
@@ -21,11 +18,10 @@ from lookup_core.errors import (
     SidelookError,
 )
 from service.commands.doctor_run import sidecar_getter
-from service.commands.endpoint import DEFAULT, ClientFiles, parse_endpoint
+from service.commands.endpoint import ClientFiles, parse_endpoint
 from service.commands.key_commands import error_lines, key_value, outcomes
 from service.commands.sidecar_client import KeyField, SidecarClient, mapped_errors, problem
 from service.commands.tables import shown
-from service.config.listen import Listen
 from tests.service.commands.fake_sidecar import FakeSidecar
 from tests.service.tls.certificates import authority
 
@@ -55,16 +51,6 @@ def test_refusal_is_understood(
     assert (type(plain), plain.code) == (kind, code)
     assert plain.detail.startswith(f"the sidecar answered with status {status}")
     assert (type(known), known.code, known.detail) == (kind, ErrorCode.DRAINING, "because")
-
-
-def test_endpoint_is_a_socket_or_an_address() -> None:
-    """A path may be relative; an address has a host; the default is the sidecar's."""
-    sockets = {path: parse_endpoint(f"unix://{path}").socket for path in ("/run/s.sock", "s.sock")}
-
-    assert sockets == {path: Path(path) for path in sockets}
-    secure = parse_endpoint("https://[::1]:8815/")
-    assert (secure.host, secure.is_secure, secure.socket) == ("::1", True, None)
-    assert f"unix://{Listen().unix}" == DEFAULT
 
 
 def test_unusable_key_is_named(tmp_path: Path) -> None:
@@ -180,14 +166,6 @@ def test_number_of_parts_must_fit(text: str) -> None:
     """The fault names the columns of the key."""
     with pytest.raises(typer.BadParameter, match=r"but the key is \(t, w\)"):
         key_value(text, [TEXT, WHOLE])
-
-
-@given(st.text(max_size=5))
-def test_any_text_is_a_text_key(text: str) -> None:
-    """A text is looked up as it is typed; JSON can name any text."""
-    if text[:1] not in {"[", '"'}:
-        assert key_value(text, [TEXT]) == text
-    assert key_value(json.dumps(text), [TEXT]) == text
 
 
 def test_errors_are_explained_once() -> None:

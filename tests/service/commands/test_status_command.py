@@ -32,11 +32,6 @@ from tests.shown_shares import SHOWN_SHARES
 Printed = pytest.CaptureFixture[str]
 
 
-def test_errors_are_bounded() -> None:
-    """At most 30 errors are listed."""
-    assert errors_table([DIMENSION | {"recent_errors": [ERROR] * 31}]).row_count == 30
-
-
 @pytest.mark.parametrize("make", [keys_table, backends_table, caches_table, errors_table])
 def test_small_terminal_cuts_no_name(make: Callable[[list[Any]], Table]) -> None:
     """At 80 columns a long name is folded, and no figure is cut."""

@@ -49,12 +49,6 @@ def test_wrong_document_has_these_faults(
     assert find(**parsed(document)) == expected
 
 
-def test_some_dimension_is_required() -> None:
-    """A configuration without dimensions is refused."""
-    with pytest.raises(ValidationError, match="at least 1 item"):
-        Settings({"dimensions": {}})
-
-
 def test_variable_of_a_fault_is_named() -> None:
     """A fault names the environment variable that set the value; other faults name none."""
     values = {"foo": {"bar": 1}, "limits": {"channels": "0"}, "listen": {"http": "x"}}

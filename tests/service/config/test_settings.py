@@ -215,15 +215,6 @@ def test_first_layer_wins_key_by_key() -> None:
     assert (airports.timeout_s, airports.key) == (3.0, ("faa",))
 
 
-def test_unwritten_sizes_fit_any_memory() -> None:
-    """Default sizes, and sizes that just fit, do not conflict with a small memory."""
-    just = "{limits: {memory: 1GiB}, dimensions: {airports: {cache: {max_bytes: 1GiB}}}}"
-    limits = ("", ", request_bytes: 16MiB", ", row_bytes: 2MiB")
-    for document in (f"limits: {{memory: 16MiB{more}}}" for more in limits):
-        assert Settings(parsed(document), MINIMAL).limits.memory_bytes == 16 * 2**20
-    assert Settings(parsed(just), MINIMAL).dimensions["airports"].cache.max_bytes == 2**30
-
-
 @pytest.mark.parametrize(
     "where",
     ['"user" > 0', "role = 'user'", "name <> 'it''s a table'", "user_id > 0", "a -- select"],

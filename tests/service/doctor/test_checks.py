@@ -34,7 +34,6 @@ from service.doctor.backends.table_check import TableCheck, try_notifications
 from service.doctor.check_runner import Inspection
 from service.doctor.deployment.spark_check import check_kubernetes
 from service.doctor.finding import Subject
-from service.doctor.plan import unknown_sidecar
 from service.doctor.sidecar.configuration_check import check_process_limits
 from service.doctor.sidecar.response import SidecarResponse
 from service.doctor.sidecar.secrets_check import (
@@ -344,16 +343,6 @@ def test_dimensions_of_one_address_share_a_pool(tmp_path: Path) -> None:
         (("a", "c", "e", "f"), 2 * 3 + 1 + 5, True),
         (("b",), 3, False),
         (("d",), 3, False),
-    ]
-
-
-async def test_unknown_sidecar_is_skipped() -> None:
-    """The finding on a faulty configuration, whose sidecar has no address, has its remedy."""
-    check = unknown_sidecar("c")
-
-    assert await found(check.inspect(check.subject)) == [
-        "skipped sidecar c: its address is unknown, because the configuration cannot be loaded",
-        "  → correct the configuration, or name the sidecar with --endpoint",
     ]
 
 

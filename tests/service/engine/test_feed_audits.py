@@ -52,17 +52,6 @@ async def audited_keys(dimension: Dimension, result: AuditResult, count: int) ->
     await until(lambda: feed_of(dimension).audited_keys[result] >= count)
 
 
-async def test_cached_rows_are_read_again() -> None:
-    """Cached rows are compared at random times; while they agree, they are served."""
-    async with running(of_customers(), AUDITED, sources=followed(changelog())) as dimension:
-        await until_feed_is(dimension, FeedState.LIVE)
-        await lookup(dimension, 7)
-        await audited_keys(dimension, AuditResult.AGREED, 3)
-        assert feed_of(dimension).is_audited
-
-        assert await lookup(dimension, 7) == HIT
-
-
 async def test_incomplete_feed_bypasses_the_cache() -> None:
     """A row that changes without event ends the trust in the feed; lookups are queries."""
     backend = of_customers()

@@ -8,7 +8,7 @@ import pytest
 
 from lookup_core.changelog.change_decoder import TableChange
 from lookup_core.dimension_schema import DimensionSchema
-from lookup_core.errors import BackendError, ErrorCode, InvalidRequest
+from lookup_core.errors import BackendError, ErrorCode
 from lookup_core.freshness.feed_health import FeedState
 from lookup_core.freshness.server_identity import ServerEpoch, ServerIdentity
 from lookup_core.settings import FullSettings, ReloadSettings, WhileLoading
@@ -194,13 +194,6 @@ async def test_failed_reload_keeps_the_former_rows() -> None:
         assert await lookup(dimension, 1) == {0: "hit Zoe"}
     assert (load.is_loading, load.rows, load.held_rows) == (True, 0, 1)
     assert (load.last_error, reports(load.counts, ok=1)) == (str(DOWN), True)
-
-
-async def test_reload_needs_full_mode() -> None:
-    """Without full mode a reload is refused; the error names the setting."""
-    async with running(customers()) as dimension:
-        with pytest.raises(InvalidRequest, match=r"cache\.mode: full"):
-            dimension.reload()
 
 
 async def test_table_is_reloaded_by_interval() -> None:

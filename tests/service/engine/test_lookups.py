@@ -17,13 +17,7 @@ from lookup_core.answer import Answer, Outcome, rowless_answer
 from lookup_core.dimension.dimension_events import FetchedRows
 from lookup_core.dimension_schema import DimensionSchema
 from lookup_core.errors import BackendError, ErrorCode, Overloaded
-from lookup_core.settings import (
-    BatchSettings,
-    CacheSettings,
-    DimensionSettings,
-    OnMissingSettings,
-    RetrySettings,
-)
+from lookup_core.settings import BatchSettings, CacheSettings, DimensionSettings, RetrySettings
 from lookup_core.statistics import InvalidationOrigin, no_statistics
 from service.engine.dimension import Dimension
 from service.engine.gathering import AnswerGathering
@@ -32,7 +26,6 @@ from service.engine.tracer import TracedQuery
 from tests.hand_clock import HandClock
 from tests.service.connectors.fake_backend import FakeBackend
 from tests.service.engine.fake_tracer import FakeCallerSpan, FakeTracer
-from tests.service.engine.late_backend import LateBackend
 from tests.service.engine.running import (
     ONE_BY_ONE,
     PATIENCE_S,
@@ -53,7 +46,6 @@ from tests.service.engine.running import (
 )
 
 DOWN = BackendError(ErrorCode.BACKEND_UNAVAILABLE, "customers: down")
-RETRY_MUCH_LATER = settings(retry=RetrySettings(max_retries=1, initial_s=5.0, max_s=5.0))
 TOO_MUCH = Overloaded(ErrorCode.OVERLOADED, "too much", retry_after_s=1.0)
 
 
@@ -76,25 +68,6 @@ async def test_second_lookup_is_served_from_cache() -> None:
     }
     assert second == {0: "hit Ada", 1: "missing"}
     assert queried(backend) == [[7, 9, 6]]
-
-
-async def test_cached_row_is_found_by_value() -> None:
-    """`hit` finds a cached row without a lookup, and counts as one."""
-    observer = DiaryObserver()
-    async with running(customers(), observer=observer) as dimension:
-        assert dimension.hit(7) is None
-        await lookup(dimension, 7)
-
-        hit = dimension.hit(7)
-        assert hit is not None
-        again = dimension.hit(7)
-        dimension.invalidate(None, origin=InvalidationOrigin.ADMIN)
-
-    assert [column[hit.row.at].as_py() for column in hit.row.columns] == ["Ada", 1]
-    assert again is not None
-    assert again.age_s >= hit.age_s
-    assert dimension.hit(7) is None
-    assert (observer.lookups, dimension.statistics().outcomes[Outcome.HIT]) == (3, 2)
 
 
 # Large lookups are submitted in parts
@@ -190,17 +163,6 @@ async def test_refused_lookup_frees_its_answers() -> None:
         gc.enable()
 
 
-async def test_refused_hit_stops_the_lookup() -> None:
-    """An error of `take` for a cached answer ends the lookup before the next part."""
-    backend = customers()
-    async with running(backend) as dimension:
-        await lookup(dimension, 7)
-        with pytest.raises(Overloaded):
-            await dimension.lookup(typed(*[7] * 64, 8), columns=None, timeout_s=None, take=refuse)
-
-        assert (queried(backend), dimension.is_waited_for) == ([[7]], False)
-
-
 async def test_deliveries_after_refusal_are_ignored() -> None:
     """Answers that arrive after a refusal, and before the lookup is left, are dropped."""
     gathering = AnswerGathering(typed(7, 8), refuse)
@@ -272,21 +234,6 @@ async def test_lookup_ends_at_its_deadline(timeout_s: float | None) -> None:
 # Callers that leave
 
 
-async def test_cancelled_caller_leaves_the_query() -> None:
-    """A cancelled caller leaves its query to the callers that share it."""
-    backend = customers()
-    backend.hold()
-    async with running(backend) as dimension:
-        gone, stays = start(dimension, 7), start(dimension, 7)
-        await backend.wait_for_fetches(1)
-        gone.cancel()
-        await asyncio.wait([gone])
-        backend.release()
-
-        assert await stays == {0: "fetched Ada"}
-    assert (queried(backend), backend.cancelled_total) == ([[7]], 0)
-
-
 async def test_caller_leaves_while_its_row_lands() -> None:
     """A caller that is cancelled in the same loop turn as its row arrives stops nothing."""
     backend = customers()
@@ -314,20 +261,6 @@ async def test_query_cancelled_before_its_first_step() -> None:
 
         await backend.wait_for_fetches(1)
     assert queried(backend) == [[8]]
-
-
-async def test_caller_leaves_between_attempts() -> None:
-    """A caller that leaves while its retry is parked leaves nothing to cancel, twice as once."""
-    backend, observer = customers(), DiaryObserver()
-    backend.fail_next(1, DOWN)
-    async with running(backend, RETRY_MUCH_LATER, observer=observer) as dimension:
-        lookup_id = Caller(dimension).submit(7).lookup_id
-        await observer.wait_for_queries(1)
-        dimension.leave(lookup_id)
-        dimension.leave(lookup_id)
-
-        assert not dimension.is_waited_for
-        assert await lookup(dimension, 7) == {0: "fetched Ada"}
 
 
 async def test_end_cancels_all_queries() -> None:
@@ -434,66 +367,6 @@ async def test_faulty_answer_fails_its_query_only(
 
     events = [line["event"] for line in logs]
     assert events.count("query.undeliverable") == (faults == [FRACTIONS])
-
-
-async def test_key_only_table_needs_no_rows() -> None:
-    """In a table without columns the ordinals alone say which keys exist."""
-    keys_only = DimensionSchema(SCHEMA.key, pa.schema([]))
-    async with running(FakeBackend(ROWS.select(["id"]), keys_only)) as dimension:
-        answers = await dimension.lookup(typed(7, 9), columns=None, timeout_s=None)
-
-    outcomes = {int(each.positions[0]): each.outcomes.tolist() for each in answers}
-    assert outcomes == {0: [Outcome.FETCHED], 1: [Outcome.MISSING]}
-
-
-# Retries for missing keys
-
-
-RETRY_MISSING = settings(
-    batch=BatchSettings(max_in_flight=1),
-    retry=RetrySettings(max_retries=0, on_missing=OnMissingSettings(2, 0.01)),
-)
-
-
-def levels(dimension: Dimension) -> tuple[int, int, int]:
-    """Waiting keys, queued keys, queries in flight."""
-    statistics = dimension.statistics()
-    return statistics.waiting_keys, statistics.queued_keys, statistics.queries_in_flight
-
-
-async def test_late_row_is_found_by_a_retry() -> None:
-    """Only the missing key is retried; rows that were found are delivered before it."""
-    backend = LateBackend(misses=2)
-    async with running(backend, RETRY_MISSING) as dimension:
-        caller = Caller(dimension)
-        caller.submit(7, 8)
-        await until(lambda: caller.is_done)
-        assert dimension.statistics().retries == 2
-
-    assert caller.deliveries == [({0: "fetched Ada"}, False), ({1: "fetched Bert"}, True)]
-    assert queried(backend) == [[7, 8], [8], [8]]
-
-
-async def test_timeout_frees_a_parked_key() -> None:
-    """A lookup that times out while its missing retry waits for a slot leaves nothing behind."""
-    backend, clock = LateBackend(misses=0), HandClock()
-    backend.hold()
-    async with running(backend, RETRY_MISSING, clock=clock) as dimension:
-        parked = start(dimension, 9, timeout_s=0.1)
-        await backend.wait_for_fetches(1)
-        blocking = start(dimension, 8)  # takes the only slot
-        await asyncio.sleep(0)  # it submits
-        backend.pass_one()
-        await backend.wait_for_fetches(2)
-        clock.now_s += 0.05  # the retry is due
-        assert await lookup(dimension, 7, timeout_s=0.0) == {0: "timeout timeout"}
-        clock.now_s += 0.05
-
-        assert await parked == {0: "timeout timeout"}
-        backend.release()
-        assert await blocking == {0: "fetched Bert"}
-        assert levels(dimension) == (0, 0, 0)
-    assert queried(backend) == [[9], [8]]
 
 
 # Traces

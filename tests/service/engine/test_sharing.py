@@ -46,14 +46,6 @@ async def test_settings_decide_whether_workers_read_a_cache(
     assert (shared.bytes > 0) == (why is None)
 
 
-async def test_missing_folder_is_the_reason(tmp_path: Path) -> None:
-    """If the folder cannot be made, lookups work, and the figures name the reason."""
-    statistics = await statistics_with(SHARED, SharedCaches(tmp_path / "absent" / "cache"))
-
-    assert "absent" in (statistics.shared.why_private or "")
-    assert statistics.outcomes[Outcome.FETCHED] == 1
-
-
 async def test_lookups_of_workers_count(tmp_path: Path) -> None:
     """Outcomes that workers report are lookups of the dimension, also after a schema change."""
     backend = customers()

@@ -213,16 +213,6 @@ async def test_history_has_the_totals_of_each_sample() -> None:
     assert len(history.reply().ages_s) == 121
 
 
-async def test_history_is_empty_before_its_first_sample() -> None:
-    """The route answers with all dimensions, also without samples."""
-    async with served(with_parts()) as service:
-        setting = StatusHistory(service.parts.dimensions)
-        reply = await service.get("/v1/status/history")
-
-    assert reply.json == {"ages_s": [], "dimensions": []}
-    assert [each.queries for each in setting.reply().dimensions] == [[], []]
-
-
 async def test_status_shows_everything_at_once() -> None:
     """One answer has dimensions and channels as their own routes, errors without keys."""
     setting = with_parts(channels=lambda: [CHANNEL], ended_streams=lambda: [ENDED])

@@ -22,7 +22,7 @@ from lookup_core.dimension_schema import DimensionSchema
 from lookup_core.errors import ErrorCode, InvalidRequest
 from lookup_core.keys.typed_keys import UUID_FIELD
 from service.http.body import json_body
-from service.http.replies.arrow import MAX_BATCHES, arrow_keys, arrow_reply
+from service.http.replies.arrow import MAX_BATCHES, arrow_keys
 from service.http.replies.json_reply import CHUNK_ROWS, json_reply, json_rows
 from service.http.replies.lookup_result import LookupResult, lookup_result
 from service.http.routes.cached_rows import RowForm
@@ -273,15 +273,6 @@ def test_many_rows_come_in_chunks() -> None:
     assert [row["value"] for row in orjson.loads(b"[" + b"".join(chunks) + b"]")] == [*range(size)]
 
 
-def test_row_text_omits_stored_keys() -> None:
-    """A row has the columns of its schema, which are stored behind the key."""
-    stored = StoredRow([pa.array([b"key"]), pa.array(["Ada"])], 0)
-    named = DimensionSchema(KEY, pa.schema([("name", pa.utf8())]))
-
-    assert RowForm.of(named).text(stored) == b'{"name":"Ada"}'
-    assert RowForm.of(DimensionSchema(KEY, pa.schema([]))).text(stored) == b"{}"
-
-
 # Results
 
 COLUMNS = pa.schema([pa.field("name", pa.utf8(), nullable=False), ("tier", pa.int32())])
@@ -322,45 +313,11 @@ def test_result_is_in_request_order(data: st.DataObject, size: int) -> None:
     assert result.ages_ms.tolist() == [100 + at if has_row[at] else 0 for at in range(size)]
 
 
-def test_errors_of_all_answers_are_kept() -> None:
-    """Each position keeps the error code of its answer, even without columns."""
-    positions = np.array([1], np.int32)
-    failed = rowless_answer(positions, Outcome.ERROR, error=ErrorCode.TYPE)
-    late = rowless_answer(positions - 1, Outcome.TIMEOUT, error=ErrorCode.TIMEOUT)
-
-    result = lookup_result([failed, late, hits([2])], 3, pa.schema([]))
-
-    assert result.errors == {0: ErrorCode.TIMEOUT, 1: ErrorCode.TYPE}
-    assert (result.has_row.tolist(), result.rows.num_columns) == ([False, False, True], 0)
-
-
 def result_of(*outcomes: Outcome, errors: dict[int, ErrorCode] | None = None) -> LookupResult:
     """A result with a row for each key."""
     rows = pa.record_batch({"value": pa.array(range(len(outcomes)))})
     ages_ms = np.arange(len(outcomes), dtype=np.uint32)
     return LookupResult(np.array(outcomes, np.uint8), ages_ms, rows, errors or {})
-
-
-async def test_json_answer_has_errors_by_position() -> None:
-    """Outcomes, rows and ages are in request order; errors are named if there are any."""
-    errors = {2: ErrorCode.BACKEND_UNAVAILABLE, 1: ErrorCode.TYPE}
-    failed = result_of(Outcome.FETCHED, Outcome.ERROR, Outcome.ERROR, errors=errors)
-    hit = result_of(Outcome.HIT)
-
-    assert orjson.loads(await json_reply(failed, str.upper)) == {
-        "outcomes": ["fetched", "error", "error"],
-        "rows": [{"value": 0}, None, None],
-        "ages_ms": [0, 1, 2],
-        "errors": {
-            "1": {"code": "type", "retryable": False, "detail": "TYPE"},
-            "2": {
-                "code": "backend_unavailable",
-                "retryable": True,
-                "detail": "BACKEND_UNAVAILABLE",
-            },
-        },
-    }
-    assert orjson.loads(await json_reply(hit, str.upper)).keys() == {"outcomes", "rows", "ages_ms"}
 
 
 async def test_long_answers_let_others_run() -> None:
@@ -425,23 +382,3 @@ def test_changed_bits_never_crash(at: int, bit: int) -> None:
 
     with suppress(InvalidRequest):
         arrow_keys(bytes(body)).validate(full=True)
-
-
-def test_arrow_answer_is_one_batch() -> None:
-    """Outcome, age and error come first, then the columns, which may have the same names."""
-    result = LookupResult(
-        outcomes=np.array([Outcome.HIT, Outcome.ERROR], np.uint8),
-        ages_ms=np.array([5, 0], np.uint32),
-        rows=pa.record_batch({"outcome": pa.array([7, None])}),
-        errors={1: ErrorCode.TYPE},
-    )
-
-    (batch,) = pa.ipc.open_stream(arrow_reply(result))
-
-    assert batch.schema.names == ["outcome", "age_ms", "error", "outcome"]
-    assert [column.to_pylist() for column in batch.columns] == [
-        ["hit", "error"],
-        [5, 0],
-        [None, "type"],
-        [7, None],
-    ]

@@ -260,15 +260,6 @@ async def test_row_is_the_answer(service: Served) -> None:
     assert queried(service.customers) == [[3], [2]]
 
 
-@pytest.mark.parametrize("key", ["x", "1.5", "", "99999999999999999999", "%00", "%ff"])
-async def test_key_of_another_type_is_refused(service: Served, key: str) -> None:
-    """A path without a key of the type is a 400, without a query."""
-    reply = await service.get(f"{ROWS}/{key}")
-
-    assert reply.problem in {(400, "type"), (400, "invalid_text")}
-    assert queried(service.customers) == []
-
-
 @pytest.mark.parametrize(
     ("key", "temperature"),
     [
@@ -410,7 +401,6 @@ async def test_left_request_ends_its_span() -> None:
     assert (tracer.callers[0].is_left, tracer.callers[0].status) == (True, None)
 
 
-TEXT = b'{"name":"Ada","tier":1}'
 GET_ROW = f"GET {ONE}/rows/".encode()
 CLOSE = b"Connection: close\r\n"
 

@@ -214,15 +214,6 @@ def test_only_the_token_matches(token_path: Path, presented: str) -> None:
     assert (token.matches("secret"), token.matches(presented)) == (True, False)
 
 
-def test_byte_order_mark_is_no_token(token_path: Path) -> None:
-    """A byte order mark and line ends of Windows are no part of the token."""
-    token_path.write_text("\ufeffsecret\r\n")
-
-    token = TokenFile(token_path)
-
-    assert (token.matches("secret"), token.fault()) == (True, None)
-
-
 def test_rotated_token_counts_at_once(tmp_path: Path, token_path: Path) -> None:
     """A changed file, and a swapped symbolic link as in Kubernetes, are read at once."""
     link = tmp_path / "link"

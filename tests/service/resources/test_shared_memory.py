@@ -15,7 +15,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import numpy as np
-import pyarrow as pa
 import pytest
 import structlog
 
@@ -93,25 +92,6 @@ async def running(caches: SharedCaches) -> AsyncIterator[None]:
         await asyncio.sleep(0)
         yield
         task.cancel()
-
-
-@pytest.mark.parametrize("is_shared", [False, True])
-def test_memory_keeps_what_is_stored(tmp_path: Path, *, is_shared: bool) -> None:
-    """Arrays begin with zeros and take values, and rows stay as they were given."""
-    memory: CacheMemory = OwnMemory()
-    if is_shared:
-        memory = SharedMemory("customers", tmp_path / "cache", DESCRIPTION)
-    assert memory.is_shared == is_shared
-    numbers, none = memory.zeros(5, np.uint32), memory.zeros(0, np.int64)
-    numbers[[1, 3]] = [7, 2**32 - 1]
-    assert numbers.tolist() == [0, 7, 0, 2**32 - 1, 0]
-    assert none.tolist() == []
-    rows = pa.record_batch({"\0hash": pa.array([3, 4], pa.uint64()), "x": ["a", None]})
-    kept = memory.rows(rows)
-    memory.fence()
-
-    assert kept.equals(rows)
-    assert memory.rows(kept).equals(rows)
 
 
 @pytest.mark.parametrize("is_shared", [False, True])

@@ -6,15 +6,13 @@ import pyarrow as pa
 import pytest
 
 from lookup_core.dimension_schema import DimensionSchema
-from lookup_core.errors import BackendError, ErrorCode
+from lookup_core.errors import ErrorCode
 from lookup_core.lookup_options import LookupOptions
 from lookup_core.protocol import frames
-from lookup_core.settings import CacheSettings
 from tests.service.connectors.fake_backend import FakeBackend
-from tests.service.engine.running import ROWS, SCHEMA, settings
+from tests.service.engine.running import ROWS, SCHEMA
 from tests.service.stream.streaming import (
     Peer,
-    Setting,
     credit_of,
     open_frame,
     streaming,
@@ -23,7 +21,6 @@ from tests.service.stream.streaming import (
 READ_NOW = LookupOptions(max_age_ms=0)
 PATIENT = LookupOptions(max_retries=100, retry_delay_ms=20)
 NAMED = replace(PATIENT, retry_if="tier")
-DOWN = BackendError(ErrorCode.BACKEND_UNAVAILABLE, "customers: down")
 
 
 def put(backend: FakeBackend, keys: list[int], tiers: list[int | None]) -> None:
@@ -83,32 +80,6 @@ async def test_maximal_age_refreshes_the_shared_cache() -> None:
         assert await answer(peer, 2, 1, 7) == {0: "missing"}
         assert await answer(peer, 1, 3, 7) == {0: "missing"}
         assert len(service.customers.batches) == 2
-
-
-async def test_old_row_does_not_hide_a_failure() -> None:
-    """If the read that a maximal age needs fails, the answer is the error, not a stale row."""
-    cache = CacheSettings(stale_if_error_s=60.0)
-    async with streaming(Setting(customers=replace(settings(), cache=cache))) as service:
-        peer = await service.peer()
-        await peer.open(2, options=READ_NOW)
-        assert await answer(peer, 1, 1, 7) == {0: "fetched Ada"}
-        service.customers.fail_next(1, DOWN)
-
-        assert await answer(peer, 2, 1, 7) == {0: f"error {DOWN.code}"}
-        assert await answer(peer, 1, 2, 7) == {0: "hit Ada"}
-
-
-async def test_channel_waits_for_a_late_row() -> None:
-    """A channel with retries waits for the row of a missing key; another is answered at once."""
-    async with streaming() as service:
-        peer = await service.peer()
-        await peer.open(2, options=PATIENT)
-        waiting = await peer.look_up(1, 9, channel=2)
-        assert await answer(peer, 1, 1, 9) == {0: "missing"}
-
-        put(service.customers, [9], [1])
-        assert await peer.answer(waiting) == {0: "fetched name 9"}
-        assert await answer(peer, 1, 2, 9) == {0: "hit name 9"}
 
 
 async def test_channel_waits_for_a_value() -> None:

@@ -1,28 +1,23 @@
 """Channels and their schema: changed tables, versions, waiting dimensions and traces."""
 
-import datetime as dt
 from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 
 import pyarrow as pa
 import pytest
 
-from lookup_core.dimension_schema import DimensionSchema, VersionColumns
+from lookup_core.dimension_schema import DimensionSchema
 from lookup_core.errors import BackendError, ErrorCode
 from lookup_core.protocol import frames
-from lookup_core.protocol.arrow_payload import decode_batch, encode_batch, result_schema
+from lookup_core.protocol.arrow_payload import encode_batch
 from lookup_core.protocol.frames import TraceParent
-from lookup_core.settings import DimensionSettings
-from service.connectors.several_rows import RowVersions
-from service.engine.dimension import Dimension
 from tests.service.connectors.fake_backend import FakeBackend
 from tests.service.engine.fake_tracer import FakeTracer
-from tests.service.engine.running import PATIENCE_S, ROWS, SCHEMA, settings
+from tests.service.engine.running import ROWS, SCHEMA
 from tests.service.stream.streaming import (
     Peer,
     Setting,
     Streaming,
-    lookup_frame,
     open_frame,
     streaming,
     until,
@@ -30,7 +25,6 @@ from tests.service.stream.streaming import (
 
 CHANGED = {0: "error schema_changed"}
 ADA = {0: "fetched Ada"}
-FORBIDDEN = BackendError(ErrorCode.FORBIDDEN, "customers: may not be read")
 NAMED = 'dimension "customers": '  # start of the detail
 
 
@@ -138,47 +132,7 @@ async def test_refusal_states_its_permanence(changing: Streaming, *, is_permanen
     )
 
 
-async def test_unfit_table_fails_lookups_and_new_channels(changing: Streaming) -> None:
-    """While a table is forbidden, its lookups fail and new channels are refused."""
-    peer = await peer_of(changing)
-    changing.customers.describe_error = FORBIDDEN
-    changing.customers.fail_next(1, FORBIDDEN)
-
-    assert await peer.answers(7, 8) == [{0: "error forbidden"}] * 2
-    await peer.send(open_frame(2))
-    assert await peer.receive(frames.Failure) == frames.Failure(
-        2, ErrorCode.FORBIDDEN, f"{NAMED}{FORBIDDEN.detail}", is_retryable=False
-    )
-
-
 # Dimensions with versions
-
-DAYS = [dt.date(2013, 1, 1), dt.date(2013, 6, 1)]
-VERSIONS = VersionColumns("since")
-VERSIONED = DimensionSchema(SCHEMA.key, pa.schema({"name": pa.utf8(), "since": pa.date32()}))
-VERSION_ROWS = pa.table({"id": pa.array([7, 7]), "name": ["Ada", "Ida"], "since": DAYS[::-1]})
-
-
-def versioned(chosen: DimensionSettings, backend: FakeBackend) -> Dimension:
-    """A dimension with versions."""
-    backend.replace(VERSION_ROWS, VERSIONED)
-    return Dimension(chosen, RowVersions(backend, VERSIONS))
-
-
-@pytest.mark.parametrize(("is_as_of", "names"), [(True, ["name", "since"]), (False, ["name"])])
-async def test_versions_are_lists(names: list[str], *, is_as_of: bool) -> None:
-    """Rows have a list for each column, oldest version first; as of a time, also the times."""
-    async with streaming(Setting(make=versioned)) as service:
-        peer = await service.greeted()
-        await peer.send(replace(open_frame(columns=("name",)), is_as_of=is_as_of))
-        opened = await peer.receive(frames.Opened)
-        await peer.send(lookup_frame(1, 7))
-        await peer.receive(frames.Credit)
-        result = await peer.receive(frames.Result)
-
-    (row,) = decode_batch(result.payload, result_schema(opened.columns)).to_pylist()
-    assert (opened.columns.names, opened.versions) == (names, VERSIONS)
-    assert [row[name] for name in names] == [["Ida", "Ada"], DAYS][: len(names)]
 
 
 async def test_as_of_needs_versions() -> None:
@@ -190,29 +144,6 @@ async def test_as_of_needs_versions() -> None:
 
     detail = 'dimension "customers": it has no versions; omit as_of'
     assert (failure.code, failure.detail) == ("bad_request", detail)
-
-
-# Dimensions that wait for their changes
-
-WAITING = Setting(customers=replace(settings(), wait_for_dimension_s=PATIENCE_S / 10))
-
-
-@pytest.mark.parametrize(
-    ("setting", "waits", "order"), [(WAITING, True, [2, 1]), (Setting(), False, [1, 2])]
-)
-async def test_event_time_may_delay_a_lookup(
-    setting: Setting, order: list[int], *, waits: bool
-) -> None:
-    """If the dimension waits, OPENED says so, and a lookup ahead of it is overtaken."""
-    async with streaming(setting) as service:
-        peer = await service.greeted()
-        opened = await peer.open()
-        ahead = replace(lookup_frame(1, 7), event_time_ms=2**62)
-        await peer.send(ahead, lookup_frame(2, 8))
-        received = [await peer.frame() for _ in range(4)]  # each answer with its credit
-
-    answered = [each.sequence for each in received if isinstance(each, frames.Result)]
-    assert (opened.waits, answered) == (waits, order)
 
 
 # Traced channels

@@ -12,7 +12,7 @@ from lookup_core.answer import Outcome
 from lookup_core.dimension.dimension_events import UnfitRows
 from lookup_core.errors import ErrorCode
 from lookup_core.protocol import frames
-from lookup_core.protocol.arrow_payload import decode_batch, encode_batch
+from lookup_core.protocol.arrow_payload import decode_batch
 from lookup_core.protocol.channel_registry import SILENT_S
 from lookup_core.protocol.credit_ledger import CreditLedger
 from lookup_core.protocol.frames import SUBPROTOCOL
@@ -119,15 +119,6 @@ async def test_opened_has_the_default_row() -> None:
     assert rows == [{"name": [None], "tier": [7]}, {"name": [None]}]
 
 
-async def test_absent_default_is_not_sent(peer: Peer) -> None:
-    """A dimension without a default row opens all the same."""
-    await peer.send(replace(open_frame(9), wants_default=True))
-
-    opened = await peer.receive(frames.Opened)
-
-    assert (opened.has_all_rows, opened.default) == (False, None)
-
-
 async def test_reason_names_the_column(service: Streaming) -> None:
     """On request, the reason of an error precedes its answers, once until it changes."""
     unfit = [
@@ -193,29 +184,6 @@ async def test_refused_channel_leaves_the_others(
     assert failure.is_retryable is (code is ErrorCode.BACKEND_UNAVAILABLE)
     assert failure.detail.startswith(detail)
     assert await peer.answers(7) == [{0: "fetched Ada"}]
-
-
-async def test_key_is_read_by_position(service: Streaming) -> None:
-    """A key may have the client's name and a narrower type."""
-    peer = await service.greeted()
-    await peer.open(key=pa.schema({"customer_id": pa.int32()}))
-    keys = pa.record_batch({"customer_id": pa.array([7, 9], pa.int32())})
-    await peer.send(frames.Lookup(1, 1, 1000, 0, encode_batch(keys)))
-
-    await peer.receive(frames.Credit)
-    _, words = await peer.result()
-    assert words == {0: "fetched Ada"}
-
-
-async def test_channel_without_a_key_describes(service: Streaming) -> None:
-    """A channel without a key names the columns; a LOOKUP on it breaks the protocol."""
-    peer = await service.greeted()
-
-    opened = await peer.open(columns=("name",), key=pa.schema([]))
-    await peer.look_up(1, 7)
-
-    assert opened.columns == pa.schema({"name": pa.utf8()})
-    assert (await peer.closed())[1] == "bad_frame: LOOKUP on a channel without a key"
 
 
 async def test_silent_channel_makes_room() -> None:

@@ -186,21 +186,6 @@ async def test_first_frame_must_be_a_known_hello(
     assert await peer.closed() == (WSCloseCode.PROTOCOL_ERROR, reason)
 
 
-@in_shared_service
-async def test_violations_leave_nothing(service: Streaming) -> None:
-    """After many violations all credit and channels are available to the next connection."""
-    for message, _ in VIOLATIONS.values():
-        peer = await service.peer()
-        await peer.look_up(1, 7)
-        await peer.socket.send_bytes(message)
-        await peer.read_to_the_end()
-        assert peer.socket.close_code == WSCloseCode.PROTOCOL_ERROR
-
-    await service.wait_until_empty()
-    peer = await service.peer()
-    assert await peer.answers(7) == [{0: "hit Ada"}]
-
-
 # WebSocket messages, byte by byte: no client library sends them
 
 TEXT, BINARY, RESERVED = 1, 2, 3

@@ -19,7 +19,6 @@ from service.tls.server_certificate import (
 )
 from tests.service.tls.certificates import Authority, authority, tomorrow, written, yesterday
 
-PATIENCE_S = 10.0
 NO_KEY = "{0}.key contains no usable key for {0}.crt (.*); provide a PEM key of at least 2048 b"
 
 
@@ -219,19 +218,3 @@ def test_late_key_is_no_lasting_fault(signer: Authority) -> None:
     assert rotation.check() is False
 
     assert (rotation.taken_total, rotation.refused_total) == (1, 2)
-
-
-def test_swapped_folder_is_a_change(tmp_path: Path) -> None:
-    """Kubernetes renews a secret by pointing a symbolic link at another folder."""
-    for name in ("1", "2"):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "ca").write_text("same size")
-    link = tmp_path / "data"
-    link.symlink_to("1")
-    files = CertificateFiles(link / "ca", link / "ca")
-    first = files.identities()
-    (tmp_path / "new").symlink_to("2")
-    (tmp_path / "new").rename(link)
-
-    assert first
-    assert files.identities() not in {first, ()}

@@ -266,20 +266,6 @@ def test_batches_keep_the_order(tmp_path: Path) -> None:
     assert found[0].schema == FIELDS
 
 
-def test_wide_rows_need_little_memory(tmp_path: Path) -> None:
-    """A value that is stored once is not unpacked for a whole row group."""
-    path = repeated(tmp_path, "x" * 50_000)
-    before = pa.total_allocated_bytes()
-    most = rows = 0
-
-    for batch in parquet_batches(next(ds.dataset(path).get_fragments()), SCHEMA):
-        most, rows = max(most, pa.total_allocated_bytes() - before), rows + batch.num_rows
-
-    assert path.stat().st_size < 100_000
-    assert rows == 5_000
-    assert most < 4 * 512 * 50_000  # bytes; all would be 250 MB
-
-
 def test_files_may_differ_in_columns(tmp_path: Path) -> None:
     """A missing column is null, the path replaces a column, and no value is rounded."""
     schema = DimensionSchema(SCHEMA.key, pa.schema({"name": pa.utf8(), "year": pa.int32()}))

@@ -28,7 +28,6 @@ from service.connectors.postgres.queries import (
     postgres_snapshot_query,
     scanning_query,
     stream_query,
-    with_keys,
     with_snapshot,
 )
 from service.connectors.postgres.rows import key_arguments, key_order
@@ -40,19 +39,9 @@ from tests.service.connectors.postgres.described_tables import (
     array_of,
     builtin,
     numeric,
-    split_of,
     table_of,
 )
 
-KEYS = (
-    "ROWS FROM (pg_catalog.unnest($1::text[]), pg_catalog.unnest($2::text[]::timestamptz[]))"
-    " WITH ORDINALITY AS k (key1, key2, ordinal)"
-)
-NOTES = 'pg_catalog.pg_column_size(t."notes")'
-COLUMNS = (
-    f't."temp" AS column1, CASE WHEN {NOTES} > 67108864'
-    f""" THEN pg_catalog.repeat(' ', LEAST({NOTES}, 8388609)) ELSE t."notes"::text END AS column2"""
-)
 MATCHES = 't."origin" = k.key1 AND t."hour" = k.key2'
 WRAPPING = (blocks_query, bounded_reply, with_snapshot, partial(with_snapshot, is_block=True))
 SCAN: dict[str, Any] = {"Node Type": "Seq Scan", "Relation Name": "t"}
@@ -100,20 +89,6 @@ def test_queries_quote_all_names(query: str) -> None:
     assert re.search(r'[^"]"; DROP', query) is None
 
 
-def test_lookup_uses_the_index_per_key() -> None:
-    """A lookup matches typed arrays in the database and prevents a plan without the index."""
-    query = (
-        f"SELECT k.ordinal, r.* FROM {KEYS}"
-        f' CROSS JOIN LATERAL (SELECT {COLUMNS} FROM "public"."we ather" AS t WHERE {MATCHES}'
-    )
-
-    assert lookup_query(WEATHER) == f"{query} LIMIT (SELECT 2)) AS r"
-    assert (
-        lookup_query(replace(WEATHER, has_several_rows=True))
-        == f"{query} ORDER BY t.ctid OFFSET 0) AS r"
-    )
-
-
 def test_only_values_of_any_length_are_measured() -> None:
     """Tables without values of any length are read as they are, unless a key has several rows."""
     short = table_of(builtin("int4"), builtin("uuid"), builtin("timestamptz"), numeric(9, 2))
@@ -156,28 +131,6 @@ def test_filter_sees_its_relation_only() -> None:
     assert query.from_item() == f"(SELECT {columns} FROM (\nTABLE x\n) AS t {where}) AS t"
     assert replace(query, where=None).from_item() == "(\nTABLE x\n) AS t"
     assert f"FROM {open_.from_item()} WHERE {MATCHES}" in lookup_query(open_)
-
-
-def test_foreign_server_receives_the_keys() -> None:
-    """The arrays of keys are parameters of a condition that a foreign server can evaluate."""
-    query = scanning_query(WEATHER, sends_keys=True)
-
-    assert (
-        f'ON {MATCHES} AND t."origin" = ANY ((SELECT $1::text[])::text[])'
-        ' AND t."hour" = ANY ((SELECT $2::text[]::timestamptz[])::timestamptz[]) ORDER BY'
-    ) in query
-
-
-def test_rows_without_a_place_are_ordered_by_their_texts() -> None:
-    """Rows have a stable order by primary key, by place, or by the texts of their columns."""
-    kinds = (RelationKind.TABLE, RelationKind.PARTITIONED, RelationKind.VIEW)
-
-    orders = [replace(WEATHER, kind=kind).order for kind in kinds]
-
-    texts = ('t."temp"::text COLLATE "C"', 't."notes"::text COLLATE "C"')
-    assert orders == [("t.ctid",), ("t.tableoid", "t.ctid"), texts]
-    parted = replace(WEATHER, kind=RelationKind.PARTITIONED, has_foreign_parts=True)
-    assert (parted.order, replace(parted, primary_key=("hour",)).order) == (texts, ('t."hour"',))
 
 
 def test_index_remedy_fits_the_relation() -> None:
@@ -349,19 +302,6 @@ def test_snapshot_ranges_follow_the_primary_key() -> None:
         ' AND (t."limit", t."item") < ($3::text::numeric, $4::text::uuid)' in page
     )
     assert [column.expression for column in key_columns(WEATHER)] == ['t."origin"', 't."hour"']
-
-
-def test_snapshot_reads_keys_and_columns() -> None:
-    """A page has exact keys before the columns; each split has its own page numbers."""
-    wide, first, second = with_keys(PRICES), split_of([None, None]), split_of([None, None])
-    first.page_at[10] = 1
-
-    assert wide.schema.columns == pa.schema(
-        {"item": pa.binary(), "limit": pa.decimal128(5, 2), "price": pa.int32()}
-    )
-    assert wide.schema.key == PRICES.schema.key
-    assert (first.id, second.page_at, first.page_count) == (second.id, {0: 0}, 1)
-    assert split_of([None, ("a", "1"), ("b", "2"), None]).page_count == 3
 
 
 def made_names(script: str) -> list[str]:

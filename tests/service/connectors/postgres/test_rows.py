@@ -1,7 +1,6 @@
 """Rows as a server sends them: records, blocks of arrays, and pages of a snapshot."""
 
 import datetime as dt
-import math
 import struct
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -269,13 +268,6 @@ DAYS = pa.array([0, None, DAYS_TO_2000], pa.int32()).view(pa.date32())
 def test_values_are_read_by_type(kind: PostgresType, block: bytes, expected: pa.Array) -> None:
     """Values of each type are read with nulls; PostgreSQL counts times from 2000."""
     assert column_of(block, kind, len(expected)) == expected
-
-
-def test_nan_is_not_null() -> None:
-    """NaN is read as a number."""
-    nan = column_of(sent_array([math.nan, None], "d", oid=701), builtin("float8"), 2)
-
-    assert str(nan.to_pylist()) == "[nan, None]"
 
 
 @pytest.mark.parametrize(
