@@ -1,7 +1,5 @@
 """Answers: outcomes in columns, pieces, and the bytes of answers and rows."""
 
-from typing import Any
-
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -15,22 +13,6 @@ from lookup_core.row_bytes import largest_column, most_row_bytes, row_bytes
 def positions(*numbers: int) -> npt.NDArray[np.int32]:
     """Positions in a lookup."""
     return np.array(numbers, np.int32)
-
-
-@pytest.mark.parametrize("error", [None, ErrorCode.FORBIDDEN])
-@pytest.mark.parametrize("numbers", [(), (4, 0)])
-def test_rowless_answer_treats_keys_alike(
-    numbers: tuple[int, ...], error: ErrorCode | None
-) -> None:
-    """All positions have the same outcome and error, no age and no row, in the wire's types."""
-    answer = rowless_answer(positions(*numbers), Outcome.ERROR, error=error)
-
-    columns: list[npt.NDArray[Any]] = [answer.positions, answer.outcomes, answer.ages_ms]
-    count = len(numbers)
-    assert [each.tolist() for each in columns] == [[*numbers], [Outcome.ERROR] * count, [0] * count]
-    assert [each.dtype for each in columns] == [np.int32, np.uint8, np.uint32]
-    assert (answer.size, answer.rows) == (count, None)
-    assert answer.errors == ({} if error is None else dict.fromkeys(numbers, error))
 
 
 @pytest.mark.parametrize(("max_bytes", "sizes"), [(10**6, [5]), (2_100, [2, 2, 1]), (1, [1] * 5)])
@@ -87,19 +69,6 @@ def test_answer_bytes_count_rows_and_keys() -> None:
     failed = rowless_answer(positions(0, 1, 2), Outcome.ERROR, error=ErrorCode.TYPE)
 
     assert [each.total_bytes for each in (missing, found, failed)] == [27, 27 + 24, 27 + 300]
-
-
-def test_outcomes_never_change() -> None:
-    """Numbers and labels are those of the wire protocol; four outcomes have a row."""
-    assert [(each.value, each.label, each.has_row) for each in Outcome] == [
-        (0, "hit", True),
-        (1, "fetched", True),
-        (2, "missing", False),
-        (3, "stale", True),
-        (4, "default", True),
-        (5, "timeout", False),
-        (6, "error", False),
-    ]
 
 
 LISTS = pa.record_batch(

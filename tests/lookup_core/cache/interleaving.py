@@ -74,7 +74,6 @@ class WatchedMemory:
     def __init__(self, *, is_weak: bool = False) -> None:
         self.is_read = False
         self.stores = 0
-        self.has_fences = True  # of the writer, but for those of `publish`
         self._is_weak = is_weak
         self._fences = [0]  # of the writer: their times
         self._views: History = []  # with their numbers
@@ -99,7 +98,7 @@ class WatchedMemory:
         """See `CacheMemory`: a fence of the writer, or of the reader."""
         if self.is_read:
             self._floor = max(self._floor, self._latest)
-        elif self.has_fences:
+        else:
             self._fences.append(self.stores)
 
     def publish(self, view: CacheView) -> None:

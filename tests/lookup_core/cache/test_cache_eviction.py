@@ -72,17 +72,6 @@ def test_reads_count_as_visits(visit: Callable[[RowCache], object], count: int) 
     assert entries.states.table.visits(words).tolist() == [count, 0]
 
 
-def test_unvisited_rows_leave_oldest_first() -> None:
-    """If no row was visited, some of the oldest rows leave."""
-    cache = full_cache()
-
-    put(cache, range(500, 520))
-
-    gone = evictions(cache)[EvictionReason.SIZE]
-    assert 0 < gone < 100
-    assert kept(cache, range(520)) == [*range(gone, 400), *range(500, 520)]
-
-
 def test_visits_wear_off_in_main_queue() -> None:
     """A visited row survives one round of the main queue; it leaves in the next."""
     cache, is_kept = full_cache(), {}
@@ -94,18 +83,6 @@ def test_visits_wear_off_in_main_queue() -> None:
         is_kept[first] = kept(cache, [0, 1])
 
     assert (is_kept[600], is_kept[1_000], is_kept[1_980]) == ([0, 1], [0], [])
-
-
-def test_room_is_made_among_visited_rows() -> None:
-    """If every row was visited as often as counts, new rows still find room."""
-    cache = full_cache()
-    for _ in range(5):
-        cache.probe(NUMBERS.keys(range(400)), 0.0)
-
-    put(cache, range(500, 520))
-
-    assert kept(cache, [500, 519]) == [500, 519]
-    assert 0 < evictions(cache)[EvictionReason.SIZE] < 100
 
 
 def test_scan_does_not_evict_visited_rows() -> None:
@@ -180,18 +157,6 @@ def test_expired_rows_get_no_second_chance() -> None:
 
     assert evictions(cache)[EvictionReason.EXPIRED] == 400
     assert kept(cache, range(400), TTL_S) == []
-
-
-@pytest.mark.parametrize(
-    ("age_s", "reason"), [(12.75, EvictionReason.SIZE), (13.0, EvictionReason.EXPIRED)]
-)
-def test_rows_expire_after_stale_window(age_s: float, reason: EvictionReason) -> None:
-    """A row that may still be served stale leaves for size, not as expired."""
-    cache = full_cache(stay_s=5.0)
-
-    NUMBERS.fill(cache, range(500, 520), now=age_s)
-
-    assert evictions(cache).keys() == {reason}
 
 
 def test_negative_entries_take_a_fifth() -> None:

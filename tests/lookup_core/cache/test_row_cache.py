@@ -60,18 +60,6 @@ def test_empty_batches_change_nothing(kind: CacheKind) -> None:
     )
 
 
-@pytest.mark.parametrize("read_at", [0.0, 100.0, 1e9])
-@pytest.mark.parametrize(("number", "ttl_s"), [(1, TTL_S), (2, NEGATIVE_TTL_S)])
-def test_entry_expires_at_its_ttl(number: int, ttl_s: float, read_at: float) -> None:
-    """An entry expires at age >= TTL, not after it; negative entries have their own TTL."""
-    cache = NUMBERS.cache()
-    NUMBERS.fill(cache, [1], missing=[2], now=read_at)
-
-    found = [NUMBERS.found_at(cache, [number], read_at + age_s) for age_s in (ttl_s - 0.25, ttl_s)]
-
-    assert found == [["missing" if number == 2 else NUMBERS.row(1)], [None]]
-
-
 @pytest.mark.parametrize(("revalidate_s", "error_s"), [(3.0, 5.0), (5.0, 3.0), (0.0, 0.0)])
 def test_rows_stay_for_longer_stale_window(revalidate_s: float, error_s: float) -> None:
     """A row is stale from its TTL to the end of the longer window; a negative entry never is."""
@@ -140,14 +128,6 @@ def test_ages_are_exact_within_longest_life(
     assert cache.peek(NUMBERS.keys([5]), 999.5).ages_s.tolist() == [999.5]
 
 
-def test_rows_may_arrive_out_of_order() -> None:
-    """A row read before all others has its own age, or one beyond its TTL."""
-    first, earlier, far = ages_s(cache_for(600.0), [1e6, 1e6 - 600.0, 0.0], 1e6)
-
-    assert (first, earlier) == (0.0, 600.0)
-    assert far > 600.0
-
-
 @few_examples
 @given(st.floats(1e-3, 1e9), st.floats(0, 1e8), st.lists(st.floats(0, 3), min_size=1, max_size=10))
 def test_no_row_seems_younger(ttl_s: float, start_s: float, steps_s: list[float]) -> None:
@@ -175,17 +155,6 @@ def test_absences_are_not_kept_without_ttl(kind: CacheKind) -> None:
     assert cache.statistics().rows == 1
 
 
-def test_missing_key_drops_its_stale_row(kind: CacheKind) -> None:
-    """A key read as missing drops its older row, even if negative entries are not kept."""
-    cache = kind.cache(negative_ttl_s=0.0, stay_s=10.0)
-    kind.fill(cache, [1, 2], now=0.0)
-
-    kind.fill(cache, [], missing=[1], now=TTL_S)
-
-    assert kind.found_at(cache, [1, 2], TTL_S) == [None, kind.row(2)]
-    assert evictions(cache) == {EvictionReason.REPLACED: 1}
-
-
 @pytest.mark.parametrize("count", [2, 600])
 def test_clear_drops_every_entry(kind: CacheKind, count: int) -> None:
     """A cleared cache is as small as a new one, and accepts rows."""
@@ -199,20 +168,6 @@ def test_clear_drops_every_entry(kind: CacheKind, count: int) -> None:
     assert kind.found_at(cache, [0, 1, 1_000], 0.0) == [None] * 3
     kind.fill(cache, [1], now=0.0)
     assert cache.statistics().rows == 1
-
-
-def test_equal_hashes_in_several_segments() -> None:
-    """Keys with one hash are distinguished also where their rows are in different segments."""
-    hashes = np.array([0, 1, 1], np.uint64)  # the third key has the hash of the second
-    cache, keys = TEXTS.cache(), CanonicalKeys(hashes, TEXTS.keys([1, 2, 3]).parts)
-    for at, others in enumerate((range(10, 20), range(20, 22))):
-        TEXTS.fill(cache, others, now=0.0)
-        own = keys.take(np.array([at], np.int32))
-        cache.fill(own, np.ones(1, np.bool_), rows=TEXTS.rows([at + 1]), read_at=0.0, now=0.0)
-
-    probe = cache.probe(keys.take(np.array([2, 0, 1], np.int32)), 0.0)
-
-    assert TEXTS.found(cache, probe) == [None, TEXTS.row(1), TEXTS.row(2)]
 
 
 def test_oldest_age_ignores_removed_entries() -> None:

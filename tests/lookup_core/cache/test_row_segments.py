@@ -16,7 +16,6 @@ from lookup_core.cache.row_segments import (
     MergeRule,
     RowQueue,
     RowSegment,
-    SegmentQueue,
     is_worth_merging,
     merge_plan,
     stored_bytes,
@@ -66,17 +65,6 @@ def new_store(
     store = RowStore(SCHEMA, unit_bytes=sizes, address_count=address_count)
     store.resize(slots)
     return store
-
-
-@pytest.mark.parametrize(
-    ("held_bytes", "rows", "expected"),
-    [(500, 10, 1_000), (8_000, 100, 2_000), (2**40, 2**30, 2**28)],
-)
-def test_segment_bound_grows_with_queue(held_bytes: int, rows: int, expected: int) -> None:
-    """A segment may have its bound, or a sixth of its queue; 256 MiB at most for its offsets."""
-    assert (
-        SegmentQueue(1_000, bytes=held_bytes, rows=rows).segment_bytes(is_roomy=False) == expected
-    )
 
 
 def test_long_queue_has_few_segments() -> None:
@@ -135,14 +123,6 @@ def test_youngest_even_neighbours_merge(
     plan = merge_plan(segments_of(*sizes), rule, max_bytes=LARGE)
 
     assert [len(each.slots) for each in plan] == merged
-
-
-@pytest.mark.parametrize(("max_bytes", "is_merged"), [(280, True), (279, False)])
-def test_merges_stay_within_their_bound(max_bytes: int, *, is_merged: bool) -> None:
-    """Segments do not merge beyond their bound, the overhead of their entries included."""
-    segments = segments_of(1, 1, bytes_each=140 - BYTES_PER_ENTRY)
-
-    assert bool(merge_plan(segments, MERGE_CROWDED, max_bytes=max_bytes)) is is_merged
 
 
 @pytest.mark.parametrize(
@@ -235,17 +215,6 @@ def test_survivors_do_not_scatter() -> None:
     assert texts_at(store, *survivors) == [f"t{slot}" for slot in survivors]
 
 
-def test_neighbours_can_shrink_together() -> None:
-    """Rows of several segments are removed at once, even if one merges with another."""
-    store = new_store()
-    put(store, range(10))
-    put(store, range(10, 14))
-
-    store.remove_rows(slots_of(*range(8), 10, 11, 12))
-
-    assert texts_at(store, *store.oldest_slots(MAIN).tolist()) == ["t8", "t9", "t13"]
-
-
 @pytest.mark.parametrize(("removed", "is_compacted"), [(50, False), (51, True), (100, True)])
 def test_dead_rows_are_given_back(removed: int, is_compacted: bool) -> None:  # noqa: FBT001
     """A segment is compacted as soon as more than half of its rows are dead."""
@@ -276,23 +245,6 @@ def test_merging_takes_no_more_memory(nulls: tuple[bool, bool]) -> None:
     assert held.get_total_buffer_size() + 100 * 4 <= store.row_bytes <= bound
 
 
-def test_stored_bytes_are_values_and_slots() -> None:
-    """Stored bytes are the values, four bytes a slot, and a bitmap for each column and list."""
-    numbers = pa.record_batch({"n": pa.array([1, 2, 3], pa.int64())})
-    no_columns = pa.record_batch({"n": pa.nulls(5)}).select([])
-    kind = pa.list_(pa.int8())
-    whole = pa.record_batch([pa.array([[1] * 800, [2] * 800], kind)], ["values"])
-    partial = pa.record_batch([pa.array([[None], None], kind)], ["values"])
-    structs = pa.record_batch({"s": pa.array([{"a": 1}, None], pa.struct({"a": pa.int64()}))})
-
-    merged = pa.concat_batches([whole, partial])
-
-    assert [stored_bytes(numbers), stored_bytes(no_columns)] == [3 * 8 + 1 + 3 * 4, 5 * 4]
-    assert stored_bytes(structs) == 2 * 8 + 1 + 1 + 2 * 4  # a bitmap of the struct and its field
-    assert stored_bytes(merged) <= stored_bytes(whole) + stored_bytes(partial)
-    assert merged.nbytes > whole.nbytes + partial.nbytes
-
-
 def test_moved_row_releases_its_segment() -> None:
     """A row that moved takes its own memory, not that of the segment it came from."""
     store = new_store()
@@ -316,16 +268,6 @@ def test_addresses_are_given_again() -> None:
         expected = [*(f"t{turn + slot}" for slot in (5, 1, 3, 4)), "t7", "t6"]
         assert texts_at(store, 5, 1, 3, 4, 7, 6) == expected
         store.remove_rows(slots_of(1, 3, 4, 5))
-
-
-def test_empty_queue_has_nothing_to_split() -> None:
-    """The oldest segment of a queue without rows is not divided."""
-    store = new_store()
-    put(store, [1, 2], SMALL)
-
-    store.split_oldest(MAIN)
-
-    assert texts_at(store, 1, 2) == ["t1", "t2"]
 
 
 def test_a_split_makes_no_empty_segment() -> None:

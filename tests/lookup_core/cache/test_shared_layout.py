@@ -5,21 +5,9 @@ from types import TracebackType
 import pytest
 
 from lookup_core.cache.shared_layout import (
-    ArrayFiles,
-    ArrayLengths,
     CacheMap,
     LockFence,
-    SegmentFile,
 )
-
-
-@pytest.mark.parametrize("segments", [[], [SegmentFile("rows-7", 2**32 - 2, is_negative=True)]])
-def test_map_survives_its_file(segments: list[SegmentFile]) -> None:
-    """The map that is read from its file is that of the cache."""
-    arrays = ArrayFiles("numbers-1", "numbers-2", "numbers-3", "numbers-6")
-    files = CacheMap(arrays, 2.0**-20, -(2**28), segments, ArrayLengths(1024, 512))
-
-    assert CacheMap.decoded(files.encoded()) == files
 
 
 @pytest.mark.parametrize("content", [b"", b"{}", b"[]", b"[[], 1, 2, [], []]", b"[1, 2, 3, 4, 5]"])

@@ -408,18 +408,6 @@ def test_transactions_have_32_bits(given: object, expected: int) -> None:
     assert changes(found) == [((1,), "changed", expected), ("table", expected)]
 
 
-def test_replayed_rows_are_not_reported() -> None:
-    """A row that precedes the newest reported position is reported as changed only."""
-    log, messages = ReplayFilter(), captured("plain t")[:6]  # the fifth is a tombstone
-
-    found = [words(decoded(messages, log=log)) for _ in range(2)]
-
-    assert found == [
-        ["row", "row", "row", "gone", "row"],
-        ["changed", "changed", "changed", "gone", "row"],
-    ]
-
-
 @pytest.mark.parametrize(
     ("messages", "expected"),
     [

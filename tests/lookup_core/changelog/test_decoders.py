@@ -17,7 +17,6 @@ from lookup_core.changelog.key_readings import CONVERTER
 from lookup_core.changelog.notification import NotificationDecoder
 from lookup_core.dimension_schema import DimensionSchema
 from lookup_core.errors import ErrorCode, InvalidRequest
-from lookup_core.event_time.watermark_valve import NO_WATERMARK_MS
 from lookup_core.keys.typed_keys import NO_BLANKS_FIELD
 from tests.lookup_core.changelog.change_messages import Message, listed, message, schema_of
 
@@ -160,14 +159,6 @@ def test_undecodable_messages_change_the_table(decode: Decode, wrong: Message, r
     first, (kind, *_), last = listed(decoded.changes)
     assert (first, kind, last) == (expected, "table", expected)
     assert decoded.faults == {1: reason}
-
-
-@FORMATS
-def test_no_messages_have_no_changes(decode: Decode) -> None:
-    """Without messages there are no changes, no time and no faults."""
-    decoded = decode([], SCHEMA)
-
-    assert decoded == Decoded([], NO_WATERMARK_MS, ignored=0, faults={})
 
 
 @FORMATS

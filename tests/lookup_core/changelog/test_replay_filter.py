@@ -126,28 +126,6 @@ def test_partitions_are_leveled(
 
 
 @pytest.mark.parametrize(
-    ("before", "is_first", "expected"),
-    [
-        ("nothing", False, True),
-        ("change", False, True),
-        ("row", False, False),
-        ("row", True, True),
-    ],
-)
-def test_rows_after_changes_start_a_snapshot(
-    before: str, *, is_first: bool, expected: bool
-) -> None:
-    """A row starts a snapshot, unless it follows a row of the same snapshot."""
-    log = ReplayFilter()
-    if before == "row":
-        log.note_snapshot(is_first=True)
-    if before == "change":
-        log.note((1, 1), FIRST_MS)
-
-    assert log.note_snapshot(is_first=is_first) is expected
-
-
-@pytest.mark.parametrize(
     ("sequence", "position"),
     [
         ('["24381176","24381232"]', (24381176, 24381232)),

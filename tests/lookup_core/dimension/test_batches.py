@@ -6,9 +6,6 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pytest
-from hypothesis import given
-from hypothesis import settings as hypothesis_settings
-from hypothesis import strategies as st
 
 from lookup_core.dimension.dimension_events import (
     MAX_QUERY_ROWS_BYTES,
@@ -16,12 +13,9 @@ from lookup_core.dimension.dimension_events import (
     LookupId,
     LookupRequest,
 )
-from lookup_core.dimension.queued_keys import QuerySize
 from lookup_core.errors import ErrorCode
 from lookup_core.keys.typed_keys import TypedKeys
-from lookup_core.settings import BatchSettings
 from tests.lookup_core.dimension.scenario import (
-    NOTHING,
     RETRY_S,
     SCHEMA,
     Order,
@@ -98,19 +92,6 @@ def test_rate_postpones_no_retry_beyond_a_deadline() -> None:
     assert scenario.fail(query, ErrorCode.CONNECTION_LOST) == ended(1, "error connection_lost")
 
 
-def test_waiting_retry_holds_no_slot() -> None:
-    """While a query waits for its retry, other queries use the slot."""
-    scenario = Scenario(settings(max_in_flight=1, retries=1))
-    scenario.fail(scenario.query(1, 7))
-    other = scenario.query(2, 8)
-    scenario.now = 1.0
-    assert (scenario.send(), scenario.next_deadline) == (None, 100.0)  # due, but without a slot
-
-    scenario.land(other)
-
-    assert scenario.send() == Order(1, [7], attempt=2)
-
-
 def test_retries_and_new_keys_alternate() -> None:
     """New keys and due retries take turns, and neither waits for all of the other."""
     scenario = Scenario(settings(max_keys=4, max_in_flight=1))
@@ -119,21 +100,6 @@ def test_retries_and_new_keys_alternate() -> None:
     scenario.fail(first, ErrorCode.KEY_REJECTED)
 
     assert drain(scenario) == [[1, 2], [5, 6, 7, 8], [3, 4], [9, 10]]
-
-
-def test_earliest_retry_is_first() -> None:
-    """Each retry has its own time, and due ones are sent in the order of their times."""
-    scenario = Scenario(settings(retries=1))
-    first, second = scenario.query(1, 1), scenario.query(2, 2)
-    scenario.fail(second)
-    scenario.now = 0.5
-    scenario.fail(first)
-
-    due = []
-    for scenario.now in (0.999, 1.0, 1.499, 1.5):
-        due.append((scenario.next_deadline, scenario.send_all()))
-
-    assert due == [(1.0, []), (1.0, [[2]]), (1.5, []), (1.5, [[1]])]
 
 
 def test_linger_counts_from_the_oldest_key() -> None:
@@ -195,61 +161,22 @@ def test_large_rows_make_small_queries() -> None:
     assert scenario.send_all() == [[2], [3], [4]]
 
 
-@pytest.mark.parametrize(
-    ("row_bytes", "keys"),
-    [
-        ([], 500),
-        ([1000], 500),
-        ([100_000] * 30, MAX_QUERY_ROWS_BYTES // 100_000),
-        ([10 * MAX_QUERY_ROWS_BYTES], 1),
-        ([100_000, *[100] * 60], 500),
-    ],
-    ids=["no rows", "small rows", "large rows", "huge rows", "small rows again"],
-)
-def test_query_size_follows_the_rows(row_bytes: list[int], keys: int) -> None:
-    """A query has as many keys as fit its bytes, by the size of earlier rows, at least one."""
-    size = QuerySize(BatchSettings(max_keys=500), timeout_s=2.0)
-    size.on_rows(0, 0, missing=9, seconds=0.0)
-    for each in row_bytes:
-        size.on_rows(10, 10 * each, missing=0, seconds=0.0)
+def test_query_size_follows_its_time() -> None:
+    """Each quick full query doubles the keys; one slower than an eighth of the timeout halves them.
 
-    assert size.max_keys == keys
+    There are never fewer than 500 keys.
+    """
+    scenario = Scenario(settings(max_keys=1_500, max_in_flight=1, max_waiting_keys=5_000))
+    scenario.look_up(1, *range(4_750))
+    sizes = []
+    for seconds in (0.25, 0.25, 0.26, 0.26, 0.26, 0.26):
+        order = scenario.send()
+        assert order is not None
+        sizes.append(len(order.keys))
+        scenario.now += seconds
+        scenario.land(order.batch)
 
-
-def test_quick_full_queries_grow() -> None:
-    """The number of keys doubles with each full query that is quick, up to `max_keys`."""
-    size = QuerySize(BatchSettings(max_keys=3_000), timeout_s=2.0)
-    sizes = [size.max_keys]
-    for missing in (499, 1, 0, 0):
-        size.on_rows(sizes[-1] - missing, 1, missing=missing, seconds=0.25)
-        sizes.append(size.max_keys)
-    size.on_rows(2_999, 1, missing=0, seconds=0.25)
-
-    assert sizes == [500, 1_000, 2_000, 3_000, 3_000]
-    assert size.max_keys == 3_000
-
-
-def test_slow_queries_shrink() -> None:
-    """A slow query halves the number of keys, a timeout resets it; it never falls below 500."""
-    size = QuerySize(BatchSettings(), timeout_s=2.0)
-    for keys in (500, 1_000, 2_000, 4_000, 8_000):
-        size.on_rows(keys, 1, missing=0, seconds=0.0)
-    sizes = [size.max_keys]
-    for keys in (10_000, 3_000, 1_200, 900):
-        size.on_rows(keys, 1, missing=0, seconds=0.3)
-        sizes.append(size.max_keys)
-
-    assert sizes == [10_000, 5_000, 1_500, 600, 500]
-
-
-def test_quickness_follows_the_timeout() -> None:
-    """A query is slow if it takes more than an eighth of the timeout."""
-    size, sizes = QuerySize(BatchSettings(), timeout_s=0.8), []
-    for seconds in (0.09, 0.11):
-        size.on_rows(size.max_keys, 1, missing=0, seconds=seconds)
-        sizes.append(size.max_keys)
-
-    assert sizes == [1_000, 500]
+    assert sizes == [500, 1_000, 1_500, 750, 500, 500]
 
 
 def test_timeouts_make_queries_small() -> None:
@@ -291,38 +218,6 @@ def test_channels_take_turns(
 ) -> None:
     """Each channel gets an equal share of a batch in its turn; a turn may span two batches."""
     assert drain(waiting_keys(max_keys, *channels)) == batches
-
-
-@hypothesis_settings(max_examples=15)
-@given(sizes=st.lists(st.integers(1, 20), min_size=1, max_size=4), max_keys=st.integers(1, 12))
-def test_channels_advance_together(sizes: list[int], max_keys: int) -> None:
-    """Keys leave once, in the order of their channel; no channel is a turn ahead of another."""
-    keys_of = [range(at * 100, at * 100 + size) for at, size in enumerate(sizes)]
-    batches = drain(waiting_keys(max_keys, *keys_of))
-    served = [0] * len(sizes)
-
-    assert sorted(key for batch in batches for key in batch) == [*(k for r in keys_of for k in r)]
-    assert all(len(batch) == max_keys for batch in batches[:-1])
-    for batch in batches:
-        for key in batch:
-            assert key % 100 == served[key // 100]
-            served[key // 100] += 1
-        if all(count < size for count, size in zip(served, sizes, strict=True)):
-            assert max(served) - min(served) <= max(1, max_keys // len(sizes))
-
-
-def test_abandoned_keys_take_no_place() -> None:
-    """A queued key without waiters is not queried, and the batch is as full as it can be."""
-    scenario = Scenario(settings(max_keys=2, max_in_flight=1))
-    first = scenario.query(1, 7)
-    scenario.look_up(2, 1, 3, 4, 5)
-    scenario.look_up(3, 3, 2, 5)
-    scenario.look_up(4, 6)
-
-    assert [scenario.leave(lookup) for lookup in (2, 4)] == [NOTHING, NOTHING]
-    scenario.land(first)
-    assert drain(scenario) == [[3, 5], [2]]
-    assert (scenario.next_deadline, scenario.statistics.queued_keys) == (None, 0)
 
 
 def test_former_waiters_are_forgotten() -> None:
@@ -396,17 +291,17 @@ def test_deferred_keys_are_queried_at_once() -> None:
 
 @pytest.mark.parametrize(
     ("large", "queries"),
-    [(range(3), 5), (range(10), 11), (range(2000), 1020)],
+    [(range(3), 3), (range(10), 9), (range(200), 105)],
     ids=["three", "ten", "all"],
 )
 def test_large_rows_delay_few_queries(large: range, queries: int) -> None:
     """Keys that were deferred with a large row are queried in batches again."""
-    scenario = Scenario(settings(max_keys=2000, max_waiting_keys=2000, max_in_flight=1))
-    scenario.look_up(1, *range(2000))
+    scenario = Scenario(settings(max_in_flight=1))
+    scenario.look_up(1, *range(200))
     sent = 0
 
     while (order := scenario.send()) is not None:
-        sizes = np.cumsum([0.4 if key in large else 0.0001 for key in order.keys])
+        sizes = np.cumsum([0.4 if key in large else 0.001 for key in order.keys])
         fitting = int(np.searchsorted(sizes, 1.0))
         found = dict.fromkeys(order.keys[:fitting], "x")
         scenario.land(order.batch, found, deferred=order.keys[fitting:])

@@ -15,7 +15,6 @@ from tests.lookup_core.dimension.scenario import (
     Order,
     Result,
     Scenario,
-    columns_of,
     ended,
     row_changes,
     settings,
@@ -41,16 +40,6 @@ def test_invalidated_entries_are_queried_again(scenario: Scenario) -> None:
     assert scenario.look_up(2, 7, 8, 9) == {1: "hit Bert"}
 
 
-def test_flush_forgets_everything(scenario: Scenario) -> None:
-    """Without keys all entries go, and nothing that is being read is cached."""
-    scenario.cache({7: "Ada", 8: "Bert"})
-    batch = scenario.query(1, 9)
-
-    assert scenario.invalidate() == 2
-    assert scenario.land(batch, {9: "old"}) == ended(1, "fetched old")
-    assert scenario.look_up(2, 7, 8, 9) == {}
-
-
 @pytest.mark.parametrize("is_newer_first", [True, False])
 @pytest.mark.parametrize("is_feed", [True, False])
 def test_overtaken_read_is_neither_kept_nor_joined(
@@ -71,20 +60,6 @@ def test_overtaken_read_is_neither_kept_nor_joined(
     assert scenario.land(new, {7: "new"}, snapshot=AFTER) == ended(2, "fetched new")
     assert (before or land_old()) == ended(1, "fetched old")
     assert scenario.look_up(3, 7) == {0: "hit new"}
-
-
-def test_queued_key_survives_an_invalidation() -> None:
-    """A queued key was not read yet, so it may be joined and cached."""
-    scenario = Scenario(settings(max_in_flight=1))
-    first = scenario.query(1, 7)
-    scenario.look_up(2, 8)
-    scenario.invalidate(8)
-    scenario.look_up(3, 8)
-    scenario.land(first)
-
-    batch = scenario.resend()
-    assert scenario.land(batch, {8: "Bert"}).ended == [2, 3]
-    assert scenario.look_up(4, 8) == {0: "hit Bert"}
 
 
 def test_invalidations_count_by_origin(scenario: Scenario) -> None:
@@ -128,19 +103,6 @@ def test_change_without_transaction_holds_off(
     assert scenario.look_up(2, 7) == ({0: "hit Ada"} if is_kept else {})
 
 
-def test_changed_table_fences_all_keys(scenario: Scenario) -> None:
-    """After a truncation no earlier read is cached, nor one that does not see it."""
-    scenario.cache({7: "Ada", 8: "Bert"})
-    overtaken = scenario.query(1, 9)
-
-    scenario.change(by=103)
-    assert scenario.statistics.cache.rows == 0
-    scenario.land(overtaken, {9: "old"}, snapshot=AFTER)
-    scenario.land(scenario.query(2, 7), {7: "old"}, snapshot=BEFORE)
-
-    assert scenario.look_up(3, 7, 8, 9) == {}
-
-
 @pytest.mark.parametrize(("timeout_s", "age_s"), [(2.0, 90.0), (45.0, 135.0)])
 def test_fence_outlasts_the_longest_query(timeout_s: float, age_s: float) -> None:
     """A change is remembered for 90 s after a read that saw it, or for three query timeouts."""
@@ -154,20 +116,6 @@ def test_fence_outlasts_the_longest_query(timeout_s: float, age_s: float) -> Non
         held.append(len(fence))
 
     assert held == [1, 1, 0]
-
-
-def test_many_changes_at_once(scenario: Scenario) -> None:
-    """Of a hundred thousand changes the cached ones are forgotten, and all are remembered."""
-    scenario.cache(dict.fromkeys(range(500), "row"))
-    changes = row_changes(dict.fromkeys(range(300, 100_300)), by=103)
-
-    scenario.apply(changes)
-    assert scenario.statistics.cache.rows == 300
-
-    canonical = scenario.state.local.canonical(columns_of(400), np.zeros(1, np.int32))
-    fence = scenario.state.fence
-    assert not fence.admits(canonical.hashes, BEFORE, sent_at=1.0, now=1.0).any()
-    assert len(fence) == 100_000
 
 
 def test_changed_missing_key_is_retried_at_once(patient: Scenario) -> None:

@@ -20,12 +20,6 @@ from tests.lookup_core.dimension.scenario import (
 NAMED = retrying(2, 0.5, retry_if="name")
 
 
-@pytest.fixture
-def scenario() -> Scenario:
-    """A dimension without retries."""
-    return Scenario()
-
-
 # Maximal age
 
 
@@ -45,16 +39,6 @@ def test_row_of_the_maximal_age_is_read_again(
         assert scenario.look_up(4, 7, options=max_age(3.0)) == {0: "hit Ada Smith"}
 
 
-def test_missing_key_has_an_age(scenario: Scenario) -> None:
-    """A key that is cached as missing is read again at the maximal age, too."""
-    scenario.land(scenario.query(1, 7))
-    scenario.now = 3.0
-
-    assert scenario.look_up(2, 7) == {0: "missing"}
-    assert scenario.look_up(3, 7, options=max_age(3.001)) == {0: "missing"}
-    assert scenario.look_up(4, 7, options=max_age(3.0)) == {}
-
-
 @pytest.mark.parametrize(("seconds", "is_joined"), [(1.001, True), (1.0, False)])
 def test_recent_read_in_progress_is_joined(
     scenario: Scenario, seconds: float, *, is_joined: bool
@@ -71,18 +55,6 @@ def test_recent_read_in_progress_is_joined(
         assert scenario.land(second.batch, {7: "new"}).ended == [2, 3]
         assert scenario.land(first, {7: "old"}) == ended(1, "fetched old")
         assert scenario.look_up(4, 7) == {0: "hit new"}
-
-
-def test_read_to_come_is_recent() -> None:
-    """A query that is not sent yet, or waits for its retry, is joined with any maximal age."""
-    waiting = Scenario(settings(max_in_flight=1, retries=1))
-    waiting.fail(waiting.query(1, 7))
-    waiting.now = 0.5
-    waiting.look_up(2, 7, options=max_age(0.0))
-    assert waiting.send() is None
-    waiting.now = 1.0
-
-    assert waiting.land(waiting.resend(), {7: "Ada"}).ended == [1, 2]
 
 
 @pytest.mark.parametrize(
@@ -141,52 +113,6 @@ def test_cached_absence_ends_no_retries(scenario: Scenario) -> None:
     assert scenario.land(scenario.resend()) == ended(3, "missing")
 
 
-def test_channel_overrides_the_configured_retries() -> None:
-    """Fewer retries than configured end sooner, and their `missing` is not cached for others."""
-    scenario = Scenario(settings(missing_retries=1))
-    first = scenario.query(1, 7, options=retrying(0))
-    scenario.look_up(2, 7)
-
-    assert scenario.land(first) == ended(1, "missing")
-    assert scenario.query(3, 7, options=retrying(0)) == 3
-    assert scenario.land(3) == ended(3, "missing")
-    scenario.now = 2.0
-    assert scenario.land(scenario.resend()) == ended(2, "missing")
-    assert scenario.look_up(4, 7) == {0: "missing"}
-
-
-def test_equal_retries_wait_together(scenario: Scenario) -> None:
-    """A key that waits for its next attempt is joined by lookups with the same retries only."""
-    scenario.land(scenario.query(1, 7, 8, options=retrying(2, 2.0)), {8: "Bert"})
-    scenario.now = 1.0
-    scenario.look_up(2, 7, options=retrying(2, 2.0))
-    assert scenario.send() is None
-
-    other = scenario.query(3, 7, options=retrying(2, 3.0))
-    scenario.look_up(4, 7, options=retrying(2, 2.0))
-    assert scenario.land(other) == NOTHING
-    scenario.now = 2.0
-    assert scenario.land(scenario.resend(), {7: "Ada"}).ended == [1, 2, 4]
-    assert scenario.look_up(5, 7) == {0: "hit Ada"}
-    scenario.now = 4.0
-    assert scenario.land(scenario.resend(), {7: "Ada Smith"}) == ended(3, "fetched Ada Smith")
-    assert scenario.look_up(6, 7) == {0: "hit Ada Smith"}
-
-
-def test_attempts_of_others_do_not_count(scenario: Scenario) -> None:
-    """A lookup that joins a retry of other lookups still has all of its own retries."""
-    scenario.land(scenario.query(1, 7, options=retrying(2, 0.5)))
-    scenario.now = 0.5
-    retry = scenario.resend()
-    scenario.look_up(2, 7, options=retrying(1, 1.0))
-
-    assert scenario.land(retry) == NOTHING
-    scenario.now = 1.0
-    assert scenario.land(scenario.resend()) == ended(1, "missing")
-    scenario.now = 1.5
-    assert scenario.land(scenario.resend(), {7: "Ada"}) == ended(2, "fetched Ada")
-
-
 def test_retry_leaves_a_queued_read_alone() -> None:
     """A retry that is sent before a queued read of the key is not kept: that read is later."""
     scenario = Scenario(settings(max_in_flight=2))
@@ -219,20 +145,6 @@ def test_row_with_null_is_retried(scenario: Scenario) -> None:
         {1: {0: "fetched Ada"}}, ended=[1]
     )
     assert scenario.look_up(4, 7, options=NAMED) == {0: "hit Ada"}
-
-
-def test_row_with_null_is_the_last_answer(scenario: Scenario) -> None:
-    """After the last retry, or without time for one, the row is answered with its NULL."""
-    scenario.cache({7: [None]})
-    hasty = scenario.query(1, 7, deadline=0.5, options=NAMED)
-    assert scenario.land(hasty, {7: [None]}) == ended(1, "fetched")
-    batch = scenario.query(2, 7, options=NAMED)
-    for _ in range(2):
-        assert scenario.land(batch, {7: [None]}) == NOTHING
-        scenario.now += 0.5
-        batch = scenario.resend()
-
-    assert scenario.land(batch, {7: [None]}) == ended(2, "fetched")
 
 
 def test_change_hastens_all_retries() -> None:

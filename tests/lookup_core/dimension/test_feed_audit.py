@@ -30,7 +30,6 @@ from tests.lookup_core.dimension.scenario import (
     columns_of,
     max_age,
     row_changes,
-    settings,
 )
 
 GRACE_S = 30.0
@@ -251,11 +250,6 @@ def test_interrupted_feed_explains_differences(audited: AuditScenario) -> None:
     audited.invalidate()
 
     assert audited.judge() is None
-
-
-def test_audit_may_be_off() -> None:
-    """Without its setting nothing is audited."""
-    assert Scenario(settings()).state.audit is None
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,6 @@ from collections.abc import Mapping
 import pyarrow as pa
 import pytest
 
-from lookup_core.changelog.change_decoder import TableChange
 from lookup_core.freshness.table_snapshot import TableSnapshot
 from lookup_core.settings import CacheMode
 from lookup_core.table.full_table import FullTable
@@ -77,19 +76,6 @@ def test_load_counts_at_its_end(scenario: FullScenario) -> None:
     assert scenario.known() == {}
 
 
-def test_dropped_load_changes_nothing(scenario: FullScenario) -> None:
-    """A load that was dropped, or replaced by another one, cannot be finished."""
-    dropped = scenario.begin_load(1.0)
-    scenario.read(dropped, {1: "Ada"})
-    scenario.state.end_load(dropped)
-    assert not dropped.finish(2.0)
-    replaced = scenario.begin_load(1.0)
-    scenario.begin_load(1.0)
-
-    assert not replaced.finish(2.0)
-    assert scenario.known(1) is None
-
-
 def test_invisible_change_leaves_the_key_unknown(scenario: FullScenario) -> None:
     """A reported change that the snapshot of the load does not show makes its key unknown."""
     scenario.change(1, by=700)
@@ -121,13 +107,6 @@ def test_late_event_restores_no_row(scenario: FullScenario) -> None:
     scenario.apply(row_changes({3: "former"}, by=700), row_changes({2: "new"}, by=900))
 
     assert [scenario.known(key) for key in (1, 2, 3)] == [None, {2: "new"}, None]
-
-
-def test_load_waits_for_unknown_changes(scenario: FullScenario) -> None:
-    """After a change of the table without a transaction a load has to start 5 s later."""
-    scenario.apply(TableChange("no transaction given"))
-
-    assert [scenario.state.fence.table.settled_from(now) for now in (2.0, 7.0)] == [6.0, 7.0]
 
 
 def test_stalled_feed_makes_all_unknown(scenario: FullScenario) -> None:
@@ -171,13 +150,6 @@ def test_feed_confirms_the_age(scenario: FullScenario) -> None:
     )
     assert empty is not None
     assert (empty.read_at, empty.rows.num_rows) == (5.0, 0)
-
-
-def test_partial_mode_has_no_table() -> None:
-    """Without full mode no table is loaded."""
-    state = Scenario().state
-
-    assert (state.local.is_whole, state.local.table) == (False, None)
 
 
 def test_lookups_wait_for_the_load(scenario: FullScenario) -> None:

@@ -5,9 +5,6 @@ from dataclasses import replace
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given
-from hypothesis import settings as hypothesis_settings
-from hypothesis import strategies as st
 
 from lookup_core.dimension.dimension_events import BatchId, FetchedRows, QueryResult, UnfitRows
 from lookup_core.dimension.dimension_state import DimensionState
@@ -185,6 +182,7 @@ def test_key_in_flight_is_shared(scenario: Scenario) -> None:
     assert scenario.send() == Order(2, [5])
 
     assert [int(each) for each in scenario.state.callers(BatchId(1))] == [1, 2, 3]
+    assert scenario.statistics.coalesced_keys == 4
     assert scenario.land(1, {7: "Ada", 9: "Cora"}) == Result(
         {
             1: {0: "missing", 3: "missing", 1: "fetched Ada", 2: "fetched Ada"},
@@ -214,26 +212,6 @@ def test_many_waiting_lookups_stay_apart() -> None:
         number: {at: f"fetched row {key}" for at, key in enumerate(keys)}
         for number, keys in lookups.items()
     }
-
-
-@hypothesis_settings(max_examples=30)
-@given(
-    owners=st.lists(st.integers(0, 5), max_size=8),
-    keys=st.lists(st.integers(0, 5), min_size=1, max_size=8),
-)
-def test_each_position_gets_its_row(owners: list[int], keys: list[int]) -> None:
-    """For any rows of a backend each position has one outcome, and the row of its own key."""
-    scenario = Scenario()
-    batch = scenario.query(1, *keys)
-    rows: dict[int, str | list[str]] = {key: [f"row {key}"] * owners.count(key) for key in keys}
-
-    result = scenario.land(batch, rows)
-
-    def word(key: int) -> str:
-        count = owners.count(key)
-        return "error ambiguous" if count > 1 else ["missing", f"fetched row {key}"][count]
-
-    assert result == ended(1, *map(word, keys))
 
 
 def test_several_rows_are_an_error(scenario: Scenario) -> None:

@@ -68,24 +68,6 @@ def test_stale_row_is_refreshed(stale: Scenario) -> None:
     assert stale.look_up(3, 7) == {0: "hit Bea"}
 
 
-def test_refresh_takes_other_lookups(stale: Scenario) -> None:
-    """A lookup beyond the window joins the refresh; only the lookup is counted."""
-    batch = begin_refresh(stale)
-    stale.now = 12.0
-    assert stale.look_up(2, 7) == {}
-
-    assert stale.land(batch, {7: "Bea"}) == ended(2, "fetched Bea")
-    assert stale.outcomes == {"fetched": 2, "stale": 1}
-
-
-def test_failed_refresh_keeps_the_row(stale: Scenario) -> None:
-    """If a refresh fails there is no delivery, and the row stays stale."""
-    batch = begin_refresh(stale)
-
-    assert stale.fail(batch, ErrorCode.FORBIDDEN) == NOTHING
-    assert stale.look_up(2, 7) == {0: "stale Ada"}
-
-
 @pytest.mark.parametrize(("names", "words"), [([], {0: "missing"}), (["Ada", "Bea"], {})])
 def test_refresh_removes_a_lost_row(
     stale: Scenario, names: list[str], words: dict[int, str]
@@ -94,15 +76,6 @@ def test_refresh_removes_a_lost_row(
     stale.land(begin_refresh(stale), {7: names})
 
     assert stale.look_up(2, 7) == words
-
-
-def test_refresh_skips_keys_in_flight(stale: Scenario) -> None:
-    """A stale key that is being fetched is not refreshed a second time; others are."""
-    stale.cache({8: "Bert"})
-    begin_refresh(stale)
-
-    assert stale.look_up(2, 7, 8) == {0: "stale Ada", 1: "stale Bert"}
-    assert stale.send_all() == [[8]]
 
 
 def test_refresh_needs_room() -> None:
@@ -239,37 +212,3 @@ def test_full_use_raises_the_limit(together: int, limit: int) -> None:
         scenario.land(order.batch)
 
     assert scenario.statistics.concurrency_limit == limit
-
-
-def test_statistics_count_events() -> None:
-    """Outcomes, shared keys, retries and invalidations are totals; waiting keys are a level."""
-    scenario = Scenario(settings(max_in_flight=1, retries=1))
-    scenario.cache({1: "Ada"})
-    scenario.look_up(1, 1, 1, None, 2)
-    batch = scenario.resend()
-    scenario.look_up(2, 2, 3, 3)
-    scenario.fail(batch)
-    scenario.invalidate(1, 8)
-
-    statistics = scenario.statistics
-
-    assert scenario.outcomes == {"hit": 2, "fetched": 1, "missing": 1}
-    assert (statistics.coalesced_keys, statistics.retries) == (2, 1)
-    assert (statistics.waiting_keys, statistics.queued_keys) == (4, 1)
-    assert (statistics.queries_in_flight, statistics.concurrency_limit) == (0, 1)
-    assert (statistics.fenced_keys, statistics.cache.rows) == (0, 0)
-    assert sum(statistics.invalidations.values()) == 2
-    assert scenario.send() == Order(3, [3])
-
-
-def test_oldest_row_bounds_the_staleness(scenario: Scenario) -> None:
-    """The age of the oldest cached row bounds how stale an answer can be."""
-    assert scenario.state.local.cache.oldest_age_s(1.0) is None
-    scenario.cache({1: "Ada"})
-    scenario.now = 2.0
-    scenario.cache({2: "Bert"})
-
-    age_s = scenario.state.local.cache.oldest_age_s(3.0)
-
-    assert age_s is not None
-    assert 3.0 <= age_s < 3.1

@@ -31,20 +31,6 @@ def test_each_waiter_has_its_deadline(scenario: Scenario) -> None:
     )
 
 
-def test_earliest_deadline_ends_first(scenario: Scenario) -> None:
-    """Lookups end by deadline, then by number; their query is cancelled with the last one."""
-    batch = scenario.query(1, 7, deadline=5.0)
-    for lookup, deadline in ((4, 3.0), (3, 4.0), (2, 4.0)):
-        scenario.look_up(lookup, 7, deadline=deadline)
-    scenario.look_up(5, 8, deadline=5.001)
-    scenario.now = 5.0
-
-    result = scenario.expire()
-
-    assert (result.ended, result.cancelled) == ([4, 2, 3, 1], [batch])
-    assert scenario.statistics.waiting_keys == 1
-
-
 def test_timeout_is_not_missing(scenario: Scenario) -> None:
     """Only open keys time out; a key that timed out is queried again by the next lookup."""
     first, second = scenario.query(1, 7), scenario.query(2, 7, 8, deadline=1.0)
@@ -94,19 +80,6 @@ def test_last_leaver_cancels_the_query(scenario: Scenario) -> None:
     assert scenario.fail(batch) == NOTHING
     assert scenario.look_up(3, 7) == {}
     assert scenario.send() == Order(2, [7])
-
-
-def test_abandoned_key_is_not_cached(scenario: Scenario) -> None:
-    """A key whose waiter left is not cached, as an invalidation could not reach it."""
-    scenario.look_up(1, 7)
-    scenario.look_up(2, 8)
-    batch = scenario.resend()
-    scenario.leave(1)
-    scenario.invalidate(7)
-
-    scenario.land(batch, {7: "outdated", 8: "Bert"})
-
-    assert scenario.look_up(3, 7, 8) == {1: "hit Bert"}
 
 
 def test_excess_keys_are_refused() -> None:

@@ -18,8 +18,6 @@ from lookup_core.event_time.record_watermarks import (
     latest_event_time,
 )
 from lookup_core.operator.batch_intake import BatchIntake, Rows
-from lookup_core.operator.element_queue import Mark, Slice
-from lookup_core.operator.segmented_queue import UnorderedQueue
 from tests.lookup_core.hypothesis_runs import few_examples
 
 NULL = MIN_EVENT_TIME_MS
@@ -52,29 +50,6 @@ def test_watermarks_follow_event_time(
 
     assert found == [[Cut(*cut) for cut in cuts] for _, cuts in batches]
     watermarks.check_invariants()
-
-
-def test_slow_key_delays_only_its_segment() -> None:
-    """A batch that does not advance the watermark separates no records."""
-    watermarks, queue = EventTimeWatermarks(0), UnorderedQueue(20)
-    slots = []
-    for event_time_ms in (7, 5, 7, 8, 9):
-        slots.append(queue.try_put(Slice(1, 9.0)))
-        for _ in watermarks.on_batch(np.array([event_time_ms], np.int64)):
-            queue.try_put(Mark())
-    first, slow, *faster, later = slots
-
-    for slot in (first, *faster, later):
-        assert slot is not None
-        queue.complete(slot, np.ones(1, np.bool_))
-    left = [emission.slot for emission in iter(queue.pop_completed, None)]
-
-    assert [slot for slot in left if slot in slots] == [first, *faster]
-    assert slow is not None
-    queue.complete(slow, np.ones(1, np.bool_))
-    emission = queue.pop_completed()
-    assert emission is not None
-    assert emission.slot == slow
 
 
 @pytest.mark.parametrize("wrong", [{"delay_ms": -1}, {"delay_ms": 0, "interval_ms": 0}])

@@ -1,8 +1,6 @@
 """Watermark of a dimension: minimum over splits, idle splits, and event-time alignment."""
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from lookup_core.event_time.split_watermarks import SplitWatermarks, splits_ahead
 from lookup_core.event_time.watermark_valve import NO_WATERMARK_MS, ChannelTime
@@ -149,17 +147,3 @@ def test_removed_split_is_forgotten() -> None:
 def test_splits_beyond_the_drift_wait(watermarks: dict[str, int], ahead: set[str]) -> None:
     """A split more than 50 ms ahead is paused; one without a watermark does not count."""
     assert splits_ahead(watermarks, 50) == ahead
-
-
-@settings(max_examples=50)
-@given(
-    watermarks=st.dictionaries(st.text("abcdef", max_size=2), st.integers(-100, 100), min_size=1),
-    drift_ms=st.integers(0, 50),
-)
-def test_slowest_split_never_waits(watermarks: dict[str, int], drift_ms: int) -> None:
-    """The slowest split and all within the drift are read."""
-    slowest_ms = min(watermarks.values())
-
-    ahead = splits_ahead(watermarks, drift_ms)
-
-    assert ahead == {each for each, at_ms in watermarks.items() if at_ms > slowest_ms + drift_ms}

@@ -1,11 +1,10 @@
 """Feed health: whether the cache may be served, and how far its rows may lag their table."""
 
-import math
 from typing import Any
 
 import pytest
 
-from lookup_core.freshness.feed_health import FeedHealth, FeedState, served_for_s, staleness_limit_s
+from lookup_core.freshness.feed_health import FeedHealth, FeedState, staleness_limit_s
 from lookup_core.settings import (
     CacheMode,
     CacheSettings,
@@ -40,14 +39,6 @@ def live() -> FeedHealth:
     health.on_splits(["a", "b"], 0.0)
     assert [read(health, split_id, 1.0) for split_id in "ab"] == [STARTING, LIVE]
     return health
-
-
-def test_feed_without_splits_is_starting() -> None:
-    """A feed is not live before its splits are known."""
-    health = FeedHealth(FeedSettings())
-
-    assert (health.state(0.0), health.next_deadline(0.0)) == (STARTING, None)
-    assert health.reported_until() == -math.inf
 
 
 @pytest.mark.parametrize(
@@ -105,12 +96,6 @@ def test_sources_prove_themselves_after_a_pause(
     assert not live.on_run(ran_again_at + 0.5)
 
 
-@pytest.mark.parametrize(("now", "until"), [(2.0, 2.6), (10.9, 11.0)])
-def test_trust_is_a_lease(live: FeedHealth, now: float, until: float) -> None:
-    """Rows are trusted for 0.6 s without renewal, and not beyond the silence of the feed."""
-    assert live.trusted_until(now) == until
-
-
 def test_heartbeats_are_required() -> None:
     """With `max_staleness` the source's own clock counts, over all splits, from the start."""
     health = FeedHealth(FeedSettings(max_staleness_s=30.0))
@@ -159,8 +144,3 @@ def test_settings_bound_the_staleness(
     settings = DimensionSettings("planes", cache=cache, full=full, feed=feed or FeedSettings())
 
     assert staleness_limit_s(settings, is_followed=feed is not None) == limit_s
-
-
-def test_rows_of_full_mode_never_expire() -> None:
-    """A row is served until its expiry and the longer window have passed; in full mode always."""
-    assert (served_for_s(STALE), served_for_s(FULL)) == (69.0, math.inf)

@@ -100,27 +100,6 @@ def test_read_must_see_its_changes(
     assert fence.lets_in(1, 2, snapshot=snapshot) == admitted
 
 
-def test_late_read_is_checked_itself(fence: Fence) -> None:
-    """A change that one read saw may be invisible to another read, sent before it."""
-    fence.report(1, by=103)
-    assert fence.lets_in(1, snapshot="104:105:", sent_at=2.0) == [True]
-
-    assert fence.lets_in(1, snapshot="103:105:103", sent_at=1.0, now=61.9) == [False]
-
-
-def test_change_is_forgotten_after_its_age(fence: Fence) -> None:
-    """A change is remembered for 90 s after a read saw it; before that, without limit."""
-    fence.report(1, 2, by=[103, 109])
-    fence.lets_in(snapshot="104:109:", now=10.0)
-    fence.lets_in(snapshot="104:109:", now=99.9)
-    assert len(fence) == 2
-
-    fence.lets_in(snapshot="104:109:", now=101.0)
-
-    assert len(fence) == 1
-    assert fence.lets_in(2, snapshot="104:109:", sent_at=1e6) == [False]
-
-
 @pytest.mark.parametrize("lasts_s", [0.0, 20.0, 30.0])
 @pytest.mark.parametrize("relation", [IdRelation.FOREIGN, IdRelation.UNKNOWN])
 def test_slow_read_is_no_proof(fence: Fence, relation: IdRelation, lasts_s: float) -> None:
@@ -332,29 +311,6 @@ def test_only_known_ids_are_proof(
     assert admitted == let_in
 
 
-@pytest.mark.parametrize(
-    ("relation", "settled_at", "unseen"),
-    [
-        (IdRelation.COMPARABLE, 2.0, []),
-        (IdRelation.UNKNOWN, 6.0, [9]),
-        (IdRelation.FOREIGN, 6.0, [9]),
-    ],
-)
-def test_load_waits_for_unproved_ids(
-    fence: Fence, relation: IdRelation, settled_at: float, unseen: list[int]
-) -> None:
-    """Without proof by ids, a load begins after the hold-off, and misses keys within it."""
-    fence.relate(relation)
-    fence.note_table(103, 1.0)
-    fence.report(9, by=103, at=2.0)
-
-    found = fence.unseen(TableSnapshot.parse("104:105:"), sent_at=6.5, now=6.5)
-
-    assert fence.table.settled_from(2.0) == settled_at
-    assert found is not None
-    assert found.tolist() == unseen
-
-
 @pytest.mark.parametrize("capacity", [9, 0], ids=["keys", "table"])
 def test_other_history_makes_ids_void(capacity: int) -> None:
     """After a switch of servers, former changes hold off reads for 5 s, whatever their ids."""
@@ -368,23 +324,3 @@ def test_other_history_makes_ids_void(capacity: int) -> None:
     assert admitted == [False, False]
     assert fence.table.settled_from(10.0) == (15.0 if capacity == 0 else 10.0)
     assert fence.lets_in(snapshot="800:800:", sent_at=15.0) == [True]
-
-
-def test_empty_fence_has_no_hold_off(fence: Fence) -> None:
-    """Without former changes, a switch of servers holds off no read."""
-    fence.forget_ids(10.0)
-
-    assert fence.lets_in(snapshot="800:800:", sent_at=10.0) == [True]
-
-
-def test_unseen_keys_are_named(fence: Fence) -> None:
-    """The keys with changes that a snapshot does not show; None if any key may be one."""
-    fence.report(1, 2, by=[101, 103])
-    snapshot = TableSnapshot.parse("103:105:103")
-
-    unseen = fence.unseen(snapshot, sent_at=1.0, now=2.0)
-    fence.note_table(106, 1.0)
-
-    assert unseen is not None
-    assert unseen.tolist() == [2]
-    assert fence.unseen(snapshot, sent_at=1.0, now=2.0) is None

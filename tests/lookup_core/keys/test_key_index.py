@@ -25,17 +25,6 @@ def index() -> Iterator[KeyIndex]:
     index.check_invariants()
 
 
-def test_removed_slots_are_reused(index: KeyIndex) -> None:
-    """Added and removed keys do not grow the index."""
-    before = index.bytes
-
-    for number in range(0, 8_000, 400):
-        index.remove(index.insert(hashes_of(*range(number, number + 400))))
-        index.check_invariants()
-
-    assert (len(index), index.bytes) == (0, before)
-
-
 def is_never_called(slots: Slots, positions: npt.NDArray[np.intp]) -> npt.NDArray[np.bool_]:
     """Compares keys of other hashes."""
     raise AssertionError((slots, positions))
@@ -51,18 +40,6 @@ def test_equal_hashes_compare_the_keys(index: KeyIndex) -> None:
 
     assert found.tolist() == alone == wanted.tolist()
     assert index.table.find(hashes_of(6, 5 + PLACES), is_never_called).tolist() == [ABSENT, ABSENT]
-
-
-def test_single_key_is_found_as_in_batch(index: KeyIndex) -> None:
-    """A key alone has the slot that it has in a batch, behind removed keys of one long chain."""
-    hashes = hashes_of(*(PLACES * number - 1 for number in range(1, 40)))
-    index.remove(index.insert(hashes)[::3])
-    wanted = np.concatenate((hashes, hashes_of(PLACES * 40 - 1, 500, 2**64 - 1)))
-
-    alone = [index.table.find(wanted[at : at + 1]).item() for at in range(len(wanted))]
-
-    assert alone == index.table.find(wanted).tolist()
-    assert alone.count(ABSENT) == 13 + 3
 
 
 def test_chains_wrap_around_the_end(index: KeyIndex) -> None:
@@ -98,22 +75,6 @@ def test_growth_is_known_before(index: KeyIndex, count: int, kept: int) -> None:
     index.insert(hashes_of(*range(100, 100 + count)))
 
     assert (index.bytes, index.slot_count) == expected
-
-
-def test_shrunk_index_is_as_if_new(index: KeyIndex) -> None:
-    """A shrunk index has the size of a new one, finds its keys, and accepts others."""
-    slots = index.insert(hashes_of(*range(10_000)))
-    index.remove(slots[:9_400])
-
-    former = index.shrink()
-
-    assert index.bytes == index.least_bytes(600)
-    assert index.slot_count == index.least_slots(600) == 608
-    found = index.table.find(hashes_of(*range(10_000)))
-    assert found[:9_400].tolist() == [ABSENT] * 9_400
-    assert former[found[9_400:]].tolist() == slots[9_400:].tolist()
-    more = index.insert(hashes_of(*range(10_000, 12_000)))
-    assert len({*more.tolist(), *found[9_400:].tolist()}) == 2_600
 
 
 def test_table_without_empty_places_is_searched_once() -> None:

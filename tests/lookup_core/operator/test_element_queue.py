@@ -87,35 +87,6 @@ def test_capacity_counts_rows_until_they_leave(mode: str) -> None:
 
 
 @each_mode
-def test_first_completion_counts(mode: str) -> None:
-    """A row completes once; completing it again, late or in an unknown slot is a no-op."""
-    queue = QUEUES[mode](3)
-
-    steps = [put(1, 2), done(0, 1, 0), done(0, 1, 0), done(0, 1, 1), leave, done(0, 1, 1)]
-
-    left = [(0, [0, 1])] if mode == "ordered" else [(0, [0]), (0, [1])]
-    assert played(queue, *steps, done(9, 1)) == [0, True, False, True, left, False, False]
-
-
-@each_mode
-def test_open_rows_expire_at_deadline(mode: str) -> None:
-    """Open rows expire once, when their deadline is reached, and leave in their turn."""
-    queue = QUEUES[mode](4)
-    played(queue, put(1, 2, deadline_s=10.0), put(3, deadline_s=3.0), done(0, 0, 1))
-    deadlines = [queue.next_deadline()]
-
-    expired: list[list[SlotId]] = []
-    for now_s in (2.9, 3.0, 9.9, 10.0, 10.0):
-        expired.append(queue.expire(now_s))
-        deadlines.append(queue.next_deadline())
-
-    assert expired == [[], [1], [], [0], []]
-    assert deadlines == [3.0, 3.0, 10.0, 10.0, None, None]
-    left = {"ordered": [(0, [0, 1]), (1, [0])], "unordered": [(0, [1]), (1, [0]), (0, [0])]}
-    assert leave(queue) == left.get(mode, left["unordered"])
-
-
-@each_mode
 def test_queue_needs_places_and_rows(mode: str) -> None:
     """A queue without places and a slice without rows are errors."""
     with pytest.raises(ValueError, match="capacity must be at least 1, not 0"):

@@ -218,30 +218,6 @@ def test_bytes_bound_the_rows(row_bytes: int, rows: int) -> None:
     assert let_in(in_flight(8, max_bytes=100), BatchIntake(8, []), row_bytes) == rows
 
 
-def test_record_beyond_bytes_goes_alone() -> None:
-    """While a record is in flight no other goes in beyond the byte budget."""
-    flight = in_flight(8, max_bytes=20)
-    run_id = put(flight, records(7))  # 8 bytes
-
-    found = [let_in(flight, BatchIntake(1, []), row_bytes) for row_bytes in (12, 13)]
-    flight.store(run_id, 0, missing(0))
-    left(flight)
-
-    assert [*found, let_in(flight, BatchIntake(1, []), 13)] == [1, None, 1]
-
-
-def test_first_run_is_short() -> None:
-    """Until the first answer, eight rows may be in flight: their size is not known."""
-    flight = in_flight(20_000, max_bytes=2**30)
-    intake = BatchIntake(20_000, [])
-
-    run_id = put(flight, records(*range(20_000)), intake)
-    waiting = let_in(flight, intake)
-    flight.store(run_id, 0, hits(0))
-
-    assert (waiting, let_in(flight, intake)) == (None, 4)
-
-
 @pytest.mark.parametrize("small", [0, 1, 10, 100])
 def test_first_answers_are_bounded_in_bytes(small: int) -> None:
     """Before 1,000 answers have come, a few small ones let in only four times as many rows."""
@@ -255,11 +231,6 @@ def test_first_answers_are_bounded_in_bytes(small: int) -> None:
     assert budget.rows_that_fit(0) == min(8 * (small + 1), 8 + 4 * (small + 1))
     budget.on_answered(999, answer_bytes=0)
     assert budget.rows_that_fit(100) > 1_000
-
-
-def test_fixed_sizes_need_no_answer() -> None:
-    """If all answers have the same size, the first rows fill the budget."""
-    assert ByteBudget(64 * 2**20, 16).rows_that_fit(112) == 2**19
 
 
 def test_growing_answers_are_noticed() -> None:
@@ -369,24 +340,6 @@ def test_later_lookup_waits_for_its_sources() -> None:
     assert flight.passed_ms is None
     assert left(flight) == [[7, 8, 9]]
     assert flight.passed_ms == 70
-
-
-def test_hundreds_of_lookups_are_counted() -> None:
-    """A record leaves with its last answer, however many lookups it has."""
-    flight = RecordsInFlight(OrderedQueue(1), ByteBudget(10_000), [frozenset()] * 256)
-    run = flight.next_run(BatchIntake(1, []), row_bytes=8)
-    assert run is not None
-    answers = [RunAnswers(1, COLUMNS) for _ in range(256)]
-    run_id = flight.put_run(run, run_rows(records(7), *answers), RunTimes(9.0))
-    for own in answers:
-        own.add_keys(np.arange(1), np.arange(1), 1)
-
-    found = []
-    for lookup in range(256):
-        found += left(flight)
-        flight.store(run_id, lookup, missing(0))
-
-    assert (found, left(flight)) == ([], [[7]])
 
 
 def test_deadline_ends_all_lookups_of_a_record() -> None:

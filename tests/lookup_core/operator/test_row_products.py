@@ -127,20 +127,6 @@ def test_elements_are_taken_from_lists(answered: tuple[int, ...], max_joined_byt
     assert answers.element_bytes_at(rows[:1], elements[:1]).tolist() == [11]
 
 
-def test_absent_rows_have_no_elements() -> None:
-    """Without any row, all counts and bytes are 0 and all values NULL, of the right types."""
-    answers = lists_of()
-    answers.store(rowless_answer(np.arange(3, dtype=np.int32), Outcome.MISSING))
-    rows, none = np.arange(3), np.full(3, -1)
-
-    taken = answers.elements_at(rows, none)
-
-    assert answers.counts_at(rows).tolist() == [0, 0, 0]
-    assert answers.element_bytes_at(rows, none).tolist() == [0, 0, 0]
-    assert [column.type for column in taken] == [pa.int64(), pa.utf8()]
-    assert {column.null_count for column in taken} == {3}
-
-
 def test_defaults_are_rows_of_failed_keys() -> None:
     """A key that fails or times out has the default row of its outcome; a missing one has none.
 

@@ -56,15 +56,6 @@ def columns_at(answers: RunAnswers, *rows: int) -> list[list[object]]:
     return [column.to_pylist() for column in columns]
 
 
-def test_answer_ends_rows_of_its_keys(answers: RunAnswers) -> None:
-    """An answer ends the rows of its keys, and no other row."""
-    assert ended(answers, hits(1)) == [1, 3]
-    assert answers.open_keys == 3
-    assert ended(answers, hits(3, 0, 2)) == [0, 2, 4, 5]
-    assert (answers.open_keys, answers.row_count) == (0, 6)
-    assert answers.found_rows.total_bytes > 0
-
-
 def test_first_answer_to_a_key_counts(answers: RunAnswers) -> None:
     """A later answer to a key changes nothing, neither its row nor its error."""
     answers.store(missing(0))
@@ -169,19 +160,6 @@ def test_any_partition_into_answers_is_the_same(
     sizes = [None if key in gone else key for key in wanted]
     assert columns_at(answers, *wanted)[1] == sizes
     assert answers.column_at(np.array(wanted, np.intp), 1).to_pylist() == sizes
-
-
-def test_lookup_may_have_no_columns() -> None:
-    """A lookup of no columns still knows which rows found one, of no bytes."""
-    answers = asked(pa.schema([]), 0, 1, 2)
-
-    answers.store(with_rows([1, 2], pa.record_batch([], pa.schema([]))))
-    answers.store(missing(0))
-
-    assert answers.columns_at(ROWS[:3]) == []
-    assert answers.has_row_at(ROWS[:3]).tolist() == [False, True, True]
-    assert answers.bytes_at(ROWS[:3]).tolist() == [0, 0, 0]
-    answers.check_invariants()
 
 
 TIMES_US = np.array([5, 15, 15, 0, 99, NEVER_US])

@@ -67,17 +67,6 @@ def test_only_backend_failures_open_it(code: ErrorCode) -> None:
     assert failing(code).is_open is (code in OF_THE_BACKEND)
 
 
-def test_refusals_are_signs_of_life() -> None:
-    """A refusal resets the count of failures; an internal error does not."""
-    guard, states = failing(ErrorCode.TIMEOUT, 2), []
-    timeouts = [ErrorCode.TIMEOUT] * 2
-    for code in (ErrorCode.KEY_REJECTED, *timeouts, ErrorCode.INTERNAL, ErrorCode.TIMEOUT):
-        guard.on_failure(code, sent_at=3.0, now=3.0)
-        states.append(guard.breaker.state)
-
-    assert states == [CLOSED] * 4 + [OPEN]
-
-
 @pytest.mark.parametrize(
     ("code", "pauses_s"),
     [(AWAY, [0.1, 0.2, 0.4, 0.5, 0.5]), (AUTH, [0.1 * 2**n for n in range(9)] + [30.0, 30.0])],
@@ -112,28 +101,6 @@ def test_long_outage_is_probed_less_often(outage_s: float, pause_s: float) -> No
     assert breaker.probe_due_at() == pytest.approx(outage_s + pause_s)
 
 
-@pytest.mark.parametrize(("jitter", "due_at"), [(0.0, 1.1), (0.5, 1.15), (1.0, 1.2)])
-def test_jitter_spreads_the_pause(jitter: float, due_at: float) -> None:
-    """Jitter shortens a pause by half of it at most."""
-    breaker = opened()
-    breaker.start_probe(0.1)
-    breaker.on_probe_failure(AWAY, 1.0, jitter)
-
-    assert breaker.probe_due_at() == due_at
-
-
-def test_next_outage_starts_with_short_pauses() -> None:
-    """The pauses of one outage do not lengthen those of the next one."""
-    breaker = opened()
-    breaker.start_probe(0.1)
-    breaker.on_probe_failure(AWAY, 0.1, 0.5)
-    breaker.on_success()
-    for _ in range(3):
-        breaker.on_failure(AWAY, 2.0)
-
-    assert breaker.probe_due_at() == 2.1
-
-
 def test_one_probe_at_a_time() -> None:
     """While a probe is in progress no other is due, and no query is sent."""
     assert not BackendGuard(1).start_probe_if_due(1e9)
@@ -161,19 +128,6 @@ def test_good_probe_closes_the_breaker() -> None:
     breaker.start_probe(0.1)
     breaker.on_probe_success()
     assert states_after("FFSFSFSFS", breaker) == [CLOSED] * 9
-
-
-def test_late_results_of_an_outage() -> None:
-    """A late success closes the breaker; a late failure, of a query or a probe, has no effect."""
-    breaker = opened()
-    breaker.on_failure(AUTH, 5.0)
-    assert (breaker.probe_due_at(), breaker.cause) == (0.1, AWAY)
-    breaker.start_probe(0.1)
-
-    breaker.on_success()
-    breaker.on_probe_failure(AWAY, 0.3, 0.0)
-
-    assert (breaker.allows_query, breaker.cause) == (True, None)
 
 
 @pytest.mark.parametrize(
@@ -240,16 +194,6 @@ def test_full_use_raises_the_limit(
     assert rounds == limits
 
 
-def test_guard_limits_the_slots() -> None:
-    """There are as many slots as the limit says; timeouts lower it, successes raise it."""
-    assert [BackendGuard(2).has_slot(in_flight) for in_flight in (1, 2)] == [True, False]
-    assert (failing(AWAY, 1).limit, failing(ErrorCode.TIMEOUT, 1).limit) == (10, 7)
-    guard = failing(ErrorCode.TIMEOUT, 1)
-    for _ in range(30):
-        guard.on_success(1, sent_at=5.0, now=5.01, in_flight=guard.limit)
-    assert guard.limit == 10
-
-
 @pytest.mark.parametrize(
     ("alone_s", "seconds", "in_flight", "limit"),
     [
@@ -274,19 +218,6 @@ def test_slow_queries_lower_the_limit(
     measured.on_success(100.0, 100.0 + seconds, in_flight)
 
     assert measured.limit == limit
-
-
-def test_latency_is_averaged() -> None:
-    """A new latency counts for a tenth; those from before the last decrease do not count."""
-    limit = lowered()
-    limit.on_success(0.0, 10.0, 1)
-    limit.on_success(2.0, 2.05, 1)
-    limit.on_success(2.0, 3.05, 1)  # the average is now 0.15 s
-
-    limit.on_success(4.0, 4.44, 4)
-    assert limit.limit == 7
-    limit.on_success(5.0, 5.46, 4)
-    assert limit.limit == 4
 
 
 def spent(guard: BackendGuard, now: float = 0.0) -> int:
@@ -323,7 +254,7 @@ def sent_without_pause(rate: int, seconds: float) -> list[float]:
     return times
 
 
-@pytest.mark.parametrize("rate", [1, 2, 7, 19, 25, 100, 999])
+@pytest.mark.parametrize("rate", [1, 7, 25, 100])
 def test_rate_holds_in_any_second(rate: int) -> None:
     """Retries count; no second has more queries than the limit, and few have much less."""
     times = sent_without_pause(rate, 4.0)
@@ -331,17 +262,6 @@ def test_rate_holds_in_any_second(rate: int) -> None:
     counts = [sum(start <= each < start + 0.999 for each in times) for start in times if start < 3]
     assert rate * 0.9 - 1 <= min(counts)
     assert max(counts) <= rate
-
-
-def test_query_after_a_pause_is_not_delayed() -> None:
-    """A tenth of the limit may be sent at once; the next query waits for a tenth of a second."""
-    guard = BackendGuard(1, max_queries_per_s=20)
-    for _ in range(2):
-        assert guard.pace.next_at(5.0) == 5.0
-        guard.on_sent(5.0, is_first=True)
-
-    assert [guard.pace.next_at(at) for at in (5.0, 7.0)] == pytest.approx([5.1, 7.0], abs=1e-5)
-    assert BackendGuard(1).pace.next_at(5.0) == 5.0
 
 
 def test_quarantine_ends_in_time() -> None:

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from lookup_core.protection.connection_shares import ConnectionShares, Ticket, TicketState
+from lookup_core.protection.connection_shares import ConnectionShares, Ticket
 from tests.lookup_core.hypothesis_runs import QUICK_AND_FULL, run_model
 
 NAMES = ["a", "b", "c"]
@@ -66,18 +66,6 @@ def test_dimensions_take_turns() -> None:
     assert two.end(held) is waiting
 
 
-def test_fewest_connections_come_first() -> None:
-    """A returned connection goes to the waiting dimension that holds the fewest."""
-    shares = Shares(4, "a", "b", "c")
-    first, *_ = shares.request("a", 3)
-    of_b = shares.request("b", 2)
-    [of_a] = shares.request("a")
-    [of_c] = shares.request("c")
-
-    assert shares.end(first) is of_c
-    assert [each.state for each in (of_b[1], of_a)] == [TicketState.WAITING] * 2
-
-
 def test_oldest_of_equals_comes_first() -> None:
     """Among dimensions with equal shares, the oldest ticket is granted, and checks before it."""
     shares = Shares(2, "a", "b", "c")
@@ -92,27 +80,6 @@ def test_oldest_of_equals_comes_first() -> None:
     assert shares.end(check) is of_c
     assert shares.end(of_c) is of_a
     assert shares.end(last) is None
-
-
-def test_withdrawn_ticket_gets_nothing() -> None:
-    """A ticket that stops waiting is passed over; a granted one returns its connection."""
-    shares = Shares(1, "a")
-    [held, withdrawn, patient] = shares.request("a", 3)
-
-    assert shares.end(withdrawn) is None
-    assert shares.end(held) is patient
-    assert shares.end(patient) is None
-    assert granted(shares.request("a")) == 1
-
-
-def test_ticket_ends_once() -> None:
-    """Ending a ticket again returns no second connection."""
-    shares = Shares(1, "a")
-    [held, second, third] = shares.request("a", 3)
-
-    assert shares.end(held) is second
-    assert shares.end(held) is None
-    assert third.state is TicketState.WAITING
 
 
 def test_waits_of_queries_are_counted() -> None:

@@ -90,20 +90,3 @@ def test_idle_slots_stop_the_search() -> None:
         search.on_success(KEYS, sent_at=float(number), now=number + 0.5, in_flight=in_flight)
 
     assert search.limit == MOST
-
-
-def test_short_times_are_not_measured() -> None:
-    """Queries of less than 0.1 s together are too few for a rate."""
-    search = ThroughputSearch(MOST)
-    for number in range(1_000):
-        search.on_success(KEYS, sent_at=0.0, now=number * 1e-5, in_flight=MOST)
-
-    assert search.limit == MOST
-
-
-@pytest.mark.parametrize("most", [1, 2])
-def test_least_limit_stays(most: int) -> None:
-    """A limit of one or two queries is not changed."""
-    found = [*limits(ThroughputSearch(most), Backend(1, crowd_cost=0.2), 500)]
-
-    assert {*found} == {most}

@@ -35,18 +35,6 @@ def test_connections_leave_room_to_others(budget: AnswerBudget) -> None:
     budget.check_invariants()
 
 
-def test_channels_leave_room_to_others(budget: AnswerBudget) -> None:
-    """A channel that used its part blocks no other channel of its connection."""
-    filled(budget, A)
-
-    fitting = [
-        budget.records_that_fit(A, channel, record_bytes, wanted=10)
-        for channel, record_bytes in ((1, 10), (2, 10), (3, 250), (3, 251))
-    ]
-
-    assert fitting == [0, 10, 1, 0]
-
-
 @pytest.mark.parametrize("record_bytes", [1, TOTAL_BYTES // 10])
 def test_one_connection_leaves_a_quarter(budget: AnswerBudget, record_bytes: int) -> None:
     """A connection takes three quarters at most, whatever the number of its channels."""
@@ -78,14 +66,6 @@ def test_small_parts_do_not_fit(
     assert budget.records_that_fit(A, 1, record_bytes, wanted=wanted) == expected
 
 
-def test_channel_without_answers_advances(budget: AnswerBudget) -> None:
-    """A channel without bytes may have one small record, even if the budget is full."""
-    budget.hold(A, 1, 5 * TOTAL_BYTES)
-
-    assert budget.records_that_fit(B, 1, TOTAL_BYTES // 64, wanted=50) == 1
-    assert budget.records_that_fit(A, 1, 1, wanted=50) == 0
-
-
 def test_large_records_come_one_by_one(budget: AnswerBudget) -> None:
     """Of records larger than the budget, one at a time fits on each connection."""
     large = 10 * TOTAL_BYTES
@@ -96,33 +76,6 @@ def test_large_records_come_one_by_one(budget: AnswerBudget) -> None:
 
     assert fitting == [1, 0, 1]
     assert budget.records_that_fit(A, 2, large, wanted=1) == 1
-
-
-def test_released_bytes_make_room(budget: AnswerBudget) -> None:
-    """Released bytes are free for all; more than is held cannot be released."""
-    budget.hold(A, 1, TOTAL_BYTES)
-    budget.release(A, 1, TOTAL_BYTES - 100)
-
-    assert budget.used_bytes == 100
-    assert budget.records_that_fit(B, 1, 10, wanted=1000) == 45
-    with pytest.raises(AssertionError):
-        budget.release(B, 1, 1)
-    budget.check_invariants()
-    budget.release(A, 1, 100)
-    assert budget.used_bytes == 0
-
-
-def test_closed_connection_releases_once(budget: AnswerBudget) -> None:
-    """Closing releases the bytes of a connection, once."""
-    budget.hold(A, 1, 300)
-    budget.hold(A, 2, 200)
-    budget.hold(B, 1, 1)
-
-    budget.close(A)
-    budget.close(A)
-
-    assert budget.used_bytes == 1
-    budget.check_invariants()
 
 
 def learned(*record_bytes: int) -> AnswerSize:
@@ -203,15 +156,6 @@ def test_misses_reduce_the_quantum() -> None:
     found = records_after(Quantum(HIT_S), MISS_S, 5)
 
     assert found == pytest.approx(PART_S / MISS_S, rel=0.1)
-
-
-def test_fixed_cost_keeps_the_minimum() -> None:
-    """Chunks whose fixed cost is too high keep the smallest quantum."""
-    quantum = Quantum()
-    for _ in range(20):
-        quantum.on_part(quantum.records, 2 * PART_S + quantum.records * HIT_S)
-
-    assert quantum.records == 800
 
 
 def test_small_parts_count_little() -> None:

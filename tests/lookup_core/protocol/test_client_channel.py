@@ -15,7 +15,7 @@ from lookup_core.protocol.arrow_payload import encode_batch
 from lookup_core.protocol.backlog import ChannelAnswer, ClientCredit, too_large_keys
 from lookup_core.protocol.client_channel import ChannelLevels, ClientChannel
 from lookup_core.protocol.frames import Frame
-from lookup_core.protocol.sent_lookups import RunId, SentLookups, SentWatermark
+from lookup_core.protocol.sent_lookups import RunId
 from tests.lookup_core.protocol.channel_frames import (
     COLUMNS,
     KEY,
@@ -137,16 +137,6 @@ def test_connection_starts_active(channel: ClientChannel) -> None:
 
     assert silent == [[], [MARK, IDLE]]
     assert active[-1] == frames.Watermark(1, 6)
-
-
-def test_repeated_open_repeats_no_watermark(channel: ClientChannel) -> None:
-    """Several attempts to open a channel send its last watermark once."""
-    channel.mark(5, now_s=0.0)
-
-    for _ in range(3):
-        channel.open()
-
-    assert channel.receive(opened(), now_s=0.0) == [MARK]
 
 
 @pytest.mark.parametrize(
@@ -303,17 +293,6 @@ def test_abandoned_run_is_cancelled() -> None:
     assert sent == [frames.Cancel(1, 1), MARK]
     assert (answer_of(channel, result(1, missing(0))), channel.is_quiet) == (None, True)
     channel.check_invariants()
-
-
-def test_lost_channel_expects_no_answer(channel: ClientChannel) -> None:
-    """A lost channel is quiet, and sends no CANCEL for its abandoned lookups."""
-    channel.look_up(sent_keys(1, "1"), now_s=0.0)
-
-    channel.on_lost()
-    channel.pause()  # GOAWAY of the lost connection
-
-    assert channel.is_quiet
-    assert channel.abandon(RunId(1), now_s=0.0) == []
 
 
 def test_opened_behind_goaway_sends_nothing() -> None:
@@ -479,52 +458,6 @@ def test_event_time_depends_on_service() -> None:
     assert (times, channel.versions) == ([[5], [5], [5], [None]], VersionColumns("since"))
 
 
-@pytest.mark.parametrize(
-    ("answered", "again"),
-    [
-        ((), [10, 1, 20, 2, 30]),
-        ((1,), [20, 2, 30]),
-        ((2,), [10, 1, 20, 30]),
-        ((2, 1), [30]),
-    ],
-)
-def test_replay_keeps_order_and_watermarks(answered: tuple[int, ...], again: list[int]) -> None:
-    """Unanswered lookups and the watermarks that count are replayed in their order, once."""
-    sent, entries = SentLookups(), {1: sent_keys(1, "a"), 2: sent_keys(2, "b")}
-    for watermark_ms, run in ((10, 1), (20, 2)):
-        sent.mark(SentWatermark(watermark_ms))
-        sent.add(entries[run], 0)
-    sent.mark(SentWatermark(30))
-
-    for sequence in answered:
-        sent.remove(sequence)
-    sent.check_invariants()
-
-    assert sent.restart() == [entries.get(each, SentWatermark(each)) for each in again]
-    assert (sent.restart(), sent.records, sent.add(sent_keys(3), 0)) == ([], 0, 1)
-
-
-@pytest.mark.parametrize(
-    ("columns", "least_bytes"),
-    [
-        ([pa.array([7])], 400),
-        ([pa.array(["abc"])], 435),
-        ([pa.array([7]), pa.array(["a"])], 697),
-    ],
-)
-@pytest.mark.parametrize("count", [1, 200])
-def test_small_credit_fits_small_keys(
-    columns: list[pa.Array], least_bytes: int, count: int
-) -> None:
-    """The least credit for a key is that of one key alone, whatever the batch is."""
-    key = pa.record_batch(columns, [f"k{number}" for number in range(len(columns))])
-    keys = pa.concat_batches([key] * count)
-
-    refused = [len(too_large_keys(keys, each)) for each in (least_bytes - 1, least_bytes)]
-
-    assert refused == [count, 0]
-
-
 @pytest.mark.parametrize("kind", [pa.int64(), pa.utf8(), pa.large_utf8(), pa.binary()], ids=str)
 def test_small_keys_of_large_batch_fit(kind: pa.DataType) -> None:
     """The size of each key counts, not that of the batch."""
@@ -564,17 +497,6 @@ def credit() -> ClientCredit:
     credit = ClientCredit()
     credit.restart(100, 1000)
     return credit
-
-
-def test_slivers_of_credit_wait(credit: ClientCredit) -> None:
-    """A small rest of the credit is kept for a part of the backlog, and used for all of it."""
-    at_first = [credit.records_to_send(count, in_flight=0) for count in (40, 250)]
-    credit.spend(80, 0)
-    small = [credit.records_to_send(count, in_flight=80) for count in (90, 20)]
-    credit.add(60, 0)
-    large = [credit.records_to_send(90, in_flight=in_flight) for in_flight in (81, 80, 0)]
-
-    assert (at_first, small, large) == ([40, 100], [0, 20], [0, 80, 80])
 
 
 def test_bytes_limit_the_records(credit: ClientCredit) -> None:

@@ -47,19 +47,6 @@ def test_channels_beyond_shares_are_refused(pool_bytes: int, max_channels: int, 
     ledger.check_invariants()
 
 
-def test_lending_may_be_suspended() -> None:
-    """While lending is suspended, no channel gets more, and all keep what they have."""
-    ledger = ledger_with("a", "b")
-    lent = ledger.lend("a", Grant(500, 10_000))
-    ledger.may_lend = False
-
-    refused = ledger.lend("a", Grant(1, 1)), ledger.lend("b", Grant(1, 1))
-    ledger.may_lend = True
-
-    assert (refused, ledger.floating("a")) == ((NOTHING, NOTHING), lent)
-    assert ledger.lend("b", Grant(1, 1)) == Grant(1, 1)
-
-
 def test_one_channel_gets_half() -> None:
     """A channel gets at most as much as then stays free: a half, the next one a quarter."""
     ledger = ledger_with("a", "b")
@@ -70,26 +57,6 @@ def test_one_channel_gets_half() -> None:
     assert first.records == floating_bytes // RECORD_BYTES // 2
     assert second.records == first.records // 2
     assert [ledger.lend("a", each) for each in (Grant(1, 0), Grant(0, 1))] == [NOTHING] * 2
-
-
-def test_scarce_credit_keeps_its_proportion() -> None:
-    """Reduced credit has the requested proportion of records and bytes."""
-    lent = ledger_with("a").lend("a", Grant(10_000, 10_000 * RECORD_BYTES))
-
-    assert lent.cost_bytes == pytest.approx(2 * MIB, rel=0.001)
-    assert lent.bytes / lent.records == pytest.approx(RECORD_BYTES, rel=0.001)
-
-
-def test_steady_channel_keeps_its_credit() -> None:
-    """While there is enough for all, a channel gets what it requests and keeps it."""
-    ledger = ledger_with("a")
-
-    lent = ledger.lend("a", Grant(1000, 10_000))
-
-    assert lent == ledger.floating("a") == Grant(1000, 10_000)
-    assert ledger.granted("a") == ledger.share.plus(lent)
-    assert ledger.take_back("a", lent, record_bytes=10) == NOTHING
-    assert ledger.floating("a") == lent
 
 
 def test_excess_returns_to_the_pool() -> None:
@@ -126,18 +93,6 @@ def test_excess_follows_the_key_size(ended: Grant, record_bytes: int, taken: Gra
     ledger.check_invariants()
 
 
-def test_closed_channel_returns_all_once() -> None:
-    """Closing returns share and floating credit once; an open channel cannot open again."""
-    ledger = ledger_with("a")
-    lent = ledger.lend("a", MUCH)
-    with pytest.raises(AssertionError):
-        ledger.open("a")
-
-    assert [ledger.close("a"), ledger.close("a"), ledger.close("b")] == [True, False, False]
-    ledger.open("a")
-    assert ledger.lend("a", MUCH) == lent
-
-
 def test_shares_of_absent_channels_float() -> None:
     """Half of the shares of channels that are not open may be lent."""
     ledger = crowded(1)
@@ -156,19 +111,4 @@ def test_half_of_absent_channels_may_open() -> None:
 
     assert all(ledger.open(channel) for channel in range(100, 550))
     assert ledger.lend(549, Grant(1, 0)) == NOTHING
-    ledger.check_invariants()
-
-
-def test_more_channels_open_later() -> None:
-    """Channels beyond the kept shares open as lookups of others end."""
-    ledger = crowded(10)
-    for channel in range(10):
-        ledger.lend(channel, MUCH)
-    refused = [channel for channel in range(10, 1000) if ledger.open(channel) is None]
-
-    for channel in [*range(10)] * 10:
-        ledger.take_back(channel, MUCH, record_bytes=0)
-
-    assert 0 < len(refused) <= 990 // 2
-    assert all(ledger.open(channel) for channel in refused[:200])
     ledger.check_invariants()

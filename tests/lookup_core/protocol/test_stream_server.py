@@ -195,31 +195,6 @@ def test_backlog_gets_floating_credit(service: StreamService) -> None:
     assert (more.records, statistics.credit_records) == (0, 99)
 
 
-def turn(line: Line, sequence: int, *, size: int = 1, backlog: int = GREEDY) -> int:
-    """The client uses its credit, gets its answers and reads them; returns lent records."""
-    count = min(line.statistics().credit_records, 40)
-    line.look_up(sequence, count, size=size, backlog=backlog)
-    lent = sum(each.records for each in credit(line))
-    while line.parts:
-        line.answer()
-    line.received()
-    return lent
-
-
-def test_credit_follows_the_size_of_keys() -> None:
-    """Credit in bytes follows recent keys; a channel whose keys shrink returns bytes only."""
-    service = StreamService(pool_bytes=42 * MIB, guess_bytes=1)
-    changed, other = service.opened(), service.opened()
-    turn(changed, 1, size=250)
-    for sequence in range(1, 600):
-        turn(other, sequence)
-        turn(changed, sequence + 1)
-
-    records = [line.statistics().floating_records for line in (changed, other)]
-    assert records == pytest.approx([28_000] * 2, rel=0.1)
-    service.check()
-
-
 def test_contended_credit_goes_to_pool(service: StreamService) -> None:
     """Credit that other channels need does not return to the channel that used it."""
     greedy, late = service.opened(), service.opened()
@@ -819,17 +794,6 @@ def test_watermark_follows_the_channels(service: StreamService, course: Course) 
         shown.append(service.registry.watermarks_ms(service.now).get("customers"))
 
     assert shown == [expected for _, expected in course]
-
-
-@pytest.mark.parametrize(
-    ("marks", "known"), [([5], 5), ([5, 3], 5), ([3, 5], 5), ([0, -7], 0), ([-7, -9, -8], -7)]
-)
-def test_watermark_never_goes_back(service: StreamService, marks: list[int], known: int) -> None:
-    """The largest watermark counts, also before 1970; the idle status is listed, too."""
-    line = service.opened()
-    line.send(*(frames.Watermark(1, each) for each in marks), frames.Status(1, is_idle=True))
-
-    assert (line.statistics().watermark_ms, line.statistics().is_idle) == (known, True)
 
 
 def test_ended_channels_take_no_memory(service: StreamService) -> None:

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from lookup_core.errors import BackendError, ErrorCode
-from lookup_core.sources.split_ledger import Assignment, SplitLedger
+from lookup_core.sources.split_ledger import SplitLedger
 from lookup_core.sources.splits import Split, SplitProgress, SplitState
 from tests.lookup_core.hypothesis_runs import QUICK_AND_FULL, run_model
 
@@ -23,28 +23,6 @@ def ledger_of(*splits: Split, assigned: int = 0, most_failures: int | None = Non
     for _ in range(assigned):
         ledger.assign_next(0.0)
     return ledger
-
-
-def test_discovery_returns_new_splits() -> None:
-    """Only unknown splits are new; a split that is not found again stays."""
-    ledger = SplitLedger(None)
-
-    new = [ledger.on_discovered(found) for found in ([A], [A, B, B], [B])]
-
-    assert new == [[A], [B], []]
-    assert [split.split_id for split in ledger.progress()] == ["a", "b"]
-    assert list(ledger.split_ids) == ["a", "b"]
-
-
-def test_failed_split_continues_after_delay() -> None:
-    """A failed split is assigned after its delay, from its position."""
-    ledger = ledger_of(A, assigned=1)
-    ledger.on_progress("a", 7)
-
-    assert not ledger.is_caught_up
-    assert (ledger.on_failure("a", DOWN, now=10.0, jitter=1.0), ledger.next_due()) == (0.5, 10.5)
-    assert [ledger.assign_next(10.4), ledger.assign_next(10.5)] == [None, Assignment(A, 7)]
-    assert ledger.next_due() is None
 
 
 def test_progress_resets_the_delay() -> None:
@@ -82,17 +60,6 @@ def test_failures_may_be_limited(
     assert [split.state for split in ledger.progress()] == [state]
 
 
-def test_position_goes_back_on_request() -> None:
-    """A lower position is a repetition and ignored, unless the reader goes back on purpose."""
-    ledger = ledger_of(A, assigned=1)
-    positions = []
-    for position, options in ((100, {}), (40, {}), (3, {"may_go_back": True})):
-        ledger.on_progress("a", position, **options)
-        positions.append(ledger.progress()[0].position)
-
-    assert positions == [100, 100, 3]
-
-
 def test_all_splits_must_catch_up() -> None:
     """A ledger is caught up when each split is caught up or finished; a failure ends that."""
     ledger = ledger_of(A, assigned=1)
@@ -107,19 +74,6 @@ def test_all_splits_must_catch_up() -> None:
     ledger.on_failure("a", DOWN, now=0.0, jitter=0.0)
 
     assert [*seen, ledger.is_caught_up] == [False, True, False, True, False]
-
-
-def test_unassigned_splits_have_no_progress() -> None:
-    """Progress of a split without reader is a defect and changes nothing."""
-    ledger = ledger_of(A)
-
-    with pytest.raises(AssertionError, match="a is unassigned"):
-        ledger.on_progress("a", 1)
-    with pytest.raises(AssertionError, match="a is unassigned"):
-        ledger.on_finished("a")
-    with pytest.raises(AssertionError, match="a is unassigned"):
-        ledger.on_failure("a", DOWN, now=0.0, jitter=0.0)
-    assert ledger.progress() == [SplitProgress("a", SplitState.UNASSIGNED)]
 
 
 def test_progress_has_the_last_error() -> None:

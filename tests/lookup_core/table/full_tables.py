@@ -10,7 +10,7 @@ from lookup_core.cache.cache_view import CacheView
 from lookup_core.cache.entry_states import Seconds
 from lookup_core.keys.canonical_keys import Hashes
 from lookup_core.settings import CacheSettings
-from lookup_core.table.full_reader import FullReader, TableState
+from lookup_core.table.full_reader import FullReader
 from lookup_core.table.full_table import FullTable
 from lookup_core.table.reload import Reload
 from tests.lookup_core.cache.row_caches import CacheKind, tuples
@@ -51,10 +51,10 @@ class ReadMemory(OwnMemory):
         """See `CacheMemory`."""
         self.fresh_at = fresh_at
 
-    def reader(self, state: TableState | None = None) -> FullReader:
+    def reader(self) -> FullReader:
         """A reader of the table as it is."""
         assert self.view is not None
-        return FullReader(self.view, state or self, self.fence, number=self.map_number)
+        return FullReader(self.view, self, self.fence, number=self.map_number)
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,11 +146,11 @@ class NumberTable:
         assert np.maximum(found_ages_s, 0).tolist() == np.maximum(ages_s[_known(found)], 0).tolist()
 
     def read_by_others(
-        self, numbers: Sequence[int], *, now: float = 0.0, state: TableState | None = None
+        self, numbers: Sequence[int], *, now: float = 0.0
     ) -> tuple[list[object], list[float]]:
         """What a reader finds, as `found` shows it, and the ages of what it knows."""
         names = self.kind.schema.columns.names
-        read = self.memory.reader(state).read(self.kind.keys(numbers), names, now)
+        read = self.memory.reader().read(self.kind.keys(numbers), names, now)
         assert not read.visited.size
         found: list[object] = [None] * len(numbers)
         ages_s = np.zeros(len(numbers))

@@ -81,20 +81,6 @@ def test_unseen_changes_make_suspects(name: str) -> None:
     assert table.found([1, 2, 3]) == ["missing", *table.rows(2), "missing"]
 
 
-def test_cleared_table_is_loaded_again() -> None:
-    """After a flush nothing is known, and a reload in progress is aborted."""
-    table = NumberTable.loaded(NUMBER, LOADED)
-    reload = table.table.begin_reload(1.0)
-
-    assert table.table.clear() == 2
-
-    assert table.found([1, 3]) == [None, None]
-    assert table.table.oldest_age_s(5.0) is None
-    assert not table.table.finish_reload(reload, unseen=NOTHING_UNSEEN)
-    table.reload([(1, 11)], now=2.0)
-    assert table.found([1, 3], now=2.0) == [*table.rows(11), "missing"]
-
-
 @pytest.mark.parametrize(
     ("settings", "jitter", "due_at"),
     [
@@ -315,28 +301,3 @@ def test_equal_values_are_unchanged(
     assert same_rows(wide[0], other).tolist() == expected
     assert same_rows(wide[0], wide[1]).all()
     assert same_rows(ours.select([]), theirs.select([])).tolist() == [True] * len(left)
-
-
-class ChangingState:
-    """A table that changes while a reader reads it."""
-
-    fresh_at = 0.0
-    map_number = 2  # the reader has the second view, with the rows
-
-    def __init__(self) -> None:
-        self._changes = 0
-
-    @property
-    def changes(self) -> int:
-        """Two more at each look."""
-        self._changes += 2
-        return self._changes
-
-
-def test_reader_knows_no_missing_key_of_a_changing_table(kind: CacheKind) -> None:
-    """A key that is absent while the table changes may have a row: it is unknown."""
-    table = NumberTable.loaded(kind, LOADED)
-
-    found, _ = table.read_by_others([1, 3], state=ChangingState())
-
-    assert found == [*table.rows(10), None]

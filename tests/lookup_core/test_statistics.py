@@ -1,21 +1,12 @@
-"""Settings and statistics of a dimension: documented defaults, all labels, growing totals."""
+"""Statistics of a dimension: totals outlive a state, levels do not."""
 
 from lookup_core.answer import Outcome
 from lookup_core.protection.circuit_breaker import BreakerState
-from lookup_core.settings import (
-    BatchSettings,
-    CacheSettings,
-    DimensionSettings,
-)
 from lookup_core.statistics import (
     CacheStatistics,
     DimensionStatistics,
     EvictionReason,
     InvalidationOrigin,
-    LoadResult,
-    LoadStatistics,
-    RefreshStatistics,
-    no_statistics,
     summed_statistics,
 )
 
@@ -35,17 +26,6 @@ def statistics_of(total: int, *, level: int) -> DimensionStatistics:
         breaker_state=BreakerState.CLOSED,
         cache=CacheStatistics(level, level, 7, dict.fromkeys(EvictionReason, total)),
     )
-
-
-def test_statistics_begin_with_zeros() -> None:
-    """A new dimension has zeros for all labels, and its limits; no load and no feed."""
-    settings = DimensionSettings(
-        "customers", cache=CacheSettings(max_bytes=7), batch=BatchSettings(max_in_flight=3)
-    )
-
-    assert no_statistics(settings) == statistics_of(0, level=0)
-    assert LoadStatistics().counts == dict.fromkeys(LoadResult, 0)
-    assert RefreshStatistics() == RefreshStatistics(None, feed=None, load=None)
 
 
 def test_totals_are_summed_and_levels_are_not() -> None:
