@@ -70,6 +70,25 @@ async def test_second_lookup_is_served_from_cache() -> None:
     assert queried(backend) == [[7, 9, 6]]
 
 
+async def test_cached_row_is_found_by_value() -> None:
+    """`hit` finds a cached row without a lookup, and counts as one."""
+    observer = DiaryObserver()
+    async with running(customers(), observer=observer) as dimension:
+        assert dimension.hit(7) is None
+        await lookup(dimension, 7)
+
+        hit = dimension.hit(7)
+        assert hit is not None
+        again = dimension.hit(7)
+        dimension.invalidate(None, origin=InvalidationOrigin.ADMIN)
+
+    assert [column[hit.row.at].as_py() for column in hit.row.columns] == ["Ada", 1]
+    assert again is not None
+    assert again.age_s >= hit.age_s
+    assert dimension.hit(7) is None
+    assert (observer.lookups, dimension.statistics().outcomes[Outcome.HIT]) == (3, 2)
+
+
 # Large lookups are submitted in parts
 
 

@@ -8,7 +8,6 @@ import asyncpg
 import pyarrow as pa
 import pytest
 
-from lookup_core.dimension_schema import TableOrigin
 from lookup_core.errors import BackendError, ErrorCode
 from lookup_core.keys.typed_keys import NO_NUL_FIELD, UUID_FIELD
 from service.connectors.postgres.catalog import read_table
@@ -27,8 +26,6 @@ _REJECTED = ErrorCode.BACKEND_REJECTED
 
 SETTINGS = PostgresSettings("postgresql://", "customers", ("id",))
 FOLLOWED = replace(SETTINGS, is_followed=True)
-TRIGGERED = replace(FOLLOWED, has_triggers=True)
-BY_NAME = replace(SETTINGS, key=("name",))
 ENTRY: dict[str, Any] = {
     "oid": 1,
     "kind": "r",
@@ -70,7 +67,6 @@ ID = COLUMN | {"number": 1, "name": "id", "type_name": "int8", "may_be_null": Fa
 NAME = COLUMN | {"number": 2, "name": "name"}
 THIRD = COLUMN | {"number": 3, "name": "third"}
 FORBIDDEN = {"may_be_read": False}
-FLOAT_ID = ID | {"type_name": "float8"}
 MOOD = PostgresType("mood", is_builtin=False)
 UTC = pa.timestamp("us", "UTC")
 INTEGERS = {"int2": pa.int16(), "int4": pa.int32(), "int8": pa.int64()}
@@ -111,138 +107,28 @@ async def read(catalog: CannedCatalog, settings: PostgresSettings = SETTINGS) ->
 
 
 @pytest.mark.parametrize(
-    ("columns", "expected"),
-    [(None, {"name": pa.utf8()}), (("name", "id"), {"name": pa.utf8(), "id": pa.int64()})],
-)
-async def test_columns_default_to_all(
-    columns: tuple[str, ...] | None, expected: dict[str, pa.DataType]
-) -> None:
-    """A table offers the listed columns, or all but the key."""
-    table = await read(CannedCatalog(), replace(SETTINGS, columns=columns))
-
-    assert (table.schema.key, table.schema.columns) == (
-        pa.schema({"id": pa.int64()}),
-        pa.schema(expected),
-    )
-
-
-@pytest.mark.parametrize(
-    ("catalog", "settings", "fault"),
+    ("statement", "state", "code"),
     [
-        (
-            CannedCatalog(names=["public.customer", "public.orders"]),
-            SETTINGS,
-            "no such table; did you mean public.customer?",
-        ),
-        (CannedCatalog({"kind": "v"}), FOLLOWED, "is a view"),
-        (CannedCatalog({"kind": "m"}), FOLLOWED, "is a materialized view"),
-        (CannedCatalog({"kind": "f"}), FOLLOWED, "is a foreign table"),
-        (CannedCatalog({"kind": "m", "is_populated": False}), SETTINGS, "has no data yet"),
-        (
-            CannedCatalog({"kind": "p", "foreign_part": "far"}),
-            FOLLOWED,
-            "its partition far is a foreign table",
-        ),
-        (CannedCatalog({"kind": "i"}), SETTINGS, "is an index; name a table"),
-        (CannedCatalog({"has_row_security": True}), SETTINGS, "row-level security hides rows"),
-        (CannedCatalog(), replace(SETTINGS, key=("Id",)), "no column Id; did you mean id?"),
-        (CannedCatalog(), replace(SETTINGS, columns=("nam",)), "no column nam; did you mean name?"),
-        (CannedCatalog({}, [FLOAT_ID, NAME]), SETTINGS, "key column id: float8 cannot be a key"),
-        (CannedCatalog({}, [ID]), SETTINGS, "no column other than the key"),
-        (
-            CannedCatalog({"child": "public.big"}),
-            FOLLOWED,
-            "public.big inherits from it, and reports",
-        ),
-        (
-            CannedCatalog({"parent": "public.all"}),
-            TRIGGERED,
-            "statements on its parent table public.all do not run its triggers; end",
-        ),
+        *(("row_security_active", state, _REJECTED) for state in ("42883", "0A000")),
+        *((each, "42501", ErrorCode.FORBIDDEN) for each in ("digest", "is_via_root")),
     ],
 )
-async def test_unfit_tables_are_refused(
-    catalog: CannedCatalog, settings: PostgresSettings, fault: str
-) -> None:
-    """A table that cannot be looked up exactly is refused with a reason."""
-    with pytest.raises(BackendError) as caught:
-        await read(catalog, settings)
-
-    assert caught.value.code is ErrorCode.TABLE_UNAVAILABLE
-    assert caught.value.detail.startswith(f"customers: {fault}")
-
-
-@pytest.mark.parametrize(
-    ("entry", "settings"),
-    [
-        ({"child": "public.big"}, SETTINGS),
-        ({"parent": "public.all"}, FOLLOWED),
-        ({"kind": "p", "child": "public.part", "parent": "public.all"}, TRIGGERED),
-        ({"kind": "p", "foreign_part": "far"}, SETTINGS),
-    ],
-)
-async def test_inheritance_is_accepted(entry: dict[str, Any], settings: PostgresSettings) -> None:
-    """A table in a hierarchy is accepted if its feed reports all changes, or if it has no feed."""
-    assert (await read(CannedCatalog(entry), settings)).name == "customers"
-
-
-@pytest.mark.parametrize(
-    ("state", "message", "code"),
-    [
-        ("42883", "function pg_catalog.row_security_active(oid) does not exist", _REJECTED),
-        ("0A000", "this server does not support this function", _REJECTED),
-        ("42501", "permission denied for view pg_publication_tables", ErrorCode.FORBIDDEN),
-    ],
-)
-async def test_own_statements_name_their_cause(state: str, message: str, code: ErrorCode) -> None:
+async def test_own_statements_name_their_cause(statement: str, state: str, code: ErrorCode) -> None:
     """A statement of the sidecar that fails is not explained as a fault of the table."""
-
-    async def run(_query: str, _arguments: Sequence[Any]) -> Sequence[Mapping[str, Any]]:
-        with mapped_errors("t"):
-            raise asyncpg.PostgresError.new({"C": state, "M": message})
-        raise AssertionError("it raises")
-
-    with pytest.raises(BackendError) as caught:
-        await read_table(run, SETTINGS)
-
-    detail = f"t: the server refused a query of its catalog: {message} ({state})"
-    assert (caught.value.code, caught.value.detail) == (code, detail)
-
-
-@pytest.mark.parametrize("statement", ["digest", "is_via_root"], ids=["meaning", "publications"])
-async def test_each_own_statement_names_its_cause(statement: str) -> None:
-    """The statements about labels, functions and publications name their own cause, too."""
     catalog, message = CannedCatalog(), "permission denied for table pg_policy"
 
     async def run(query: str, arguments: Sequence[Any]) -> Sequence[Mapping[str, Any]]:
         if statement not in query:
             return await catalog(query, arguments)
         with mapped_errors("t"):
-            raise asyncpg.PostgresError.new({"C": "42501", "M": message})
+            raise asyncpg.PostgresError.new({"C": state, "M": message})
         raise AssertionError("it raises")
 
     with pytest.raises(BackendError) as caught:
         await read_table(run, replace(FOLLOWED, needs_publication=True))
 
-    detail = f"t: the server refused a query of its catalog: {message} (42501)"
-    assert (caught.value.code, caught.value.detail) == (ErrorCode.FORBIDDEN, detail)
-
-
-async def test_malformed_name_is_unavailable() -> None:
-    """A name that SQL cannot parse, or would truncate, is a fault of the configuration."""
-
-    async def run(_query: str, _arguments: Sequence[Any]) -> Sequence[Mapping[str, Any]]:
-        with mapped_errors("a.b.c.d"):
-            raise asyncpg.PostgresError.new({"C": "42601", "M": "improper relation name"})
-        raise AssertionError("it raises")
-
-    with pytest.raises(BackendError) as caught:
-        await read_table(run, SETTINGS)
-    with pytest.raises(BackendError, match="no such table"):
-        await read(CannedCatalog(), replace(SETTINGS, table="public." + "x" * 64))
-    longest = await read(CannedCatalog(), replace(SETTINGS, table="public." + "x" * 63))
-
-    assert (caught.value.code, longest.name) == (ErrorCode.TABLE_UNAVAILABLE, "customers")
+    detail = f"t: the server refused a query of its catalog: {message} ({state})"
+    assert (caught.value.code, caught.value.detail) == (code, detail)
 
 
 async def test_unreadable_column_is_forbidden() -> None:
@@ -276,23 +162,6 @@ async def test_primary_key_must_be_readable(
     table = await read(CannedCatalog({"primary_key": primary_key}, columns), settings)
 
     assert table.primary_key == expected
-
-
-async def test_origin_is_that_of_the_catalog() -> None:
-    """The origin has the names in the catalog, however the table is configured."""
-    catalog = CannedCatalog({"table_name": "Customers", "has_full_identity": True})
-
-    origins = [(await read(catalog, each)).schema.origin for each in (SETTINGS, BY_NAME)]
-
-    expected = TableOrigin(
-        "public",
-        "Customers",
-        table_id=1,
-        reports_rows=True,
-        has_full_identity=True,
-        database="shop",
-    )
-    assert origins == [expected, expected.without_rows()]
 
 
 def decimal(digits: int, scale: int) -> dict[str, Any]:

@@ -7,36 +7,20 @@ import pyarrow as pa
 import pytest
 from structlog.testing import capture_logs
 
-from lookup_core.changelog.change_decoder import TableChange
 from lookup_core.dimension_schema import DimensionSchema, TableOrigin
 from lookup_core.errors import BackendError
 from lookup_core.event_time.watermark_valve import NO_WATERMARK_MS
-from lookup_core.freshness.server_identity import ServerIdentity
 from lookup_core.sources.splits import ReadingMode, Split
-from service.connectors.ports.source import SplitPiece
 from service.connectors.postgres.notifications import (
     PostgresNotifications,
     PostgresNotificationsReader,
     PostgresNotificationsSettings,
 )
-from service.connectors.postgres.triggers import FUNCTION_SETTINGS, TableTriggers, TriggerCheck
 
 SCHEMA = DimensionSchema(
     pa.schema({"id": pa.int32()}), pa.schema({"note": pa.utf8()}), TableOrigin("public", "t")
 )
 SPLIT = Split("notifications")
-GAP = TableChange("notifications may have been lost before the connection was made")
-TRIGGERS = TableTriggers(
-    "told_1f",
-    "BEGIN NOTIFY told; END",
-    names={"insert": "told_insert", "truncate": "told_truncate"},
-    types={"truncate": 32, "insert": 4},
-)
-ROWS = [("told_insert", None, "1f", 7), ("told_truncate", None, "2e", 7)]
-GONE = [(name, "missing on shop.p1", version, 7) for name, _, version, _ in ROWS]
-REMEDY = "run the output of `python -m service gen-triggers customers`"
-ALTERED = "ALTER TABLE, ALTER TYPE, TRUNCATE or VACUUM FULL ran"
-MISSING = f"triggers missing on shop.p1: {{}}; {REMEDY}"
 
 
 @pytest.fixture
@@ -51,21 +35,6 @@ def receive(reader: PostgresNotificationsReader, *entries: str | int) -> None:
     for entry in entries:
         channel = "changes" if isinstance(entry, str) else "sidelook_heartbeat_7"
         reader._on_notification(None, 7, channel, entry)
-
-
-async def test_reader_continues_its_position(reader: PostgresNotificationsReader) -> None:
-    """A reader reports the gap at the given position."""
-    await reader.assign(SPLIT, position=41)
-    (piece,) = await reader.read()
-
-    assert piece == SplitPiece(
-        "notifications",
-        41,
-        changes=(GAP,),
-        silent_s=piece.silent_s,
-        server=ServerIdentity(),
-        requested_s=piece.requested_s,
-    )
 
 
 async def test_heartbeats_prove_earlier_changes(reader: PostgresNotificationsReader) -> None:
@@ -121,12 +90,6 @@ async def test_unreadable_payloads_are_logged(reader: PostgresNotificationsReade
     ]
 
 
-def triggers_of() -> TriggerCheck:
-    """Two triggers that were not checked yet."""
-    origin = TableOrigin("shop", "Customers", table_id=16385)
-    return TriggerCheck(origin, TRIGGERS, script="python -m service gen-triggers customers")
-
-
 async def test_silent_server_is_given_up() -> None:
     """A reader with a silent server fails at the connect timeout."""
     with socket.create_server(("127.0.0.1", 0)) as server:
@@ -156,48 +119,3 @@ async def test_source_is_one_unbounded_split() -> None:
     assert "secret" not in repr(settings)
     assert settings.server_settings["statement_timeout"] == "250ms"
     assert settings.server_settings["application_name"] == "sidelook listen"
-
-
-def test_triggers_are_checked_by_number() -> None:
-    """Triggers are found by the oid and name of their table, in any order."""
-    triggers = triggers_of()
-
-    place, function = (16385, "shop", "Customers"), (TRIGGERS.function, TRIGGERS.body)
-    wanted = (["told_insert", "told_truncate"], [4, 32], [*FUNCTION_SETTINGS])
-    assert triggers.arguments == (*place, *function, *wanted)
-    assert [triggers.fault(rows) for rows in (ROWS, ROWS[::-1], ROWS)] == [None] * 3
-
-
-@pytest.mark.parametrize(
-    ("looks", "fault"),
-    [
-        ([GONE], MISSING.format("told_insert, told_truncate")),
-        ([ROWS, [ROWS[0], GONE[1]]], MISSING.format("told_truncate")),
-        (
-            [ROWS, [ROWS[0], ("told_truncate", None, "2d", 7)]],
-            f"triggers were recreated or disabled for a time, or {ALTERED}; rows are read again",
-        ),
-        ([[]], "the table was dropped or replaced; its schema will be read again"),
-    ],
-)
-def test_missing_triggers_are_faults(
-    looks: list[list[tuple[str, str | None, str, int]]], fault: str
-) -> None:
-    """Missing or replaced triggers, and another table, are faults at each check."""
-    triggers = triggers_of()
-
-    assert [triggers.fault(rows) for rows in looks][-1] == fault
-
-
-def test_partitions_need_their_triggers() -> None:
-    """A partition without triggers, and another set of partitions, are faults."""
-    origin = TableOrigin("shop", "Customers", table_id=16385, is_partitioned=True)
-    triggers = TriggerCheck(origin, TRIGGERS, script="gen-triggers customers")
-    other = [ROWS[0], ("told_truncate", None, "2d", 7)]
-    remedy = "run the output of `gen-triggers customers --partitioned`"
-
-    assert [triggers.fault(rows) for rows in (ROWS, [GONE[0], ROWS[1]], other)] == [
-        None,
-        f"triggers missing on shop.p1: told_insert; {remedy}",
-        f"partitions were attached or detached, {ALTERED}, or triggers changed",
-    ]

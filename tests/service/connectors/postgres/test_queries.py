@@ -44,15 +44,8 @@ from tests.service.connectors.postgres.described_tables import (
 
 MATCHES = 't."origin" = k.key1 AND t."hour" = k.key2'
 WRAPPING = (blocks_query, bounded_reply, with_snapshot, partial(with_snapshot, is_block=True))
-SCAN: dict[str, Any] = {"Node Type": "Seq Scan", "Relation Name": "t"}
 WHOLE_INDEX: dict[str, Any] = {"Node Type": "Index Scan", "Relation Name": "t"}
 INDEX: dict[str, Any] = WHOLE_INDEX | {"Index Cond": "(id = k.key1)"}
-BITMAP: dict[str, Any] = {
-    "Node Type": "Bitmap Heap Scan",
-    "Plans": [{"Node Type": "Bitmap Index Scan", "Index Cond": "(id = k.key1)"}],
-}
-OTHER_INDEX: dict[str, Any] = WHOLE_INDEX | {"Index Cond": "(id = c.region)"}
-BY_FILTER: dict[str, Any] = SCAN | {"Filter": "(id = k.key1)"}
 UUIDS = pa.schema([pa.field("id", pa.binary(16), metadata=UUID_FIELD)])
 SOME_UUID = UUID("00112233-4455-6677-8899-aabbccddeeff")
 TIME_US = (-62_135_596_800 * 10**6, 253_402_300_799_999_999)
@@ -158,41 +151,6 @@ def test_versions_never_valid_are_left_out() -> None:
     where = f't."id" = k.key1 AND {since}'
     assert f" WHERE {where} LIMIT" in lookup_query(history)
     assert f" ON {where} ORDER BY" in scanning_query(history)
-
-
-@pytest.mark.parametrize(
-    ("node", "expected"),
-    [
-        (INDEX, True),
-        (BITMAP, True),
-        (SCAN, False),
-        (WHOLE_INDEX, False),
-        ({"Node Type": "Append", "Plans": [INDEX, BITMAP]}, True),
-        ({"Node Type": "Append", "Plans": [INDEX, SCAN]}, False),
-        ({"Node Type": "Append", "Plans": [INDEX, {"Node Type": "Result"}]}, True),
-        (
-            {"Node Type": "Append", "Plans": [INDEX, {"Node Type": "Result", "Plans": [SCAN]}]},
-            False,
-        ),
-        ({"Node Type": "Merge Append", "Plans": [INDEX, SCAN]}, False),
-        ({"Node Type": "Nested Loop", "Plans": [INDEX, SCAN]}, True),
-        ({"Node Type": "Nested Loop", "Plans": [INDEX, BY_FILTER]}, False),
-        ({"Node Type": "Nested Loop", "Plans": [OTHER_INDEX, BY_FILTER]}, False),
-        ({"Node Type": "Nested Loop", "Plans": [OTHER_INDEX, SCAN]}, False),
-        (INDEX | {"Filter": "(part = k.key2)"}, True),
-        ({"Node Type": "Subquery Scan", "Filter": "(id = k.key1)", "Plans": [WHOLE_INDEX]}, False),
-        ({"Node Type": "Foreign Scan"}, None),
-        ({"Node Type": "Append", "Plans": [INDEX, {"Node Type": "Foreign Scan"}]}, None),
-        ({"Node Type": "Append", "Plans": [SCAN, {"Node Type": "Foreign Scan"}]}, False),
-        ({"Node Type": "Append", "Plans": [SCAN, SCAN]}, False),
-        ({"Node Type": "Result", "One-Time Filter": "false"}, None),
-    ],
-)
-def test_plan_needs_index_condition(node: dict[str, Any], *, expected: bool | None) -> None:
-    """A plan uses an index if each searched part has a condition on one; None if unknown."""
-    plan = {"Node Type": "Nested Loop", "Plans": [{"Node Type": "Function Scan"}, node]}
-
-    assert uses_index(json.dumps([{"Plan": plan}]), []) is expected
 
 
 @pytest.mark.parametrize(
@@ -326,18 +284,6 @@ def test_script_reads_names_as_sql(table: str, quoted_table: str) -> None:
     script = trigger_sql(table, ["id"], channel="changes")
 
     assert script.count(f" ON {quoted_table}\n") == 4
-
-
-def test_partitioned_table_has_triggers_of_rows() -> None:
-    """Partitions get triggers of rows by another function; TRUNCATE has one of statements."""
-    script = trigger_sql("public.t", ["id"], channel="c", is_partitioned=True)
-    made = table_triggers("public.t", ["id"], channel="c", is_partitioned=True)
-
-    assert (script.count("FOR EACH ROW"), script.count("FOR EACH STATEMENT")) == (3, 1)
-    assert "REFERENCING" not in script
-    assert 'ALTER TABLE ONLY "public"."t" ENABLE ALWAYS TRIGGER "c_truncate"' in script
-    assert made.function in script
-    assert made.function != table_triggers("public.t", ["id"], channel="c").function
 
 
 def test_checked_triggers_match_the_script() -> None:
