@@ -220,9 +220,14 @@ class FullTable:
         self.confirm(reload.began_at)  # behind the publication of the rows
         return True
 
-    def abort_reload(self) -> None:
-        """Drop the reload under way, if there is one; the former rows stay."""
-        self._reload = None
+    def is_reloading(self, reload: Reload) -> bool:
+        """Whether this reload is under way: neither dropped nor finished."""
+        return reload is self._reload
+
+    def abort_reload(self, reload: Reload) -> None:
+        """Drop this reload, if it is under way; the former rows stay."""
+        if reload is self._reload:
+            self._reload = None
 
     def oldest_age_s(self, now: float) -> float | None:
         """Seconds since the rows were known to be current; None until a load ends."""

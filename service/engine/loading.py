@@ -28,6 +28,10 @@ _POLL_S = 0.5  # between two checks whether a load is due
 _OUTDATED = "any row may have changed since its snapshot: the table changed, or a standby is late"
 
 
+class _OutdatedError(Exception):
+    """The rows that are read now are of no use: the load has to begin again."""
+
+
 class Loading:
     """The loads of one running dimension; used by one event loop only.
 
@@ -53,8 +57,7 @@ class Loading:
         self._due_at: float | None = None  # None: on demand
         self.is_requested = asyncio.Event()  # a load, after the one under way
         self._statistics = LoadStatistics(counts=(former or LoadStatistics()).counts)
-        self._is_loading = False
-        self._coordinator: SourceCoordinator | None = None  # the last load's
+        self._coordinator: SourceCoordinator | None = None  # that of the load under way
         if self._settings.while_loading is WhileLoading.WAIT:
             until = running.clock() + self._settings.warmup_max_wait_s
             running.state.in_flight.held_until = until
@@ -78,18 +81,9 @@ class Loading:
         statistics = replace(self._statistics, is_whole=table.is_whole, held_rows=len(table))
         if self._coordinator is None:
             return statistics
-        error = self._coordinator.last_error if self._is_loading else None
-        splits = self._coordinator.progress()
-        totals = [split.total for split in splits if split.total is not None]
-        # A split reports its total once it is read; the others count as equally large.
-        expected = round(sum(totals) / len(totals) * len(splits)) if totals else None
-        return replace(
-            statistics,
-            is_loading=self._is_loading,
-            splits=splits,
-            expected_rows=expected,
-            last_error=error or statistics.last_error,
-        )
+        error = self._coordinator.last_error or statistics.last_error
+        statistics = replace(statistics, is_loading=True, last_error=error)
+        return _with_progress(statistics, self._coordinator)
 
     async def _wait_until_due(self) -> None:
         # Polls: a flush of the table is not reported.
@@ -100,45 +94,52 @@ class Loading:
 
     async def _load(self) -> None:
         began_at = self._running.clock()
-        load = self._running.state.begin_load(self._table, began_at)
-        self._statistics = replace(self._statistics, rows=0)
-        self._is_loading = True
         failure, is_done = None, False
         try:
-            is_done = await self._read(load)
+            is_done = await self._read(began_at)
         except Exception as error:  # noqa: BLE001
             # The border of a task: after any failure the former table stays, and a retry follows.
-            failure = error
-        finally:
-            self._is_loading = False
-            self._running.state.end_load(load)
-            self._running.parts.is_due.set()  # lookups that waited for it may go on
+            failure = self._fault(error)
         if failure is not None:
             await self._on_failure(failure)
         elif is_done:
-            self._on_success(load.reload.row_count, self._running.clock() - began_at)
+            self._on_success(self._running.clock() - began_at)
         else:
-            await self._on_outdated(load.reload.row_count)
+            await self._on_outdated()
 
-    async def _read(self, load: TableLoad) -> bool:
+    async def _read(self, began_at: float) -> bool:
+        """Load the table; False if the load is outdated. Keeps no reference to its memory."""
+        self._statistics = replace(self._statistics, rows=0)
+        load = self._running.state.begin_load(self._table, began_at)
+
         def take(piece: SplitPiece) -> None:
             if piece.server is not None and self._running.is_read_elsewhere(piece.server):
                 detail = f"the load reached another server than lookups: {piece.server}"
                 raise BackendError(ErrorCode.CONNECTION_LOST, detail)
-            load.add_changes(piece.changes, piece.snapshot, now=self._running.clock())
+            if not load.add_changes(piece.changes, piece.snapshot, now=self._running.clock()):
+                raise _OutdatedError
             self._statistics = replace(self._statistics, rows=load.reload.row_count)
 
-        self._coordinator = SourceCoordinator(
+        self._coordinator = coordinator = SourceCoordinator(
             self._source,
             self._running.schema,
             take=take,
             settings=CoordinatorSettings(self._running.name),
             clock=self._running.clock,
         )
-        await self._coordinator.run()
-        return load.finish(self._running.clock())
+        try:
+            await coordinator.run()
+            return load.finish(self._running.clock())
+        except _OutdatedError:
+            return False
+        finally:
+            self._coordinator = None  # its callback has the load
+            self._statistics = _with_progress(self._statistics, coordinator)
+            self._running.state.end_load(load)
+            self._running.parts.is_due.set()  # lookups that waited for it may go on
 
-    def _on_success(self, rows: int, seconds: float) -> None:
+    def _on_success(self, seconds: float) -> None:
+        rows = self._statistics.rows
         self._count(LoadResult.OK)
         self._backoff.on_success()
         self._statistics = replace(self._statistics, last_seconds=seconds, last_error=None)
@@ -152,18 +153,22 @@ class Loading:
             rows_per_second=round(rows / max(seconds, 1e-3)),
         )
 
-    async def _on_outdated(self, rows: int) -> None:
+    async def _on_outdated(self) -> None:
         self._count(LoadResult.OUTDATED)
         self._statistics = replace(self._statistics, last_error=_OUTDATED)
+        rows = self._statistics.rows
         log.warning("dimension.load_outdated", dimension=self._running.name, row_count=rows)
-        self._due_at = self._running.clock()  # the request is still open
         # If flushes come faster than loads end, loads must not follow without a pause.
-        await asyncio.sleep(self._backoff.on_failure(jitter()))
+        await self._pause(self._backoff.on_failure(jitter()))
 
-    async def _on_failure(self, error: Exception) -> None:
-        if not isinstance(error, BackendError):
-            log.error("dimension.load_broke", dimension=self._running.name, exc_info=error)
-            error = BackendError(ErrorCode.INTERNAL, "the load broke; see the log")
+    def _fault(self, error: Exception) -> BackendError:
+        """Why a load failed, without the frames of the error, which have its memory."""
+        if isinstance(error, BackendError):
+            return BackendError(error.code, error.detail)
+        log.error("dimension.load_broke", dimension=self._running.name, exc_info=error)
+        return BackendError(ErrorCode.INTERNAL, "the load broke; see the log")
+
+    async def _on_failure(self, error: BackendError) -> None:
         self._count(LoadResult.ERROR)
         self._statistics = replace(self._statistics, last_error=error.detail)
         pause_s = self._backoff.on_failure(jitter())
@@ -174,11 +179,23 @@ class Loading:
             detail=error.detail,
             next_try_s=round(pause_s, 1),
         )
-        self._due_at = self._running.clock() + pause_s
         if error.code is ErrorCode.SCHEMA_CHANGED:
             await self._running.is_unchanged()  # if it is not, another dimension runs
-        await asyncio.sleep(pause_s)
+        await self._pause(pause_s)
+
+    async def _pause(self, seconds: float) -> None:
+        """Let a load follow after this time, or when one is requested."""
+        self._due_at = self._running.clock()
+        await pause(self.is_requested, seconds)
 
     def _count(self, result: LoadResult) -> None:
         counts = self._statistics.counts
         self._statistics = replace(self._statistics, counts={**counts, result: counts[result] + 1})
+
+
+def _with_progress(statistics: LoadStatistics, coordinator: SourceCoordinator) -> LoadStatistics:
+    splits = coordinator.progress()
+    totals = [split.total for split in splits if split.total is not None]
+    # A split reports its total once it is read; the others count as equally large.
+    expected = round(sum(totals) / len(totals) * len(splits)) if totals else None
+    return replace(statistics, splits=splits, expected_rows=expected)

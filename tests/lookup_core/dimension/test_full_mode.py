@@ -97,6 +97,29 @@ def test_changed_table_outdates_a_load(scenario: FullScenario) -> None:
     assert not scenario.table.is_whole
 
 
+def test_flushed_load_takes_no_more_rows(scenario: FullScenario) -> None:
+    """A load that a flush has dropped reads no further rows, and its memory is free."""
+    empty_bytes = scenario.table.bytes
+    load = scenario.begin_load(1.0)
+    scenario.read(load, {1: "Ada"}, SEES_ALL)
+    scenario.change(by=700)
+
+    assert not load.add_changes([row_changes({2: "Bob"})], SEES_ALL, now=1.0)
+    assert not load.finish(2.0)
+    assert (load.reload.row_count, scenario.table.bytes) == (1, empty_bytes)
+
+
+def test_former_load_ends_no_later_one(scenario: FullScenario) -> None:
+    """The end of a load that another one has replaced does not drop the latter."""
+    replaced, load = scenario.begin_load(1.0), scenario.begin_load(1.0)
+    scenario.read(load, {1: "Ada"}, SEES_ALL)
+
+    scenario.state.end_load(replaced)
+
+    assert load.finish(2.0)
+    assert scenario.known(1) == {1: "Ada"}
+
+
 def test_late_event_restores_no_row(scenario: FullScenario) -> None:
     """Rows of events from before a load, or before a change of the table, are fetched instead."""
     scenario.change(by=600)

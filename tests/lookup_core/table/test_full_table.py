@@ -192,7 +192,7 @@ def test_load_beyond_the_bound_is_refused() -> None:
         "the table needs more than the 0 MiB that cache.max_bytes and limits.memory leave it:"
         " full at row 1,500, next to 1 rows of the former load; raise them"
     )
-    table.table.abort_reload()
+    table.table.abort_reload(reload)
     assert table.found([1, 2]) == [*table.rows(10), "missing"]
 
 

@@ -101,8 +101,11 @@ class FullTableMachine(RuleBasedStateMachine):
     @rule()
     def abort(self) -> None:
         """The former state stays."""
+        reload = self.reload
         self._abort()
-        self.table.abort_reload()
+        for each in [*self.aborted, reload]:
+            if each is not None:  # else none is under way; former ones stay aborted
+                self.table.abort_reload(each)
 
     @rule(changes=CHANGES)
     def apply(self, changes: list[tuple[int, int | str]]) -> None:

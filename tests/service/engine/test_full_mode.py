@@ -319,6 +319,35 @@ async def test_outdated_load_is_repeated() -> None:
         assert await lookup(dimension, 7) == {0: "fetched Ada"}
 
 
+async def test_flushed_load_ends_at_once() -> None:
+    """A load that a flush overtakes reads no more of the table than the next piece."""
+    source, whole = changelog(), table(rows((7, "Adele")))
+    whole.ended.clear()  # more pieces follow, for ever
+    async with running(customers(), FETCH, sources=followed(source, whole)) as dimension:
+        await until(lambda: load_of(dimension).rows == 1)
+        source.append(PARTITION, SplitPiece("", 0, changes=[TableChange("truncated", 700)]))
+        await until(lambda: feed_of(dimension).splits[0].position == 1)
+        whole.append("all", rows((8, "Berta")))
+
+        await until(lambda: load_of(dimension).counts[LoadResult.OUTDATED] > 0)
+
+
+async def test_reload_ends_the_pause_after_a_failure() -> None:
+    """A load that is requested after a failed one begins at once."""
+    source = table(rows((1, "Zoe")))
+    async with running(customers(), FETCH, sources=loaded(source)) as dimension:
+        await until_whole(dimension)
+        source.fail_next("connect", *[FORBIDDEN] * 8)
+        for failures in range(1, 9):
+            dimension.reload()
+            await until(lambda: load_of(dimension).counts[LoadResult.ERROR] == failures)  # noqa: B023
+        began_at = asyncio.get_running_loop().time()
+        dimension.reload()
+        await until(lambda: load_of(dimension).counts[LoadResult.OK] == 2)
+
+        assert asyncio.get_running_loop().time() - began_at < 1.0  # the pause would be 30 s
+
+
 async def test_schema_change_restarts_feed_and_load() -> None:
     """New readers read the sources in the new types, the old ones are closed, totals only grow."""
     backend, source, whole = customers(), changelog(), table(rows((7, "Adele")))
