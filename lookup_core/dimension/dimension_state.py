@@ -31,7 +31,7 @@ from lookup_core.dimension.dimension_events import (
 )
 from lookup_core.dimension.explanation import Explainer
 from lookup_core.dimension.in_flight import InFlight, Share
-from lookup_core.dimension.local_resolver import LocalResolver
+from lookup_core.dimension.local_resolver import LocalAnswers, LocalResolver
 from lookup_core.dimension.query import Query
 from lookup_core.dimension.waiting_lookups import WaitingLookup
 from lookup_core.dimension.watermark_wait import WatermarkWait
@@ -98,10 +98,13 @@ class DimensionState:
         Overloaded, before any change, if too many keys wait already.
         """
         if self._wait.is_ahead(request):
-            self.in_flight.check_room(len(self._wait) + request.keys.size)
+            self._check_room(request.keys.size)
             self._wait.hold(request, now)
             return []
-        return self._look_up(request, now)
+        known = self.local.look_up(request, now, is_backend_down=self.guard.is_open)
+        if known.unknown.positions.size:
+            self._check_room(known.unknown.positions.size)
+        return self._take_over(request, known, now)
 
     def next_order(self, now: float) -> QueryOrder | None:
         """A query to send, if a slot is free and one is due."""
@@ -124,8 +127,9 @@ class DimensionState:
     def on_rows(self, batch_id: BatchId, fetched: FetchedRows, *, now: float) -> Effects:
         """Answer with the rows of a query, and cache those that no change has overtaken.
 
-        Keys without a row are queried again if attempts and time are left, deferred keys at once.
-        Raises the errors of Arrow for rows that exceed its limits, before any other change.
+        Keys without a row are queried again if attempts and time are left, deferred keys at once,
+        by other queries. Raises the errors of Arrow for rows that exceed its limits: nothing is
+        answered or cached then, and the query, without its deferred keys, waits for `on_failure`.
         """
         query = self.in_flight.query(batch_id)
         if query is None:
@@ -300,7 +304,7 @@ class DimensionState:
             retries=self._retries,
             invalidations=dict(self._invalidations),
             fenced_keys=self._fenced_keys,
-            waiting_keys=self.in_flight.lookups.keys + len(self._wait),
+            waiting_keys=self.in_flight.lookups.keys + self._wait.keys,
             queued_keys=len(self.in_flight.queue),
             queries_in_flight=self.in_flight.at_backend,
             concurrency_limit=self.guard.limit,
@@ -314,28 +318,43 @@ class DimensionState:
         for part in (self.in_flight, self.guard, self.local.cache, self._wait):
             part.check_invariants()
         assert self.in_flight.at_backend <= self._settings.batch.max_in_flight
+        assert self._has_room(0)
 
-    def _look_up(self, request: LookupRequest, now: float) -> list[Answer]:
-        known = self.local.look_up(request, now, is_backend_down=self.guard.is_open)
-        unknown = known.unknown
-        self.in_flight.check_room(len(unknown.positions))
-        if unknown.positions.size:
-            self._fetch(request, unknown, now)
+    def _take_over(self, request: LookupRequest, known: LocalAnswers, now: float) -> list[Answer]:
+        """Query the keys that are not known, and refresh stale rows; returns the known answers."""
+        if known.unknown.positions.size:
+            self._fetch(request, known.unknown, now)
         if known.outdated.positions.size:
             self._refresh(request, known.outdated, now)
         self._count(known.answers)
         return known.answers
 
+    @property
+    def _waiting_keys(self) -> int:
+        return self.in_flight.waiting_keys + self._wait.keys
+
+    def _has_room(self, keys: int) -> bool:
+        return self._waiting_keys + keys <= self._settings.max_waiting_keys
+
+    def _check_room(self, keys: int) -> None:
+        """Raise Overloaded if this many more keys may not wait, for rows or for changes."""
+        if not self._has_room(keys):
+            raise Overloaded(
+                ErrorCode.OVERLOADED,
+                f"{self._waiting_keys} keys wait for {self._settings.name};"
+                f" the limit is {self._settings.max_waiting_keys}",
+            )
+
     def _look_up_parts(self, parts: Iterable[LookupRequest], now: float) -> list[Delivery]:
-        """Look up parts whose wait is over; returns the deliveries that are known now."""
+        """Look up parts whose wait is over; returns the deliveries that are known now.
+
+        They have room: their keys have counted towards the limit all the time.
+        """
         deliveries = []
         for part in parts:
-            try:
-                answers = self._look_up(part, now)
-            except Overloaded as error:
-                deliveries += self._refuse(part, error.code)
-            else:
-                deliveries += [self._part_of_whole(part, answer) for answer in answers]
+            known = self.local.look_up(part, now, is_backend_down=self.guard.is_open)
+            answers = self._take_over(part, known, now)
+            deliveries += [self._part_of_whole(part, answer) for answer in answers]
         return deliveries
 
     def _refuse(self, part: LookupRequest, code: ErrorCode) -> list[Delivery]:
@@ -360,7 +379,7 @@ class DimensionState:
         """Fetch stale rows in the background, as a lookup without deliveries."""
         is_idle = ~self.in_flight.may_join(outdated.keys.ids(), self._on_missing)
         idle = np.flatnonzero(is_idle).astype(np.int32)
-        if self.guard.is_open or not idle.size or not self.in_flight.has_room(len(idle)):
+        if self.guard.is_open or not idle.size or not self._has_room(idle.size):
             return
         own = replace(
             request,

@@ -33,7 +33,7 @@ from lookup_core.dimension.waiting_lookups import (
     WaitingLookup,
     WaitingLookups,
 )
-from lookup_core.errors import ErrorCode, Overloaded
+from lookup_core.errors import ErrorCode
 from lookup_core.keys.canonical_keys import Hashes, KeyId
 from lookup_core.protection.backend_guard import BackendGuard
 from lookup_core.settings import DimensionSettings, OnMissingSettings
@@ -70,19 +70,10 @@ class InFlight:
 
     # Lookups
 
-    def check_room(self, keys: int) -> None:
-        """Raise Overloaded if this many more keys may not wait."""
-        if not self.has_room(keys):
-            raise Overloaded(
-                ErrorCode.OVERLOADED,
-                f"{max(self.lookups.keys, len(self.queue))} keys wait for {self._settings.name};"
-                f" the limit is {self._settings.max_waiting_keys}",
-            )
-
-    def has_room(self, keys: int) -> bool:
-        """Whether this many more keys may wait."""
-        waiting = max(self.lookups.keys, len(self.queue))
-        return waiting + keys <= self._settings.max_waiting_keys
+    @property
+    def waiting_keys(self) -> int:
+        """The keys that count towards the limit of waiting keys."""
+        return max(self.lookups.keys, len(self.queue))
 
     def join(
         self,

@@ -59,10 +59,7 @@ class WatermarkWait:
         # When lookups with keys that wait have waited for the longest allowed time; for reading.
         self.deadlines = Deadlines[LookupId]()
         self._wakeable: tuple[Hashes, npt.NDArray[np.int64]] | None = None  # keys and lookups
-
-    def __len__(self) -> int:
-        """The number of keys that wait."""
-        return sum(len(held.positions) for held in self._lookups.values())
+        self.keys = 0  # that wait; for reading
 
     def is_ahead(self, request: LookupRequest) -> bool:
         """Whether a lookup has to wait: changes before its event time may be outstanding."""
@@ -87,6 +84,7 @@ class WatermarkWait:
         )
         latest = request.deadline_s - _RESERVED_SHARE * (request.deadline_s - now)
         self.deadlines.add(request.id, min(now + self._wait_s, latest))
+        self.keys += size
         self._wakeable = None
 
     def on_watermark(self, watermark_ms: int) -> list[LookupRequest]:
@@ -150,6 +148,7 @@ class WatermarkWait:
         """For tests: each lookup that waits has keys and a deadline."""
         self.deadlines.check_invariants()
         assert len(self.deadlines) == len(self._waiting())
+        assert self.keys == sum(len(held.positions) for held in self._lookups.values())
         for lookup_id, held in self._lookups.items():
             assert len(held.positions) == len(held.key_hashes) == len(held.may_wake)
             is_due = self.deadlines.get(lookup_id) is not None
@@ -171,6 +170,7 @@ class WatermarkWait:
         positions, is_left = held.positions[is_released], ~is_released
         held.positions, held.key_hashes = held.positions[is_left], held.key_hashes[is_left]
         held.may_wake = held.may_wake[is_left]
+        self.keys -= len(positions)
         if not held.positions.size:
             self.deadlines.discard(held.request.id)
         self._wakeable = None
@@ -183,6 +183,7 @@ class WatermarkWait:
     def _forget(self, held: _Held) -> None:
         del self._lookups[held.request.id]
         self.deadlines.discard(held.request.id)
+        self.keys -= len(held.positions)
         self._wakeable = None
         for part_id in held.parts:
             del self._parts[part_id]

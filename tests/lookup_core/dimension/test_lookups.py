@@ -258,16 +258,25 @@ def test_rows_follow_their_keys() -> None:
     assert fetched.deferred.tolist() == [9]
 
 
-def test_undeliverable_rows_change_nothing(scenario: Scenario) -> None:
-    """A query whose rows cannot be delivered can still fail as a whole."""
-    batch = scenario.query(1, 7)
+def test_undeliverable_rows_answer_nothing(scenario: Scenario) -> None:
+    """A query whose rows cannot be delivered can still fail; its deferred keys are queried."""
+    batch = scenario.query(1, 7, 8)
     rows = pa.record_batch([["Ada"]], SCHEMA.columns)
+    fetched = FetchedRows(np.array([5], np.int32), rows)
 
     with pytest.raises(IndexError):
-        scenario.state.on_rows(BatchId(batch), FetchedRows(np.array([5], np.int32), rows), now=0.0)
-
+        scenario.state.on_rows(BatchId(batch), fetched, now=0.0)
     scenario.state.check_invariants()
-    assert scenario.fail(batch, ErrorCode.INTERNAL) == ended(1, "error internal")
+    assert scenario.fail(batch, ErrorCode.INTERNAL) == ended(1, *["error internal"] * 2)
+
+    batch, deferred = scenario.query(2, 7, 8), np.array([1], np.int32)
+    beyond = pa.record_batch([["Ada"]], ["other"])
+    fetched = FetchedRows(np.array([0], np.int32), beyond, deferred=deferred)
+    with pytest.raises(KeyError):
+        scenario.state.on_rows(BatchId(batch), fetched, now=0.0)
+    scenario.state.check_invariants()
+    assert scenario.fail(batch, ErrorCode.INTERNAL) == Result({2: {0: "error internal"}})
+    assert scenario.land(scenario.resend(), {8: "Bert"}) == Result({2: {1: "fetched Bert"}}, [2])
 
 
 def test_default_row_replaces_missing() -> None:

@@ -97,7 +97,7 @@ def test_excess_keys_are_refused() -> None:
     assert scenario.statistics == before
     assert scenario.look_up(3, 7, 9) == {0: "hit Ada"}
     scenario.land(batch)
-    scenario.state.in_flight.check_room(1)
+    assert scenario.look_up(4, 10) == {}
 
 
 def test_queued_keys_need_room() -> None:
@@ -107,13 +107,14 @@ def test_queued_keys_need_room() -> None:
     scenario.look_up(2, *range(100, 112))
     scenario.leave(2)  # 12 queued keys are not more than 2 * 1 waiting key + 10
     with pytest.raises(Overloaded):
-        scenario.state.in_flight.check_room(89)
+        scenario.look_up(4, *range(200, 289))
     scenario.look_up(3, 200)
     scenario.leave(3)
 
-    scenario.state.in_flight.check_room(99)
     with pytest.raises(Overloaded):
-        scenario.state.in_flight.check_room(100)
+        scenario.look_up(4, *range(200, 300))
+    assert scenario.look_up(4, *range(200, 299)) == {}
+    scenario.leave(4)
     scenario.land(stuck)
     assert scenario.send() is None
 
@@ -233,14 +234,21 @@ def test_wait_ends_before_the_deadline(ahead: Scenario, deadline: float, until: 
     assert ahead.next_deadline is None
 
 
-def test_released_part_may_be_refused() -> None:
-    """Keys for which there is no room after their wait end with the error `overloaded`."""
+def test_held_keys_need_room() -> None:
+    """Keys that wait for changes count towards the limit until they are answered."""
     ahead = Scenario(settings(wait_s=5.0, max_waiting_keys=3))
     ahead.look_up(1, 7, 8, at_ms=1000)
-    ahead.look_up(2, 1, 2)
+    for at_ms in (None, 1000):
+        with pytest.raises(Overloaded) as caught:
+            ahead.look_up(2, 9, 10, at_ms=at_ms)
+    assert caught.value.detail == "2 keys wait for customers; the limit is 3"
+    assert ahead.look_up(2, 9) == {}
 
-    assert ahead.advance(1001) == ended(1, "error overloaded", "error overloaded")
-    assert ahead.outcomes == {"error": 2}
+    assert ahead.advance(1001) == NOTHING
+    with pytest.raises(Overloaded):
+        ahead.look_up(3, 10)
+    assert ahead.land(ahead.resend()).ended == [1, 2]
+    assert ahead.look_up(3, 10, 11, 12) == {}
 
 
 def test_leaver_is_not_released(ahead: Scenario) -> None:
