@@ -15,7 +15,6 @@ from lookup_core.settings import WhileLoading
 from lookup_core.statistics import LoadResult, LoadStatistics
 from lookup_core.table.full_table import FullTable
 from lookup_core.table.reload import next_load_at
-from lookup_core.table.table_load import TableLoad
 from service.connectors.ports.source import Source, SplitPiece
 from service.engine.feed import Feed
 from service.engine.pause import jitter, pause
