@@ -36,11 +36,12 @@ from service.observability.logs import configure_logs, log_loop_error
 from service.observability.prometheus_observer import Exposition, PrometheusObserver
 from service.resources.memory_guard import MemoryGuard, PressureMeasures
 from service.resources.memory_reading import ProcessMemory
-from service.resources.memory_shares import MemoryShares, cache_scale
+from service.resources.memory_shares import MemoryShares
 from service.resources.shared_memory import SharedCaches
 from service.stream.handler import StreamHandler, StreamLimits
 from service.tls.server_certificate import CertificateRotation
 from service.version import own_version
+from service.wiring.cache_demand import CacheDemand
 from service.wiring.configured_tracer import opened_tracer
 from service.wiring.dimension_parts import database_shares, dimension_backend, refresh_sources
 
@@ -199,15 +200,9 @@ class ServingSidecar:
         self.runs: Sequence[Callable[[], Coroutine[Any, Any, None]]] = runs  # until cancelled
 
     def _memory_guard(self) -> MemoryGuard:
-        configs, shares = self._settings.dimensions, self._shares
-        max_bytes = {name: each.cache.wanted_bytes for name, each in configs.items()}
-        written = [
-            name
-            for name, each in configs.items()
-            if max_bytes[name] and "max_bytes" in each.cache.model_fields_set
-        ]
-        scale = cache_scale(max_bytes, shares, written=written)
-
+        configs, demand = self._settings.dimensions, CacheDemand.of(self._settings)
+        demand.log_reductions()
+        scale = demand.scale
         full = {name for name, each in configs.items() if each.cache.mode is CacheMode.FULL}
         files = {name for name, each in configs.items() if isinstance(each.source, ParquetSource)}
 
@@ -221,7 +216,7 @@ class ServingSidecar:
         return MemoryGuard(
             ProcessMemory().read,
             PressureMeasures(limit_caches, registry.allow_growth, readiness.allow_requests),
-            limit_bytes=shares.total_bytes,
+            limit_bytes=self._shares.total_bytes,
             # Full tables and files cannot be evicted: they are part of the base.
             is_settled=lambda: (full | files).isdisjoint(
                 (*readiness.undescribed(), *readiness.cold())

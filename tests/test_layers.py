@@ -51,10 +51,11 @@ ALLOWED = {
         POSTGRES_DSN,
         "service.version",
     ),
+    "service.wiring.cache_demand": ("service.config", "service.resources"),
     # The doctor queries backends through the sidecar's own connectors.
     "service.doctor": (
         *("service.config", "service.connectors", "service.resources", FILE_IDENTITY),
-        *("service.wiring.connector_settings", "service.version"),
+        *("service.wiring.connector_settings", "service.wiring.cache_demand", "service.version"),
     ),
     "service.app": ("service",),
     "service.wiring": ("service",),

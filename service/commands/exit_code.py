@@ -1,6 +1,6 @@
 """Exit codes of the commands, with the numbers of sysexits.h."""
 
-from enum import IntEnum
+from enum import ReprEnum
 from typing import Self
 
 from lookup_core.errors import (
@@ -12,17 +12,19 @@ from lookup_core.errors import (
 )
 
 
-class ExitCode(IntEnum):
-    """Result of a command."""
+class _MeaningfulInt(int):
+    """A number with its meaning, a sentence."""
 
     meaning: str
 
     def __new__(cls, value: int, meaning: str) -> Self:
-        """Create a member with its meaning, a sentence."""
-        member = int.__new__(cls, value)
-        member._value_ = value
-        member.meaning = meaning
-        return member
+        number = super().__new__(cls, value)
+        number.meaning = meaning
+        return number
+
+
+class ExitCode(_MeaningfulInt, ReprEnum):
+    """Result of a command."""
 
     OK = 0, "Success."
     KEYS_FAILED = 1, "`lookup`: a key has no answer. `doctor`: a finding is an error."

@@ -18,7 +18,6 @@ from service.doctor.deployment.spark_check import Deployment, check_executors, c
 from service.doctor.finding import Subject
 from service.doctor.sidecar.configuration_check import (
     CHECK,
-    CacheDemand,
     check_configuration,
     check_process_limits,
 )
@@ -26,6 +25,7 @@ from service.doctor.sidecar.secrets_check import check_certificate, check_secret
 from service.doctor.sidecar.sharing_check import check_shared_memory
 from service.doctor.sidecar.sidecar_check import SidecarGet, check_sidecar
 from service.doctor.sidecar.socket_check import check_socket
+from service.wiring.cache_demand import CacheDemand
 
 IMAGE_CONFIG = "/etc/sidelook/sidelook.yaml"  # where the manifests mount it
 _DATABASE_SLOTS = 4

@@ -1,11 +1,6 @@
 """Shares of `limits.memory` for caches, credit, answers and request bodies."""
 
-from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-
-import structlog
-
-log = structlog.get_logger()
 
 _MERGES = 1.5  # a merge of rows writes a copy before it frees the former files
 _REPLACED_BYTES = 64 * 2**20  # files that the service has replaced and workers map up to a second
@@ -45,23 +40,3 @@ class MemoryShares:
 def shared_file_bytes(cache_bytes: int) -> int:
     """The most that the files of shared caches with these bytes together need in a tmpfs."""
     return int(_MERGES * cache_bytes) + _REPLACED_BYTES if cache_bytes else 0
-
-
-def cache_scale(
-    max_bytes: Mapping[str, int], shares: MemoryShares, *, written: Collection[str]
-) -> float:
-    """The factor for the `max_bytes` of all dimensions, 0 to 1.
-
-    Logs each reduction of a bound that is configured; `written` has these dimensions.
-    """
-    scale = shares.cache_scale(sum(max_bytes.values()))
-    if scale < 1.0:
-        for dimension in written:
-            log.info(
-                "dimension.cache_scaled_down",
-                dimension=dimension,
-                max_bytes=max_bytes[dimension],
-                gets_bytes=int(max_bytes[dimension] * scale),
-                remedy="raise limits.memory, or lower cache.max_bytes",
-            )
-    return scale

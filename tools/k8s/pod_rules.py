@@ -15,7 +15,8 @@ from lookup_core.settings import FullSettings
 from service.config.settings import Settings
 from service.doctor.deployment.pod_template import IMAGE_SOCKET, pod_findings
 from service.doctor.finding import Severity, Subject
-from service.doctor.sidecar.configuration_check import LIMITS_MEMORY_FACTOR, CacheDemand
+from service.doctor.sidecar.configuration_check import LIMITS_MEMORY_FACTOR
+from service.wiring.cache_demand import CacheDemand
 from tools.k8s.manifest_part import ManifestPart as Part
 from tools.k8s.manifest_part import quantity
 from tools.k8s.manifests import Manifest, parse_yaml

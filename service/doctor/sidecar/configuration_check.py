@@ -4,10 +4,9 @@ The limits are the sidecar's only if the doctor runs in the sidecar's container.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
-from lookup_core.settings import CacheMode, CacheShare
+from lookup_core.settings import CacheMode
 from service.config.dimension import DimensionConfig
 from service.config.postgres_address import holds_password
 from service.config.quantity import duration_text, size_text
@@ -15,7 +14,7 @@ from service.config.settings import Settings
 from service.config.source import PostgresSource
 from service.doctor.finding import Finding, Subject
 from service.resources.memory_reading import ControlGroup, ProcessMemory
-from service.resources.memory_shares import MemoryShares, shared_file_bytes
+from service.wiring.cache_demand import CacheDemand
 
 LIMITS_MEMORY_FACTOR = 1.5  # the rest is for the interpreter and its libraries
 _MEBIBYTE = 2**20
@@ -74,34 +73,10 @@ def check_configuration(
         yield from doubts or [subject.ok("has no fault and no doubtful setting")]
 
 
-@dataclass(frozen=True, slots=True)
-class CacheDemand:
-    """Sum of `cache.max_bytes` over all caches, and the factor that fits it into memory."""
-
-    wanted_bytes: int
-    scale: float  # 0 to 1
-    is_written: bool  # some max_bytes is written, not a default
-    shared_bytes: int  # all files of shared caches need them in a tmpfs; 0 without such files
-
-    @classmethod
-    def of(cls, settings: Settings) -> "CacheDemand":
-        """Return the sum for a configuration."""
-        caches = [each.cache for each in settings.dimensions.values() if each.cache.wanted_bytes]
-        wanted_bytes = sum(each.wanted_bytes for each in caches)
-        scale = MemoryShares(settings.limits.memory_bytes).cache_scale(wanted_bytes)
-        shared = [each.wanted_bytes for each in caches if each.share is CacheShare.AUTO]
-        return cls(
-            wanted_bytes,
-            scale,
-            is_written=any("max_bytes" in each.model_fields_set for each in caches),
-            shared_bytes=shared_file_bytes(int(scale * sum(shared))),
-        )
-
-
 def configuration_findings(settings: Settings) -> Iterator[Finding]:
     """Yield the doubtful settings."""
     caches = CacheDemand.of(settings)
-    if caches.scale < 1.0 and caches.is_written:
+    if caches.scale < 1.0 and caches.written:
         # Never 0 % or 100 %: the caches shrink, and they keep something.
         percent = min(max(round(caches.scale * 100, 1), 0.1), 99.9)
         yield Subject(CHECK, "limits.memory").warning(

@@ -19,7 +19,8 @@ from service.resources.memory_guard import (
     PressureMeasures,
 )
 from service.resources.memory_reading import ControlGroup, MemoryReading, ProcessMemory
-from service.resources.memory_shares import MemoryShares, cache_scale
+from service.resources.memory_shares import MemoryShares
+from service.wiring.cache_demand import CacheDemand
 
 MIB = 1024 * 1024
 BASE_BYTES = 150 * MIB
@@ -125,10 +126,10 @@ def test_reduced_caches_are_logged(
 ) -> None:
     """Caches that exceed their share shrink alike; the log names each configured one."""
     with structlog.testing.capture_logs() as logs:
-        found = cache_scale(caches, MemoryShares(800), written=["a", "b"])
+        CacheDemand(caches, ["a", "b"], scale, shared_bytes=0).log_reductions()
 
     lines = [(line["dimension"], line["max_bytes"], line["gets_bytes"]) for line in logs]
-    assert (found, lines) == (scale, logged)
+    assert lines == logged
 
 
 @pytest.mark.parametrize(
