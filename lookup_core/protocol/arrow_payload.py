@@ -19,7 +19,7 @@ _ALIGNMENT = 8
 _MESSAGE_HEADER = 2  # the Schema or RecordBatch
 _SCHEMA_ENDIANNESS = 0
 _BATCH_NODES, _BATCH_BUFFERS, _BATCH_COMPRESSION = 1, 2, 3
-
+_UINT, _INT, _SHORT = struct.Struct("<I"), struct.Struct("<i"), struct.Struct("<H")
 
 META = pa.schema(
     [
@@ -51,12 +51,15 @@ _EXTENSION = b"ARROW:extension:name"
 
 def _read_message(
     message: bytes | memoryview, kind: str, *, offset: int | None = None
-) -> pa.Message:
-    """The message of this kind, which is at byte `offset` of its frame.
+) -> tuple[pa.Message, int]:
+    """The message of this kind, at byte `offset` of its frame, and the place of its header.
 
     Raises ProtocolViolation, or an error of Arrow for malformed bytes.
     """
-    _check_envelope(message, offset)
+    marker, size = _ENVELOPE.unpack_from(message) if len(message) >= _ENVELOPE.size else (b"", 0)
+    is_sound = marker == _CONTINUATION and size > 0 and size % _ALIGNMENT == 0
+    if not is_sound or _ENVELOPE.size + size > len(message):
+        raise bad_frame("an Arrow message was expected", offset)
     reader = pa.BufferReader(message)
     found = pa.ipc.read_message(reader)
     if reader.tell() != reader.size():
@@ -67,31 +70,29 @@ def _read_message(
     # In version 4, the metadata of the message may declare compression.
     if found.metadata_version != pa.ipc.MetadataVersion.V5:
         raise bad_frame("Arrow's metadata must have version 5", offset)
-    _check_header(memoryview(found.metadata), kind, offset)
-    return found
-
-
-def _check_envelope(message: bytes | memoryview, offset: int | None) -> None:
-    if len(message) < _ENVELOPE.size:
-        raise bad_frame("an Arrow message was expected", offset)
-    marker, size = _ENVELOPE.unpack_from(message)
-    is_sound = marker == _CONTINUATION and size > 0 and size % _ALIGNMENT == 0
-    if not is_sound or _ENVELOPE.size + size > len(message):
-        raise bad_frame("an Arrow message was expected", offset)
-
-
-def _check_header(metadata: memoryview, kind: str, offset: int | None) -> None:
-    root = _follow(metadata, 0)
-    header_at = _field_offset(metadata, root, _MESSAGE_HEADER)
-    if not header_at:
+    metadata = memoryview(found.metadata)
+    place = _field(metadata, _UINT.unpack_from(metadata)[0], _MESSAGE_HEADER)
+    if not place:
         raise bad_frame(f"expected a {kind}, got: nothing", offset)
-    header = _follow(metadata, root + header_at)
-    if kind == RECORD_BATCH and _field_offset(metadata, header, _BATCH_COMPRESSION):
+    header = place + _UINT.unpack_from(metadata, place)[0]
+    if kind == RECORD_BATCH and _field(metadata, header, _BATCH_COMPRESSION):
         raise bad_frame("buffers must not be compressed", offset)
     # Most writers omit the default, which is little-endian.
-    endianness = _field_offset(metadata, header, _SCHEMA_ENDIANNESS) if kind == SCHEMA else 0
-    if endianness and struct.unpack_from("<h", metadata, header + endianness)[0]:
+    endianness = _field(metadata, header, _SCHEMA_ENDIANNESS) if kind == SCHEMA else 0
+    if endianness and _SHORT.unpack_from(metadata, endianness)[0]:
         raise bad_frame("columns must be little-endian", offset)
+    return found, header
+
+
+def _field(metadata: memoryview, table: int, number: int) -> int:
+    """The place of a field of the flatbuffer table at this place; 0: it is absent."""
+    # It starts with the distance to its vtable, which has its own size, the table's size, then a
+    # two-byte offset for each field.
+    vtable = table - _INT.unpack_from(metadata, table)[0]
+    slot = 4 + 2 * number
+    has_slot = slot < _SHORT.unpack_from(metadata, vtable)[0]
+    offset = _SHORT.unpack_from(metadata, vtable + slot)[0] if has_slot else 0
+    return table + offset if offset else 0
 
 
 def _fields_within(fields: Iterable[pa.Field]) -> Iterator[pa.Field]:
@@ -100,26 +101,6 @@ def _fields_within(fields: Iterable[pa.Field]) -> Iterator[pa.Field]:
         yield field
         if types.is_nested(field.type):
             yield from _fields_within(field.type.field(at) for at in range(field.type.num_fields))
-
-
-def _vector_size(metadata: memoryview, table: int, number: int) -> int:
-    at = _field_offset(metadata, table, number)
-    if not at:
-        return 0
-    return int(struct.unpack_from("<I", metadata, _follow(metadata, table + at))[0])
-
-
-def _follow(metadata: memoryview, at: int) -> int:
-    return at + int(struct.unpack_from("<I", metadata, at)[0])
-
-
-def _field_offset(metadata: memoryview, table: int, number: int) -> int:
-    # A table starts with the distance to its vtable, which has a two-byte offset for each field;
-    # 0 is an absent field.
-    vtable = table - struct.unpack_from("<i", metadata, table)[0]
-    size = struct.unpack_from("<H", metadata, vtable)[0]
-    slot = 4 + 2 * number
-    return int(struct.unpack_from("<H", metadata, vtable + slot)[0]) if slot < size else 0
 
 
 def encode_schema(schema: pa.Schema) -> bytes:
@@ -138,7 +119,7 @@ def decode_schema(
     of such).
     """
     try:
-        schema = pa.ipc.read_schema(_read_message(message, SCHEMA, offset=offset))
+        schema = pa.ipc.read_schema(_read_message(message, SCHEMA, offset=offset)[0])
         fields = [*_fields_within(schema)]
         for field in fields:  # Arrow decodes names and time zones on access only
             _ = field.name, types.is_timestamp(field.type) and field.type.tz
@@ -167,7 +148,7 @@ class BatchDecoder:
     def __init__(self, schema: pa.Schema) -> None:
         self._schema = schema
         fields = [*_fields_within(schema)]
-        self._layout = len(fields), sum(field.type.num_buffers for field in fields)
+        self._layout = [len(fields), sum(field.type.num_buffers for field in fields)]
 
     def decode(self, message: bytes | memoryview) -> pa.RecordBatch:
         """The batch in an IPC message, fully validated (offsets, UTF-8, lengths); zero-copy.
@@ -176,8 +157,17 @@ class BatchDecoder:
         columns that share bytes: credit pays for the size of the message, not for a larger batch.
         """
         try:
-            content = _read_message(message, RECORD_BATCH)
-            self._check_layout(memoryview(content.metadata))
+            content, header = _read_message(message, RECORD_BATCH)
+            metadata, counts = memoryview(content.metadata), []
+            for number in (_BATCH_NODES, _BATCH_BUFFERS):
+                at = _field(metadata, header, number)
+                vector = at + _UINT.unpack_from(metadata, at)[0]
+                counts.append(_UINT.unpack_from(metadata, vector)[0] if at else 0)
+            # Arrow ignores surplus nodes and buffers: it would read offsets of a text as integers.
+            if counts != self._layout:
+                found = "{} in {} buffers, not {} in {}".format(*counts, *self._layout)
+                detail = f"the payload's columns do not match the channel's schema: {found}"
+                raise bad_frame(detail)
             batch = pa.ipc.read_record_batch(content, self._schema)
             batch.validate(full=True)
         except (pa.ArrowException, OSError) as error:
@@ -185,18 +175,6 @@ class BatchDecoder:
         if batch.nbytes > content.body.size:
             raise bad_frame("columns share their bytes")
         return batch
-
-    def _check_layout(self, metadata: memoryview) -> None:
-        # Arrow ignores surplus nodes and buffers, and so reads the offsets of a text as integers.
-        root = _follow(metadata, 0)
-        header = _follow(metadata, root + _field_offset(metadata, root, _MESSAGE_HEADER))
-        found = (
-            _vector_size(metadata, header, _BATCH_NODES),
-            _vector_size(metadata, header, _BATCH_BUFFERS),
-        )
-        if found != self._layout:
-            counts = "{} in {} buffers, not {} in {}".format(*found, *self._layout)
-            raise bad_frame(f"the payload's columns do not match the channel's schema: {counts}")
 
 
 def decode_batch(message: bytes | memoryview, schema: pa.Schema) -> pa.RecordBatch:
@@ -207,16 +185,14 @@ def decode_batch(message: bytes | memoryview, schema: pa.Schema) -> pa.RecordBat
 def answer_batch(answer: Answer) -> pa.RecordBatch:
     """The record batch of a RESULT frame for an answer."""
     meta = [pa.array(answer.positions), pa.array(answer.outcomes), pa.array(answer.ages_ms)]
-    if answer.rows is None:
-        errors = (
-            [answer.errors.get(position) for position in answer.positions.tolist()]
-            if answer.errors
-            else None
-        )
-        column = pa.nulls(answer.size, pa.utf8()) if errors is None else pa.array(errors, pa.utf8())
-        return pa.record_batch([*meta, column], schema=ROWLESS)
-    schema = result_schema(answer.rows.schema)
-    return pa.record_batch([*meta, *answer.rows.columns], schema=schema)
+    if answer.rows is not None:
+        schema = result_schema(answer.rows.schema)
+        return pa.record_batch([*meta, *answer.rows.columns], schema=schema)
+    errors = pa.nulls(answer.size, pa.utf8())
+    if answer.errors:
+        codes = map(answer.errors.get, answer.positions.tolist())
+        errors = pa.array(codes, pa.utf8())
+    return pa.record_batch([*meta, errors], schema=ROWLESS)
 
 
 def result_schema(columns: pa.Schema) -> pa.Schema:
@@ -237,18 +213,15 @@ def answer_from_batch(batch: pa.RecordBatch, *, has_rows: bool) -> Answer:
         # By number: a dimension may have no columns, or one called "position".
         rows = batch.select(list(range(len(META), batch.num_columns)))
         return Answer(positions, outcomes, ages_ms, rows)
-    errors = _errors(positions.tolist(), batch.column(len(META)))
+    codes = batch.column(len(META))
+    errors: dict[int, ErrorCode] = {}
+    if codes.null_count < len(codes):
+        pairs = zip(positions.tolist(), codes.to_pylist(), strict=True)
+        try:
+            errors = {at: ErrorCode(code) for at, code in pairs if code is not None}
+        except ValueError as error:
+            raise bad_frame("an error code is unknown") from error
     return Answer(positions, outcomes, ages_ms, None, errors)
-
-
-def _errors(positions: list[int], codes: pa.Array) -> dict[int, ErrorCode]:
-    if codes.null_count == len(codes):
-        return {}
-    pairs = zip(positions, codes.to_pylist(), strict=True)
-    try:
-        return {position: ErrorCode(code) for position, code in pairs if code is not None}
-    except ValueError as error:
-        raise bad_frame("an error code is unknown") from error
 
 
 def _may_travel(field: pa.Field, *, may_be_nested: bool) -> bool:

@@ -18,9 +18,11 @@ because only the channel knows their schema.
 import base64
 import json
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import NamedTuple, TypeGuard, TypeVar
+from typing import Any, TypeAlias
+
+import pyarrow as pa
 
 from lookup_core.compatibility import assert_never
 from lookup_core.dimension_schema import VersionColumns
@@ -35,11 +37,13 @@ MAX_DESCRIPTION_BYTES = 64 * 1024
 MAX_DEFAULT_ROW_BYTES = 40 * 1024  # its text is a third longer
 MAX_COUNT = 2**53 - 1  # the largest integer that JSON carries exactly in every language
 _LENGTH = struct.Struct("<I")
+_JSON_OFFSET = HEADER.size + _LENGTH.size
+_EVENT_TIME = struct.Struct("<q")
 _LOOKUP = struct.Struct("<II")
 _LOOKUP_WITH_EVENT_TIME = struct.Struct("<IIq")
-_EVENT_TIME = struct.Struct("<q")
 _CREDIT = struct.Struct("<IQ")
 _CACHED = struct.Struct("<QQQ")
+_NOTHING = struct.Struct("")
 _NOTHING = struct.Struct("")
 _MAX_CACHED_KEYS = 2**40  # CACHED reports about a second: a peer can spoil no sum for ever
 _SLOT_BYTES = 4
@@ -53,11 +57,17 @@ _FLAGS = {
     FrameKind.STATUS: _IDLE,
 }
 _WITH_SEQUENCE = {FrameKind.LOOKUP, FrameKind.RESULT, FrameKind.CANCEL}
+_WITH_PAYLOAD = {FrameKind.LOOKUP, FrameKind.RESULT, FrameKind.CACHED}
 _OF_CONNECTION = {FrameKind.HELLO, FrameKind.WELCOME, FrameKind.GOAWAY}
+_NUMBERS = {
+    FrameKind.LOOKUP: _LOOKUP,
+    FrameKind.CREDIT: _CREDIT,
+    FrameKind.WATERMARK: _EVENT_TIME,
+    FrameKind.CACHED: _CACHED,
+}
 _KINDS = {int(kind): kind for kind in FrameKind}
 
-_T = TypeVar("_T")
-_JsonFrame = (
+_DescribedFrame: TypeAlias = (
     frames.Hello
     | frames.Welcome
     | frames.Open
@@ -66,58 +76,86 @@ _JsonFrame = (
     | frames.Failure
     | frames.Goaway
 )
-_JSON_KINDS = {
-    frames.Hello: FrameKind.HELLO,
-    frames.Welcome: FrameKind.WELCOME,
-    frames.Open: FrameKind.OPEN,
-    frames.Opened: FrameKind.OPENED,
-    frames.Failure: FrameKind.ERROR,
-    frames.Goaway: FrameKind.GOAWAY,
-    frames.Reason: FrameKind.REASON,
+
+
+@dataclass(frozen=True, slots=True)
+class _Type:
+    """The type of a member of a description, as errors name it; no value is converted."""
+
+    name: str
+    kind: type[Any]
+    is_list: bool = False
+
+    def accepts(self, value: object) -> bool:
+        values = value if self.is_list else [value]
+        return isinstance(values, list) and all(
+            type(each) is self.kind and (self.kind is not int or 0 <= each <= MAX_COUNT)
+            for each in values
+        )
+
+
+_TEXT, _FLAG = _Type("a string", str), _Type("true or false", bool)
+_COUNT = _Type("an integer from 0 to 2**53 - 1", int)
+_TEXTS = _Type("a list of strings", str, is_list=True)
+_COUNTS = _Type("a list of integers from 0 to 2**53 - 1", int, is_list=True)
+_OPTIONS = dict.fromkeys(("max_age_ms", "max_retries", "retry_delay_ms"), _COUNT)
+_OPTIONS["retry_if"] = _TEXT
+# Members of descriptions.
+_REQUIRED = {
+    FrameKind.HELLO: {"versions": _COUNTS, "agent": _TEXT},
+    FrameKind.WELCOME: {"version": _COUNT, "agent": _TEXT},
+    FrameKind.OPEN: {"dimension": _TEXT, "origin": _TEXT},
+    FrameKind.OPENED: {"credit_records": _COUNT, "credit_bytes": _COUNT, "key": _TEXTS},
+    FrameKind.REASON: {"code": _TEXT, "detail": _TEXT},
+    FrameKind.ERROR: {"code": _TEXT, "detail": _TEXT, "retryable": _FLAG},
+    FrameKind.GOAWAY: {"reason": _TEXT},
 }
-
-
-class _Header(NamedTuple):
-    kind: int
-    flags: int
-    reserved: int
-    channel: int
-    sequence: int
+_OPTIONAL = {
+    FrameKind.OPEN: {
+        "columns": _TEXTS,
+        **dict.fromkeys(("as_of", "default", "reasons"), _FLAG),
+        **dict.fromkeys(("traceparent", "tracestate"), _TEXT),
+        **_OPTIONS,
+    },
+    FrameKind.OPENED: {
+        **dict.fromkeys(("waits", "all_rows"), _FLAG),
+        **dict.fromkeys(("valid_from", "valid_to", "default", "cache"), _TEXT),
+        **_OPTIONS,
+    },
+}
 
 
 def encode_frame(frame: Frame) -> bytes:
     """The bytes of one WebSocket message."""
-    body: bytes | memoryview = b""
+    flags = sequence = 0
+    numbers: bytes = b""
+    payload: bytes | memoryview = b""
     match frame:
         case frames.Lookup():
-            head, body = _lookup_head(frame), frame.payload
+            sequence, payload = frame.sequence, frame.payload
+            numbers = _LOOKUP.pack(frame.timeout_ms, frame.backlog_records)
+            if frame.event_time_ms is not None:
+                flags, numbers = _HAS_EVENT_TIME, numbers + _EVENT_TIME.pack(frame.event_time_ms)
         case frames.Result():
+            sequence, payload = frame.sequence, frame.payload
             flags = (_LAST if frame.is_last else 0) | (_HAS_ROWS if frame.has_rows else 0)
-            head = _head(FrameKind.RESULT, frame.channel, sequence=frame.sequence, flags=flags)
-            body = frame.payload
         case frames.Credit():
-            head = _head(FrameKind.CREDIT, frame.channel)
-            body = _CREDIT.pack(frame.records, frame.bytes)
+            numbers = _CREDIT.pack(frame.records, frame.bytes)
         case frames.Watermark():
-            head = _head(FrameKind.WATERMARK, frame.channel)
-            body = _EVENT_TIME.pack(frame.watermark_ms)
+            numbers = _EVENT_TIME.pack(frame.watermark_ms)
+        case frames.Cached():
+            numbers = _CACHED.pack(frame.hits, frame.missing, frame.defaults)
+            payload = frame.visited
         case frames.Status():
             flags = _IDLE if frame.is_idle else 0
-            head = _head(FrameKind.STATUS, frame.channel, flags=flags)
-        case frames.Cached():
-            counts = _CACHED.pack(frame.hits, frame.missing, frame.defaults)
-            head = _head(FrameKind.CACHED, frame.channel) + counts
-            body = frame.visited
         case frames.Cancel():
-            head = _head(FrameKind.CANCEL, frame.channel, sequence=frame.sequence)
-        case frames.Close():
-            head = _head(FrameKind.CLOSE, frame.channel)
-        case frames.Closed():
-            head = _head(FrameKind.CLOSED, frame.channel)
+            sequence = frame.sequence
+        case frames.Close() | frames.Closed():
+            pass
         case _:
-            head = _head(_JSON_KINDS[type(frame)], getattr(frame, "channel", frames.CONNECTION))
-            body = _json_body(frame)
-    return b"".join((head, body))
+            payload = _encode_description(frame)
+    channel = getattr(frame, "channel", frames.CONNECTION)
+    return b"".join((HEADER.pack(frame.kind, flags, 0, channel, sequence), numbers, payload))
 
 
 def decode_frame(message: bytes) -> Frame:
@@ -127,207 +165,186 @@ def decode_frame(message: bytes) -> Frame:
     """
     if len(message) < HEADER.size:
         raise bad_frame(f"a frame has at least {HEADER.size} bytes, this one has {len(message)}", 0)
-    header = _Header(*HEADER.unpack_from(message))
-    kind = _KINDS.get(header.kind)
+    number, flags, reserved, channel, sequence = HEADER.unpack_from(message)
+    kind = _KINDS.get(number)
     if kind is None:
-        raise bad_frame(f"unknown frame kind {header.kind}", 0)
-    _check(header, kind)
-    return _decode_body(kind, header, memoryview(message)[HEADER.size :])
-
-
-def _check(header: _Header, kind: FrameKind) -> None:
-    if header.flags & ~_FLAGS.get(kind, 0):
+        raise bad_frame(f"unknown frame kind {number}", 0)
+    if flags & ~_FLAGS.get(kind, 0):
         raise bad_frame(f"{kind.name} has unknown flags", 1)
-    if header.reserved:
+    if reserved:
         raise bad_frame("the reserved field must be 0", 2)
-    if header.channel == frames.CONNECTION:
-        if kind not in _OF_CONNECTION and kind is not FrameKind.ERROR:
-            raise bad_frame(f"{kind.name} needs a channel", 4)
-    elif kind in _OF_CONNECTION:
-        raise bad_frame(f"{kind.name} concerns the connection, not a channel", 4)
-    if header.sequence and kind not in _WITH_SEQUENCE:
+    if (channel == frames.CONNECTION) != (kind in _OF_CONNECTION) and kind is not FrameKind.ERROR:
+        place = "concerns the connection, not" if channel else "needs"
+        raise bad_frame(f"{kind.name} {place} a channel", 4)
+    if sequence and kind not in _WITH_SEQUENCE:
         raise bad_frame(f"{kind.name} has no sequence", 8)
-    if header.sequence > _MAX_SEQUENCE:
+    if sequence > _MAX_SEQUENCE:
         raise bad_frame("the sequence is beyond 2**63 - 1", 8)
+    if kind in _REQUIRED:
+        return _decode_described(kind, channel, message)
+    return _decode_plain(kind, message, channel=channel, sequence=sequence, flags=flags)
 
 
-def _head(kind: FrameKind, channel: int, *, sequence: int = 0, flags: int = 0) -> bytes:
-    return HEADER.pack(kind, flags, 0, channel, sequence)
-
-
-def _lookup_head(frame: frames.Lookup) -> bytes:
-    flags, event_time = 0, b""
-    if frame.event_time_ms is not None:
-        flags, event_time = _HAS_EVENT_TIME, _EVENT_TIME.pack(frame.event_time_ms)
-    head = _head(FrameKind.LOOKUP, frame.channel, sequence=frame.sequence, flags=flags)
-    return head + _LOOKUP.pack(frame.timeout_ms, frame.backlog_records) + event_time
-
-
-def _decode_body(kind: FrameKind, header: _Header, body: memoryview) -> Frame:
-    channel = header.channel
+def _decode_plain(
+    kind: FrameKind, message: bytes, *, channel: int, sequence: int, flags: int
+) -> Frame:
+    """A frame of numbers and a payload."""
+    numbers = _NUMBERS.get(kind, _NOTHING)
+    if kind is FrameKind.LOOKUP and flags:
+        numbers = _LOOKUP_WITH_EVENT_TIME
+    end = HEADER.size + numbers.size
+    payload = memoryview(message)[end:]
+    if len(message) < end or (payload and kind not in _WITH_PAYLOAD):
+        detail = f"expected {numbers.size} bytes, got {len(message) - HEADER.size}"
+        raise bad_frame(detail, min(len(message), end))
+    values = numbers.unpack_from(message, HEADER.size)
     frame: Frame
     match kind:
         case FrameKind.LOOKUP:
-            frame = _decode_lookup(header, body)
+            event_time_ms = values[2] if flags else None
+            frame = frames.Lookup(channel, sequence, values[0], values[1], payload, event_time_ms)
         case FrameKind.RESULT:
-            is_last, has_rows = bool(header.flags & _LAST), bool(header.flags & _HAS_ROWS)
-            frame = frames.Result(channel, header.sequence, is_last, has_rows, body)
+            is_last, has_rows = bool(flags & _LAST), bool(flags & _HAS_ROWS)
+            frame = frames.Result(channel, sequence, is_last, has_rows, payload)
         case FrameKind.CREDIT:
-            frame = frames.Credit(channel, *_unpack(_CREDIT, body))
+            frame = frames.Credit(channel, *values)
         case FrameKind.WATERMARK:
-            frame = frames.Watermark(channel, *_unpack(_EVENT_TIME, body))
+            frame = frames.Watermark(channel, *values)
         case FrameKind.CACHED:
-            frame = _decode_cached(header, body)
-        case FrameKind.STATUS | FrameKind.CANCEL | FrameKind.CLOSE | FrameKind.CLOSED:
-            _unpack(_NOTHING, body)
-            frame = _bodiless(kind, header)
+            frame = _cached(channel, values, payload)
+        case FrameKind.STATUS:
+            frame = frames.Status(channel, is_idle=flags == _IDLE)
+        case FrameKind.CANCEL:
+            frame = frames.Cancel(channel, sequence)
         case _:
-            frame = _decode_described(kind, channel, _Description.decode(body))
+            frame = frames.Close(channel) if kind is FrameKind.CLOSE else frames.Closed(channel)
     return frame
 
 
-def _bodiless(kind: FrameKind, header: _Header) -> Frame:
-    channel = header.channel
-    match kind:
-        case FrameKind.STATUS:
-            return frames.Status(channel, is_idle=bool(header.flags & _IDLE))
-        case FrameKind.CANCEL:
-            return frames.Cancel(channel, header.sequence)
-        case FrameKind.CLOSE:
-            return frames.Close(channel)
-    return frames.Closed(channel)
-
-
-def _decode_cached(header: _Header, body: memoryview) -> frames.Cached:
-    hits, missing, defaults = _unpack(_CACHED, body[: _CACHED.size])
-    if hits + missing + defaults > _MAX_CACHED_KEYS:
+def _cached(channel: int, counts: tuple[int, int, int], visited: memoryview) -> frames.Cached:
+    if sum(counts) > _MAX_CACHED_KEYS:
         raise bad_frame(f"CACHED reports more than {_MAX_CACHED_KEYS} keys", HEADER.size)
-    visited = body[_CACHED.size :]
     if len(visited) % _SLOT_BYTES:
         raise bad_frame("slots have 4 bytes each", HEADER.size + _CACHED.size)
-    return frames.Cached(header.channel, hits, missing, defaults, visited)
+    hits, missing, defaults = counts
+    return frames.Cached(channel, hits, missing, defaults, visited)
 
 
-def _decode_lookup(header: _Header, body: memoryview) -> frames.Lookup:
-    layout = _LOOKUP_WITH_EVENT_TIME if header.flags & _HAS_EVENT_TIME else _LOOKUP
-    timeout_ms, backlog_records, *event_time_ms = _unpack(layout, body[: layout.size])
-    return frames.Lookup(
-        channel=header.channel,
-        sequence=header.sequence,
-        timeout_ms=timeout_ms,
-        backlog_records=backlog_records,
-        payload=body[layout.size :],
-        event_time_ms=event_time_ms[0] if event_time_ms else None,
+def _decode_described(kind: FrameKind, channel: int, message: bytes) -> Frame:
+    """A frame of a description, and of a schema in OPEN and OPENED."""
+    members, end = _decode_description(kind, message)
+    rest = memoryview(message)[end:]
+    frame: Frame
+    match kind:
+        case FrameKind.OPEN:
+            return _open(channel, members, decode_schema(rest, offset=end))
+        case FrameKind.OPENED:
+            columns = decode_schema(rest, offset=end, may_be_nested=True)
+            return _opened(channel, members, columns)
+        case FrameKind.HELLO:
+            frame = frames.Hello(tuple(members["versions"]), members["agent"])
+        case FrameKind.WELCOME:
+            frame = frames.Welcome(members["version"], members["agent"])
+        case FrameKind.GOAWAY:
+            frame = frames.Goaway(members["reason"])
+        case FrameKind.REASON:
+            frame = frames.Reason(channel, members["code"], members["detail"])
+        case _:
+            code, detail = members["code"], members["detail"]
+            frame = frames.Failure(channel, code, detail, members["retryable"])
+    return frame
+
+
+def _decode_description(kind: FrameKind, message: bytes) -> tuple[dict[str, Any], int]:
+    """The members of a description, and the offset of its end."""
+    begin = HEADER.size + _LENGTH.size
+    if len(message) < begin:
+        raise bad_frame("the frame ends too early", len(message))
+    end = begin + _LENGTH.unpack_from(message, HEADER.size)[0]
+    if end - begin > MAX_DESCRIPTION_BYTES or len(message) < end:
+        raise bad_frame("the description is longer than the frame or its limit", HEADER.size)
+    try:
+        members = json.loads(message[begin:end].decode())
+        # JSON can escape half of a surrogate pair, which no log or answer can contain.
+        json.dumps(members, ensure_ascii=False).encode()
+    except (ValueError, RecursionError) as error:
+        raise bad_frame("the description is not JSON", begin) from error
+    if not isinstance(members, dict):
+        raise bad_frame("the description must be a JSON object", begin)
+    optional = _OPTIONAL.get(kind)
+    if optional is None and len(message) > end:
+        raise bad_frame("the frame continues after its description", end)
+    known = {name: members.get(name) for name in (*_REQUIRED[kind], *(optional or ()))}
+    for name, wanted in (_REQUIRED[kind] | (optional or {})).items():
+        is_omitted = known[name] is None and name not in _REQUIRED[kind]
+        if not is_omitted and not wanted.accepts(known[name]):
+            raise bad_frame(f"the description's {name!r} must be {wanted.name}", begin)
+    return known, end
+
+
+def _open(channel: int, members: Mapping[str, Any], key: pa.Schema) -> frames.Open:
+    columns, traceparent = members["columns"], members["traceparent"]
+    trace = None
+    if traceparent is not None:
+        trace = TraceParent(traceparent, members["tracestate"] or "")
+    return frames.Open(
+        channel=channel,
+        dimension=members["dimension"],
+        columns=None if columns is None else tuple(columns),
+        origin=members["origin"],
+        key=key,
+        is_as_of=members["as_of"] or False,
+        trace=trace,
+        options=LookupOptions(*(members[name] for name in _OPTIONS)),
+        wants_default=members["default"] or False,
+        wants_reasons=members["reasons"] or False,
     )
 
 
-def _unpack(layout: struct.Struct, body: memoryview) -> tuple[int, ...]:
-    if len(body) != layout.size:
-        shorter = min(len(body), layout.size)
-        raise bad_frame(f"expected {layout.size} bytes, got {len(body)}", HEADER.size + shorter)
-    return layout.unpack(body)
-
-
-def _text(value: object) -> str:
-    if isinstance(value, str):
-        return value
-    raise TypeError("a string")
-
-
-def _flag(value: object) -> bool:
-    if isinstance(value, bool):
-        return value
-    raise TypeError("true or false")
-
-
-def _is_count(value: object) -> TypeGuard[int]:
-    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MAX_COUNT
-
-
-def _count(value: object) -> int:
-    if _is_count(value):
-        return value
-    raise TypeError("an integer from 0 to 2**53 - 1")
-
-
-def _counts(value: object) -> tuple[int, ...]:
-    if isinstance(value, list) and all(map(_is_count, value)):
-        return tuple(value)
-    raise TypeError("a list of integers from 0 to 2**53 - 1")
-
-
-def _texts(value: object) -> tuple[str, ...]:
-    if isinstance(value, list) and all(isinstance(text, str) for text in value):
-        return tuple(value)
-    raise TypeError("a list of strings")
-
-
-def _base64(value: object) -> bytes:
-    try:
-        return base64.b64decode(_text(value), validate=True)
-    except ValueError as error:  # also for letters beyond ASCII
-        raise TypeError("base64") from error
-
-
-@dataclass(frozen=True, slots=True)
-class _Description:
-    """A JSON object, and the bytes behind it; offsets are those in the frame."""
-
-    members: Mapping[str, object]
-    offset: int
-    rest: memoryview
-    rest_offset: int
-
-    @classmethod
-    def decode(cls, body: memoryview) -> "_Description":
-        """The description at the start of a frame's body; raises ProtocolViolation for others."""
-        offset = HEADER.size
-        if len(body) < _LENGTH.size:
-            raise bad_frame("the frame ends too early", offset + len(body))
-        (length,) = _LENGTH.unpack_from(body)
-        end = _LENGTH.size + length
-        if length > MAX_DESCRIPTION_BYTES or len(body) < end:
-            raise bad_frame("the description is longer than the frame or its limit", offset)
-        offset += _LENGTH.size
+def _opened(channel: int, members: Mapping[str, Any], columns: pa.Schema) -> frames.Opened:
+    valid_from, default = members["valid_from"], members["default"]
+    if default is not None:
         try:
-            members = json.loads(bytes(body[_LENGTH.size : end]).decode())
-            # JSON can escape half of a surrogate pair, which no log or answer can contain.
-            json.dumps(members, ensure_ascii=False).encode()
-        except (ValueError, RecursionError) as error:
-            raise bad_frame("the description is not JSON", offset) from error
-        if not isinstance(members, dict):
-            raise bad_frame("the description must be a JSON object", offset)
-        return cls(members, offset, body[end:], offset + length)
-
-    def required(self, read: Callable[[object], _T], name: str) -> _T:
-        """A member; raises ProtocolViolation if it is absent, or has another type."""
-        try:
-            return read(self.members.get(name))
-        except TypeError as error:
-            detail = f"the description's {name!r} must be {error}"
-            raise bad_frame(detail, self.offset) from error
-
-    def optional(self, read: Callable[[object], _T], name: str) -> _T | None:
-        """A member; None if it is absent or null."""
-        return None if self.members.get(name) is None else self.required(read, name)
+            default = base64.b64decode(default, validate=True)
+        except ValueError as error:  # also for letters beyond ASCII
+            detail = "the description's 'default' must be base64"
+            raise bad_frame(detail, HEADER.size + _LENGTH.size) from error
+    versions = None if valid_from is None else VersionColumns(valid_from, members["valid_to"])
+    return frames.Opened(
+        channel=channel,
+        credit_records=members["credit_records"],
+        credit_bytes=members["credit_bytes"],
+        columns=columns,
+        key=tuple(members["key"]),
+        versions=versions,
+        waits=members["waits"] or False,
+        options=LookupOptions(*(members[name] for name in _OPTIONS)),
+        has_all_rows=members["all_rows"] or False,
+        default=default,
+        cache=members["cache"],
+    )
 
 
-def _encode_description(members: Mapping[str, object]) -> bytes:
-    text = json.dumps(members, separators=(",", ":")).encode()
-    return _LENGTH.pack(len(text)) + text
-
-
-def _json_body(frame: _JsonFrame) -> bytes:
+def _encode_description(frame: _DescribedFrame) -> bytes:
     """The description of a frame, and its schema if it has one."""
+    schema = b""
+    members: dict[str, object]
     match frame:
         case frames.Hello():
-            members: dict[str, object] = {"versions": frame.versions, "agent": frame.agent}
+            members = {"versions": frame.versions, "agent": frame.agent}
         case frames.Welcome():
             members = {"version": frame.version, "agent": frame.agent}
         case frames.Open():
-            return _encode_description(_open_members(frame)) + encode_schema(frame.key)
+            schema = encode_schema(frame.key)
+            members = {"dimension": frame.dimension, "columns": frame.columns}
+            members |= {"origin": frame.origin, **_optional_members(frame)}
         case frames.Opened():
-            return _encode_description(_opened_members(frame)) + encode_schema(frame.columns)
+            schema = encode_schema(frame.columns)
+            members = {"credit_records": frame.credit_records, "credit_bytes": frame.credit_bytes}
+            members["key"] = frame.key
+            if frame.versions is not None:
+                members |= asdict(frame.versions)
+            members |= _optional_members(frame)
         case frames.Reason():
             members = {"code": frame.code, "detail": frame.detail}
         case frames.Failure():
@@ -336,114 +353,23 @@ def _json_body(frame: _JsonFrame) -> bytes:
             members = {"reason": frame.reason}
         case _:
             assert_never(frame)
-    return _encode_description(members)
+    text = json.dumps(members, separators=(",", ":")).encode()
+    return _LENGTH.pack(len(text)) + text + schema
 
 
-def _decode_described(kind: FrameKind, channel: int, members: _Description) -> _JsonFrame:
-    if kind is FrameKind.OPEN:
-        return _decode_open(channel, members)
-    if kind is FrameKind.OPENED:
-        return _decode_opened(channel, members)
-    if members.rest:
-        raise bad_frame("the frame continues after its description", members.rest_offset)
-    required = members.required
-    match kind:
-        case FrameKind.HELLO:
-            frame: _JsonFrame = frames.Hello(
-                required(_counts, "versions"), required(_text, "agent")
-            )
-        case FrameKind.WELCOME:
-            frame = frames.Welcome(required(_count, "version"), required(_text, "agent"))
-        case FrameKind.GOAWAY:
-            frame = frames.Goaway(required(_text, "reason"))
-        case FrameKind.REASON:
-            frame = frames.Reason(channel, required(_text, "code"), required(_text, "detail"))
-        case _:
-            code, detail = required(_text, "code"), required(_text, "detail")
-            frame = frames.Failure(channel, code, detail, required(_flag, "retryable"))
-    return frame
-
-
-def _open_members(frame: frames.Open) -> dict[str, object]:
-    members: dict[str, object] = {
-        "dimension": frame.dimension,
-        "columns": frame.columns,
-        "origin": frame.origin,
-    }
-    members |= _set_members(
-        as_of=frame.is_as_of, default=frame.wants_default, reasons=frame.wants_reasons
-    )
-    if frame.trace is not None:
-        members["traceparent"] = frame.trace.traceparent
-        members["tracestate"] = frame.trace.tracestate
-    return members | _set_members(**asdict(frame.options))
-
-
-def _opened_members(frame: frames.Opened) -> dict[str, object]:
-    members: dict[str, object] = {
-        "credit_records": frame.credit_records,
-        "credit_bytes": frame.credit_bytes,
-        "key": frame.key,
-    }
-    if frame.versions is not None:
-        members["valid_from"] = frame.versions.valid_from
-        members["valid_to"] = frame.versions.valid_to
-    default = None if frame.default is None else base64.b64encode(frame.default).decode()
-    return members | _set_members(
-        waits=frame.waits,
-        all_rows=frame.has_all_rows,
-        default=default,
-        cache=frame.cache,
-        **asdict(frame.options),
-    )
-
-
-def _set_members(**members: object) -> dict[str, object]:
+def _optional_members(frame: frames.Open | frames.Opened) -> dict[str, object]:
     """The members that are set; peers without the others ignore them."""
+    members: dict[str, object]
+    if isinstance(frame, frames.Open):
+        members = {"as_of": frame.is_as_of, "default": frame.wants_default}
+        members["reasons"] = frame.wants_reasons
+        if frame.trace is not None:
+            members |= asdict(frame.trace)
+    else:
+        default = None if frame.default is None else base64.b64encode(frame.default).decode()
+        members = {"waits": frame.waits, "all_rows": frame.has_all_rows}
+        members |= {"default": default, "cache": frame.cache}
+    members |= {name: getattr(frame.options, name) for name in _OPTIONS}
     return {
         name: value for name, value in members.items() if value is not None and value is not False
     }
-
-
-def _decode_options(members: _Description) -> LookupOptions:
-    return LookupOptions(
-        max_age_ms=members.optional(_count, "max_age_ms"),
-        max_retries=members.optional(_count, "max_retries"),
-        retry_delay_ms=members.optional(_count, "retry_delay_ms"),
-        retry_if=members.optional(_text, "retry_if"),
-    )
-
-
-def _decode_open(channel: int, members: _Description) -> frames.Open:
-    traceparent = members.optional(_text, "traceparent")
-    tracestate = members.optional(_text, "tracestate") or ""
-    return frames.Open(
-        channel=channel,
-        dimension=members.required(_text, "dimension"),
-        columns=members.optional(_texts, "columns"),
-        origin=members.required(_text, "origin"),
-        key=decode_schema(members.rest, offset=members.rest_offset),
-        is_as_of=members.optional(_flag, "as_of") or False,
-        trace=None if traceparent is None else TraceParent(traceparent, tracestate),
-        options=_decode_options(members),
-        wants_default=members.optional(_flag, "default") or False,
-        wants_reasons=members.optional(_flag, "reasons") or False,
-    )
-
-
-def _decode_opened(channel: int, members: _Description) -> frames.Opened:
-    valid_from = members.optional(_text, "valid_from")
-    valid_to = members.optional(_text, "valid_to")
-    return frames.Opened(
-        channel=channel,
-        credit_records=members.required(_count, "credit_records"),
-        credit_bytes=members.required(_count, "credit_bytes"),
-        columns=decode_schema(members.rest, offset=members.rest_offset, may_be_nested=True),
-        key=members.required(_texts, "key"),
-        versions=None if valid_from is None else VersionColumns(valid_from, valid_to),
-        waits=members.optional(_flag, "waits") or False,
-        options=_decode_options(members),
-        has_all_rows=members.optional(_flag, "all_rows") or False,
-        default=members.optional(_base64, "default"),
-        cache=members.optional(_text, "cache"),
-    )

@@ -7,6 +7,7 @@ LOOKUP's payload, that is one distinct key.
 import re
 from dataclasses import dataclass
 from enum import IntEnum
+from typing import ClassVar
 
 import pyarrow as pa
 
@@ -59,6 +60,7 @@ class FrameKind(IntEnum):
 class Hello:
     """Client: the first frame, with the protocol versions that it supports."""
 
+    kind: ClassVar = FrameKind.HELLO
     versions: tuple[int, ...]
     agent: str
 
@@ -67,6 +69,7 @@ class Hello:
 class Welcome:
     """Service: the chosen protocol version."""
 
+    kind: ClassVar = FrameKind.WELCOME
     version: int
     agent: str
 
@@ -75,6 +78,7 @@ class Welcome:
 class Open:
     """Client: requests a channel to one dimension; `key` has the client's fields."""
 
+    kind: ClassVar = FrameKind.OPEN
     channel: int
     dimension: str
     columns: tuple[str, ...] | None  # None: all columns of the dimension
@@ -91,6 +95,7 @@ class Open:
 class Opened:
     """Service: the channel is open; its columns, key and exclusive credit."""
 
+    kind: ClassVar = FrameKind.OPENED
     channel: int
     credit_records: int
     credit_bytes: int
@@ -108,6 +113,7 @@ class Opened:
 class Lookup:
     """Client: keys to look up, within the credit."""
 
+    kind: ClassVar = FrameKind.LOOKUP
     channel: int
     sequence: int  # 1, 2, 3, … per channel and connection
     timeout_ms: int  # until the deadline of the records, retries included
@@ -120,6 +126,7 @@ class Lookup:
 class Watermark:
     """Client: no record with an earlier event time follows on this channel."""
 
+    kind: ClassVar = FrameKind.WATERMARK
     channel: int
     watermark_ms: int
 
@@ -128,6 +135,7 @@ class Watermark:
 class Status:
     """Client: the channel becomes idle or active; an idle one does not hold watermarks back."""
 
+    kind: ClassVar = FrameKind.STATUS
     channel: int
     is_idle: bool
 
@@ -136,6 +144,7 @@ class Status:
 class Cancel:
     """Client: abandons a lookup, whose credit is returned."""
 
+    kind: ClassVar = FrameKind.CANCEL
     channel: int
     sequence: int
 
@@ -144,6 +153,7 @@ class Cancel:
 class Cached:
     """Client: lookups that the shared cache answered since the last such frame."""
 
+    kind: ClassVar = FrameKind.CACHED
     channel: int
     hits: int  # outcomes, in keys
     missing: int
@@ -155,6 +165,7 @@ class Cached:
 class Close:
     """Client: no more lookups follow; CLOSED comes after the last answer."""
 
+    kind: ClassVar = FrameKind.CLOSE
     channel: int
 
 
@@ -162,6 +173,7 @@ class Close:
 class Credit:
     """Service: additional credit of a channel."""
 
+    kind: ClassVar = FrameKind.CREDIT
     channel: int
     records: int
     bytes: int
@@ -171,6 +183,7 @@ class Credit:
 class Result:
     """Service: answers to some keys of a lookup; `is_last` if no key is left."""
 
+    kind: ClassVar = FrameKind.RESULT
     channel: int
     sequence: int
     is_last: bool
@@ -182,6 +195,7 @@ class Result:
 class Reason:
     """Service: why keys of later RESULTs have this error code, and the remedy, for people."""
 
+    kind: ClassVar = FrameKind.REASON
     channel: int
     code: str
     detail: str
@@ -191,6 +205,7 @@ class Reason:
 class Failure:
     """Service: an ERROR frame, which ends the channel (or, for channel 0, the connection)."""
 
+    kind: ClassVar = FrameKind.ERROR
     channel: int
     code: str
     detail: str
@@ -201,6 +216,7 @@ class Failure:
 class Closed:
     """Service: the channel is closed; all of its answers were sent."""
 
+    kind: ClassVar = FrameKind.CLOSED
     channel: int
 
 
@@ -208,6 +224,7 @@ class Closed:
 class Goaway:
     """Service: it is draining; the client sends nothing new and connects again."""
 
+    kind: ClassVar = FrameKind.GOAWAY
     reason: str
 
 
