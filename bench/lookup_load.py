@@ -15,7 +15,7 @@ import pyarrow as pa
 from lookup_core.answer import Answer
 from lookup_core.protocol.client_channel import ChannelRequest
 from lookup_core.protocol.sent_lookups import RunId, SentKeys
-from spark_client.transport.channel_session import ChannelSession
+from spark_client.transport.connection import ChannelSession
 from spark_client.transport.connections import SidecarAddress, connections
 
 TIMEOUT_S = 60.0

@@ -69,3 +69,8 @@ class Backoff:
 def jittered(delay_s: float, jitter: float) -> float:
     """The delay spread over its upper half by a number in [0, 1)."""
     return delay_s * (0.5 + jitter / 2)
+
+
+def reopening_backoff(give_up_after_s: float) -> Backoff:
+    """The delays of a client between attempts to reach a sidecar, or to open a channel."""
+    return Backoff(initial_s=0.05, max_s=2.0, give_up_after_s=give_up_after_s)

@@ -14,8 +14,15 @@ import numpy as np
 import pyarrow as pa
 
 from lookup_core.answer import Answer, Outcome
+from lookup_core.backoff import NEVER, reopening_backoff
 from lookup_core.dimension_schema import VersionColumns
-from lookup_core.errors import ErrorCode, InvalidRequest, bad_frame
+from lookup_core.errors import (
+    ErrorCode,
+    InvalidRequest,
+    ProtocolViolation,
+    SidelookError,
+    bad_frame,
+)
 from lookup_core.lookup_options import NO_OPTIONS, LookupOptions
 from lookup_core.protocol import frames
 from lookup_core.protocol.arrow_payload import (
@@ -72,18 +79,33 @@ class _State(Enum):
 class ClientChannel:
     """Sends within the credit, and keeps keys until they are answered; `now_s` is monotonic."""
 
-    def __init__(self, number: int, request: ChannelRequest) -> None:
+    def __init__(
+        self,
+        number: int,
+        request: ChannelRequest,
+        *,
+        give_up_after_s: float = math.inf,
+        is_interactive: bool = False,
+    ) -> None:
+        """Refusals are retried for `give_up_after_s`.
+
+        With `is_interactive`, only those that heal by themselves are.
+        """
         self.number = number
         self.request = request
-        self.is_described = False  # until the first OPENED, which has all of the following
+        self.failure: SidelookError | None = None  # ended the channel; its answers stay
+        self.refusal: SidelookError | None = None  # the last one, until OPENED
+        self.reopen_at_s: float | None = None  # after a retriable refusal; monotonic
+        self._is_revoked = False  # until there is work: meanwhile others need its credit
+        self._is_interactive = is_interactive
+        self._backoff = reopening_backoff(give_up_after_s)
+        self.opened: frames.Opened | None = None  # the last one, which has all of the following
         self.columns = pa.schema([])
         self.key: tuple[str, ...] = ()
         self.versions: VersionColumns | None = None
         self.has_all_rows = False  # columns are lists of the values of all rows of a key
         self.default: pa.RecordBatch | None = None  # one row; without `wants_default` None
         self._row_decoder: BatchDecoder | None = None
-        self._waits = False
-        self._description: tuple[object, ...] | None = None
         self._state = _State.FREE
         self._is_idle = False  # since `on_silence`
         self._reported_idle = False  # on this connection
@@ -117,6 +139,38 @@ class ClientChannel:
             wants_default=request.wants_default,
             wants_reasons=True,
         )
+
+    def reopen(self) -> list[Frame]:
+        """As `open`, unless the channel has failed; a RESULT that it cannot decode fails it."""
+        self.reopen_at_s, self._is_revoked = None, False
+        if self.failure is None:
+            try:
+                return [self.open()]
+            except ProtocolViolation as violation:  # must not end the other channels
+                self.fail(violation)
+        return []
+
+    def on_refusal(self, refusal: SidelookError, *, now_s: float, jitter: float) -> None:
+        """The service has refused or ended the channel: fail, or set `reopen_at_s`.
+
+        A silent channel that has lost its credit is opened again by `look_up` or `mark`.
+        """
+        self.on_lost()
+        if refusal.is_retryable and self.opened is not None and not self.has_work:
+            self._is_revoked = True
+            return
+        delay_s = NEVER
+        if refusal.is_retryable and (not self._is_interactive or refusal.code.heals_by_itself):
+            delay_s = self._backoff.on_failure(jitter, now=now_s)
+        if delay_s == NEVER:
+            self.fail(refusal)
+        else:
+            self.reopen_at_s, self.refusal = now_s + delay_s, refusal
+
+    def fail(self, failure: SidelookError) -> None:
+        """End the channel; a no-op after the first failure."""
+        self.on_lost()
+        self.failure = self.failure or failure
 
     def receive(self, frame: ChannelFrame, *, now_s: float) -> list[Frame]:
         """Take a frame of the service; returns the frames to send.
@@ -171,8 +225,19 @@ class ClientChannel:
                 f"the sidecar is too old for options of lookups in {self.request.dimension!r}:"
                 f" {names}; upgrade the sidecar, or omit them",
             )
-        self._describe(opened)
-        self._waits = opened.waits
+        if self.opened is not None and _description(self.opened) != _description(opened):
+            raise InvalidRequest(
+                ErrorCode.SCHEMA_CHANGED,
+                f"the columns{', or the default row,' if self.request.wants_default else ''} of"
+                f" {self.request.dimension!r} changed between two connections",
+            )
+        if opened.default is not None and self.request.wants_default:
+            self.default = _default_row(opened.default, opened.columns)
+        self.opened, self.columns, self.key = opened, opened.columns, opened.key
+        self.versions, self.has_all_rows = opened.versions, opened.has_all_rows
+        self._row_decoder = BatchDecoder(result_schema(opened.columns))
+        self._backoff.on_success()
+        self.refusal = None
         if self._state is _State.LEAVING:
             return
         self._state = _State.OPEN
@@ -194,8 +259,14 @@ class ClientChannel:
         keys = self._sent.get(result.sequence)
         if keys is None:
             return None
-        answer = self._decoded(result)
-        _check_outcomes(answer)
+        decoder = _ROWLESS
+        if result.has_rows:
+            assert self._row_decoder is not None  # a lookup was sent, so the channel was open
+            decoder = self._row_decoder
+        answer = answer_from_batch(decoder.decode(result.payload), has_rows=result.has_rows)
+        expected = _WITH_ROW if result.has_rows else _WITHOUT_ROW
+        if np.count_nonzero(expected.take(answer.outcomes)) < answer.size:
+            raise bad_frame("outcomes and rows contradict each other")
         self._sent.on_answer(result.sequence, answer.positions, is_last=result.is_last)
         left = self._without_changed(answer, keys)
         if answer.size and not left.size:
@@ -224,13 +295,13 @@ class ClientChannel:
             self._answers += self._backlog.add_fitting(keys, self._credit.exclusive_bytes)
         else:  # the limit is unknown before OPENED
             self._backlog.add(keys)
-        return self.resume(now_s=now_s)
+        return self.reopen() if self._is_revoked else self.resume(now_s=now_s)
 
     def mark(self, watermark_ms: int, *, now_s: float) -> list[Frame]:
         """Send a watermark behind all earlier keys."""
         self._is_idle = False
         self._backlog.add(SentWatermark(watermark_ms))
-        return self.resume(now_s=now_s)
+        return self.reopen() if self._is_revoked else self.resume(now_s=now_s)
 
     def on_silence(self, *, now_s: float) -> list[Frame]:
         """Report the channel idle, behind the backlog, until the next `look_up` or `mark`.
@@ -271,6 +342,7 @@ class ClientChannel:
         """Send only CANCEL until the next `open`, as after GOAWAY; answers still arrive."""
         if self._state is not _State.FREE:
             self._state = _State.LEAVING
+        self.reopen_at_s, self._is_revoked = None, False
         self._credit.restart(0, 0)
 
     def on_lost(self) -> None:
@@ -310,21 +382,6 @@ class ClientChannel:
         if self._state is _State.OPENING:
             assert not self._sent.records
 
-    def _describe(self, opened: frames.Opened) -> None:
-        known, found = self._description, _description(opened)
-        if known is not None and known != found:
-            raise InvalidRequest(
-                ErrorCode.SCHEMA_CHANGED,
-                f"the columns{', or the default row,' if self.request.wants_default else ''} of"
-                f" {self.request.dimension!r} changed between two connections",
-            )
-        if opened.default is not None and self.request.wants_default:
-            self.default = _default_row(opened.default, opened.columns)
-        self._description, self.is_described = found, True
-        self.columns, self.key, self.versions = opened.columns, opened.key, opened.versions
-        self._row_decoder = BatchDecoder(result_schema(opened.columns))
-        self.has_all_rows = opened.has_all_rows
-
     def _cancels(self, sequences: Iterable[int]) -> list[Frame]:
         if self._state not in {_State.OPEN, _State.LEAVING}:
             return []
@@ -354,6 +411,7 @@ class ClientChannel:
 
     def _lookup(self, head: SentKeys, now_s: float) -> frames.Lookup | None:
         """The keys of the head that the credit allows; None to wait for more credit."""
+        waits = self.opened is not None and self.opened.waits
         count = self._credit.records_to_send(head.count, in_flight=self._sent.records)
         while count:
             keys = head.part(0, count)
@@ -368,18 +426,11 @@ class ClientChannel:
                     backlog_records=self._backlog.records,
                     payload=payload,
                     # Only such a service knows the field.
-                    event_time_ms=head.event_time_ms if self._waits else None,
+                    event_time_ms=head.event_time_ms if waits else None,
                 )
             in_flight = self._sent.payload_bytes
             count = self._credit.records_within(count, len(payload), in_flight=in_flight)
         return None
-
-    def _decoded(self, result: frames.Result) -> Answer:
-        decoder = _ROWLESS
-        if result.has_rows:
-            assert self._row_decoder is not None  # a lookup was sent, so the channel was open
-            decoder = self._row_decoder
-        return answer_from_batch(decoder.decode(result.payload), has_rows=result.has_rows)
 
 
 def _description(opened: frames.Opened) -> tuple[object, ...]:
@@ -391,12 +442,6 @@ def _default_row(message: bytes, columns: pa.Schema) -> pa.RecordBatch:
     if row.num_columns and row.num_rows != 1:
         raise bad_frame("the default row is not one row")
     return row
-
-
-def _check_outcomes(answer: Answer) -> None:
-    expected = _WITH_ROW if answer.rows is not None else _WITHOUT_ROW
-    if np.count_nonzero(expected.take(answer.outcomes)) < answer.size:
-        raise bad_frame("outcomes and rows contradict each other")
 
 
 def _timeout_ms(deadline_s: float, now_s: float) -> int:

@@ -10,9 +10,10 @@ from http import HTTPStatus
 from http.client import HTTPConnection, HTTPException, HTTPResponse
 from io import BytesIO
 
-from lookup_core.backoff import NEVER, Backoff
+from lookup_core.backoff import NEVER, reopening_backoff
 from lookup_core.errors import ErrorCode, InvalidRequest, SidecarUnreachable
-from spark_client.transport.connection import Timing, given_up
+from lookup_core.protocol.stream_client import AGENT, given_up
+from spark_client.transport.connection import Timing
 from spark_client.transport.connections import SidecarAddress
 from spark_client.transport.endpoint import StreamEndpoint, endpoint_of, limit_wait
 from spark_client.transport.handshake import refusal_of, with_remedy
@@ -32,7 +33,7 @@ def dimension_names(address: SidecarAddress, timing: Timing = WAITING) -> tuple[
     refused or no sidecar responds.
     """
     url, timeout_s = address.url, address.connect_timeout_s
-    backoff = Backoff(initial_s=0.05, max_s=2.0, give_up_after_s=timeout_s)
+    backoff = reopening_backoff(timeout_s)
     warn_at_s = timing.clock() + timing.warn_after_s
     while True:
         try:
@@ -65,7 +66,7 @@ def _names(address: SidecarAddress) -> tuple[str, ...]:
 def _received(endpoint: StreamEndpoint, address: SidecarAddress, token: str | None) -> bytes:
     """All bytes of the answer; the attempt's timeout bounds all of it, also a slow answer."""
     deadline_s = time.monotonic() + address.attempt_timeout_s
-    headers = {"Connection": "close", "User-Agent": "sidelook-client"}
+    headers = {"Connection": "close", "User-Agent": AGENT}
     request = HTTPConnection(endpoint.host, endpoint.port or None)
     request.sock = connected = endpoint.connect(address.attempt_timeout_s, address.tls)
     received = BytesIO()

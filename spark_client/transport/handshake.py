@@ -17,6 +17,7 @@ from websockets.uri import parse_uri
 from lookup_core.endpoint import plain_refusal
 from lookup_core.errors import ErrorCode, InvalidRequest, SidecarUnreachable, SidelookError
 from lookup_core.protocol.frames import SUBPROTOCOL
+from lookup_core.protocol.stream_client import AGENT
 from spark_client.transport.endpoint import SYSTEMS_TLS, ClientTls, StreamEndpoint, limit_wait
 from spark_client.transport.web_socket import RECEIVE_BYTES, WebSocket
 
@@ -57,7 +58,7 @@ def _send_request(
     connected: socket.socket, protocol: ClientProtocol, *, token: str | None, deadline_s: float
 ) -> None:
     request = protocol.connect()
-    request.headers["User-Agent"] = "sidelook-client"
+    request.headers["User-Agent"] = AGENT
     if token is not None:
         request.headers["Authorization"] = f"Bearer {token}"
     protocol.send_request(request)

@@ -8,16 +8,19 @@ import mmap
 import os
 import threading
 import time
-from collections.abc import Callable
+from collections import defaultdict
+from collections.abc import Callable, Collection
 from contextlib import suppress
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 
+from lookup_core.answer import Outcome
 from lookup_core.cache.cache_view import HASH, CacheReader, CacheView, EntryReader, RowTable
-from lookup_core.cache.cached_answers import CacheDescription
+from lookup_core.cache.cached_answers import CachedAnswers, CacheDescription, CachedLookup
 from lookup_core.cache.entry_states import Lifetimes, StateTable
 from lookup_core.cache.shared_layout import (
     DESCRIPTION_FILE,
@@ -29,12 +32,16 @@ from lookup_core.cache.shared_layout import (
     LeaseField,
     LockFence,
 )
-from lookup_core.keys.key_index import KeyTable
+from lookup_core.keys.key_index import KeyTable, Slots
+from lookup_core.protocol import frames
 from lookup_core.settings import CacheMode
 from lookup_core.table.full_reader import FullReader
+from spark_client.transport.endpoint import endpoint_of
 
 _log = logging.getLogger(__name__)
 
+_MAX_FRAME_VISITS = 262_144  # a mebibyte; of a larger batch, the other visits do not count
+_NO_SLOTS = np.zeros(0, np.int32)
 
 # The clock of the sidecar: it goes on while the machine is suspended.
 boot_time: Callable[[], float] = partial(
@@ -189,6 +196,80 @@ class MappedCache:
         ):
             raise ValueError(f"{name} has no rows of this cache")
         return rows
+
+
+class MappedCaches:
+    """The caches of one sidecar, by folder; the caller protects it with a lock."""
+
+    def __init__(self, url: str, *, clock: Callable[[], float]) -> None:
+        """Folders may be relative to that of the sidecar's socket."""
+        self._url = url
+        self._clock = clock
+        self._caches: dict[str, MappedCache] = {}
+
+    def cache(self, folder: str) -> MappedCache | None:
+        """The cache in a folder; None if it cannot be mapped, as in another container."""
+        if folder not in self._caches:
+            try:
+                base = Path(endpoint_of(self._url).path or "/").parent
+                self._caches[folder] = MappedCache(base / folder, clock=self._clock)
+            except (OSError, ValueError) as error:
+                _log.info("no shared cache of %s: %s", self._url, error)
+                return None
+        return self._caches[folder]
+
+    def release(self, in_use: Collection[MappedCache | None]) -> None:
+        """Unmap what the caches have replaced, and forget unused ones without a lease."""
+        for folder, cache in [*self._caches.items()]:
+            cache.release()
+            if not cache.has_lease and cache not in in_use:  # its sidecar may have ended
+                del self._caches[folder]
+
+    def clear(self) -> None:
+        """Forget all caches."""
+        self._caches.clear()
+
+
+@dataclass(frozen=True, slots=True)
+class ChannelCache:
+    """The lookups of a channel in a shared cache."""
+
+    cache: MappedCache
+    lookup: CachedLookup
+
+    def answers(self, keys: pa.RecordBatch) -> CachedAnswers | None:
+        """The answers to keys; None without a lease."""
+        reader = self.cache.reader()
+        return None if reader is None else self.lookup.answers(reader, keys, self.cache.clock())
+
+
+@dataclass(slots=True)
+class CacheUses:
+    """The lookups that a shared cache answered since the last report."""
+
+    keys: dict[int, int] = field(default_factory=lambda: defaultdict(int))  # {outcome: number}
+    visited: list[Slots] = field(default_factory=list)
+    visits: int = 0
+
+    def add(self, found: CachedAnswers) -> None:
+        """Count answers."""
+        for answer in found.answers:
+            if answer.size:
+                self.keys[answer.outcomes.item(0)] += answer.size
+        if len(found.visited):
+            self.visited.append(found.visited)
+            self.visits += len(found.visited)
+
+    def frame(self, channel: int) -> frames.Cached:
+        """The report."""
+        visited = np.concatenate([_NO_SLOTS, *self.visited])[:_MAX_FRAME_VISITS]
+        return frames.Cached(
+            channel,
+            hits=self.keys[Outcome.HIT],
+            missing=self.keys[Outcome.MISSING],
+            defaults=self.keys[Outcome.DEFAULT],
+            visited=visited.astype("<i4").tobytes(),
+        )
 
 
 def _mapped(path: Path) -> mmap.mmap:

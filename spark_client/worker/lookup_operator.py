@@ -38,7 +38,7 @@ from lookup_core.protocol.backlog import ChannelAnswer
 from lookup_core.protocol.sent_lookups import RunId, SentKeys
 from lookup_core.row_bytes import fixed_row_bytes
 from spark_client.lookup_settings import FailurePolicy, OutputMode, PassSettings
-from spark_client.transport.channel_session import ChannelSession
+from spark_client.transport.connection import ChannelSession
 from spark_client.worker.failure_texts import MAX_SHOWN_KEYS, failure_detail, shown_keys
 from spark_client.worker.input_thread import InputThread, WakeUp
 from spark_client.worker.lookup_plan import LookupPlan

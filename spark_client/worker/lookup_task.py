@@ -169,16 +169,14 @@ class LookupPass:
     def _operator(self, records: pa.Schema, output: Output, wake_up: WakeUp) -> LookupOperator:
         keys = [self._key(target, records) for target in self.targets]
         with ExitStack() as stack:
-            opening = []
+            channels = []
             for target, key in zip(self.targets, keys, strict=True):
                 connection = connections.to(target.address)
-                channel = connection.begin(target.request(key), wake=wake_up.set)
-                stack.callback(channel.close)
-                opening.append((connection, channel))
-            channels = []
-            for target, (connection, channel) in zip(self.targets, opening, strict=True):
+                channels.append(connection.begin(target.request(key), wake=wake_up.set))
+                stack.callback(channels[-1].close)
+            for target, channel in zip(self.targets, channels, strict=True):
                 with target.keys.named_in_refusals():
-                    channels.append(connection.finish(channel))
+                    channel.wait_until_open()
             plans = [
                 target.plan(key, channel.channel)
                 for target, key, channel in zip(self.targets, keys, channels, strict=True)

@@ -91,7 +91,8 @@ class PartitionRun:
 
     def _operator(self, wake_up: WakeUp) -> LookupOperator:
         request = ChannelRequest(self.dimension, ("value",), self.origin, KEY)
-        channel = self.connection.finish(self.connection.begin(request, wake=wake_up.set))
+        channel = self.connection.begin(request, wake=wake_up.set)
+        channel.wait_until_open()
         casts = column_casts(channel.channel.columns, COLUMNS, dimension=self.dimension)
         output = joined_output(SCHEMA, [AddedPart(COLUMNS, status_column="_lookup")])
         plan = LookupPlan(self.dimension, (KeyColumn(KEY_COLUMN),), KEY, casts, self.lookup)

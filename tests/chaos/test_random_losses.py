@@ -176,8 +176,9 @@ class Run:
     def _operator(self, connection: Connection, wake_up: WakeUp) -> LookupOperator:
         names = [self.chance.choice(NAMES) for _ in self.keys]
         requests = [ChannelRequest(name, ("value",), "a run", KEY) for name in names]
-        opening = [connection.begin(request, wake=wake_up.set) for request in requests]
-        channels = [connection.finish(channel) for channel in opening]
+        channels = [connection.begin(request, wake=wake_up.set) for request in requests]
+        for channel in channels:
+            channel.wait_until_open()
         plans = [
             LookupPlan(name, (key,), KEY, column_casts(COLUMNS, COLUMNS, dimension=name), LOOKUP)
             for name, key in zip(names, self.keys, strict=True)

@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from lookup_core.protocol.client_channel import ChannelRequest
 from lookup_core.protocol.sent_lookups import RunId, SentKeys
-from spark_client.transport.channel_session import ChannelSession
+from spark_client.transport.connection import ChannelSession
 from spark_client.transport.connections import SidecarAddress, connections
 
 KEY = pa.schema({"id": pa.int64()})

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from lookup_core.protocol.client_channel import ChannelRequest
 from lookup_core.protocol.sent_lookups import RunId, SentKeys
-from spark_client.transport.channel_session import ChannelSession
+from spark_client.transport.connection import ChannelSession
 from spark_client.transport.connections import SidecarAddress, connections
 
 KNOWN = 50  # keys of each round that are cached from the second round on

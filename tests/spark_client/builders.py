@@ -17,8 +17,7 @@ from lookup_core.protocol.frames import Frame
 from lookup_core.protocol.sent_lookups import RunId, SentKeys
 from spark_client.lookup_settings import JoinType, KeyColumn, LookupSettings, PassSettings
 from spark_client.testing.served_dimension import ServedDimension
-from spark_client.transport.channel_session import ChannelSession
-from spark_client.transport.connection import Connection, Timing
+from spark_client.transport.connection import ChannelSession, Connection, Timing
 from spark_client.worker.as_of import AsOfPlan, single_columns, version_pick
 from spark_client.worker.input_thread import InputThread, WakeUp
 from spark_client.worker.lookup_operator import LookupOperator
@@ -181,7 +180,8 @@ class Partition:
                 wants_default=lookup.settings.wants_default
                 or any(known[name][0].lookup is not None for name in lookup.keys),
             )
-            session = connection.finish(connection.begin(request, wake=self.wake_up.set))
+            session = connection.begin(request, wake=self.wake_up.set)
+            session.wait_until_open()
             channel = session.channel
             casts = column_casts(channel.columns, channel.columns, dimension=lookup.dimension)
             places = tuple(known[name][0] for name in lookup.keys)

@@ -9,19 +9,13 @@ import pyarrow as pa
 import pytest
 
 from lookup_core.answer import Answer, Outcome, rowless_answer
-from lookup_core.backoff import Backoff
-from lookup_core.errors import (
-    BackendError,
-    ErrorCode,
-    ProtocolViolation,
-    SidecarUnreachable,
-)
+from lookup_core.errors import ErrorCode, ProtocolViolation, SidecarUnreachable
 from lookup_core.protocol import frames
 from lookup_core.protocol.arrow_payload import answer_batch, decode_batch, encode_batch
-from lookup_core.protocol.client_channel import ChannelRequest, ClientChannel
+from lookup_core.protocol.client_channel import ChannelRequest
+from lookup_core.protocol.frame_codec import decode_frame, encode_frame
 from lookup_core.protocol.frames import Frame
-from spark_client.transport.channel_session import ChannelSession, Wire
-from spark_client.transport.connection import Connection
+from spark_client.transport.connection import ChannelSession, Connection, Timing, nothing
 from tests.spark_client.builders import (
     DIMENSIONS,
     KEY,
@@ -38,47 +32,45 @@ GONE = SidecarUnreachable("x", "gone")
 
 
 class Line:
-    """A session, and the frames that it sends."""
+    """A session of a connection without a thread, and the frames that it sends."""
 
     def __init__(self) -> None:
-        self.lock = threading.Lock()
         self.sent: list[Frame] = []
-        self.released: list[int] = []
         self.now_s = 0.0
-        channel = ClientChannel(1, ChannelRequest("d", None, "a test", KEY))
-        wire = Wire(self.lock, self._send, self.released.append, lambda: self.now_s)
-        self.session = ChannelSession(
-            channel, wire, backoff=Backoff(initial_s=0.05, max_s=2.0, give_up_after_s=1.0)
-        )
+        timing = Timing(connect_timeout_s=1.0, clock=lambda: self.now_s, jitter=lambda: 0.0)
+        self.connection = Connection(ReachableSidecar({}).connect, url="x", timing=timing)
+        self.connection._thread = threading.current_thread()
+        self.connection._transport = self
+        self.session = self.connection.begin(ChannelRequest("d", None, "a test", KEY))
+        self.hear(frames.Welcome(1, "a test"))
 
-    def _send(self, sending: Sequence[Frame]) -> None:
-        assert self.lock.locked()
-        self.sent.extend(sending)
+    def send(self, message: bytes) -> None:
+        """See `Transport`."""
+        assert self.connection.lock.locked()
+        self.sent.append(decode_frame(message))
 
-    def tick(self, now_s: float) -> None:
-        """As the connection's thread does each second."""
-        self.now_s = now_s
-        with self.lock:
-            self.session.on_tick(now_s)
+    def receive(self, timeout_s: float) -> Sequence[bytes]:
+        """See `Transport`."""
+        del timeout_s
+        return []
 
-    def hear(self, *heard: frames.Opened | frames.Credit | frames.Result) -> None:
-        """As the connection's thread does with frames."""
-        with self.lock:
-            for frame in heard:
-                self.session.on_frame(frame)
+    wake = close = close_after_fork = nothing
+
+    def hear(self, *heard: Frame) -> None:
+        """As the connection's thread does with frames, and each second."""
+        self.connection._take([encode_frame(frame) for frame in heard])
 
     def reopen(self) -> None:
         """As on a new connection."""
-        with self.lock:
-            self.session.reopen()
-        self.hear(OPENED)
+        self.connection.client.on_lost()
+        self.hear(frames.Welcome(1, "a test"), OPENED)
 
 
 @pytest.fixture
 def line() -> Line:
     """A session whose channel is open, with one run of two keys sent."""
     line = Line()
-    line.reopen()
+    line.hear(OPENED)
     look_up(line.session, 1, 1, 2)
     line.sent.clear()
     return line
@@ -108,9 +100,8 @@ def test_failure_follows_the_answers(line: Line) -> None:
     """Answers that came before a failure are returned first; then the first failure is raised."""
     assert line.session.is_open_within(0.0)
     line.hear(result(1, 0))
-    with line.lock:
-        line.session.fail(GONE)
-        line.session.fail(SidecarUnreachable("x", "a second reason"))
+    for failure in (GONE, SidecarUnreachable("x", "a second reason")):
+        line.session.channel.fail(failure)
 
     assert answers(line.session) == [(1, [0])]
     for _ in range(2):
@@ -122,19 +113,19 @@ def test_failure_follows_the_answers(line: Line) -> None:
 
 def test_refused_channel_is_opened_later() -> None:
     """After its delay a refused channel is requested again; OPENED clears the refusal."""
-    line, refusal = Line(), BackendError(ErrorCode.TABLE_UNAVAILABLE, "later")
-    with line.lock:
-        assert line.session.on_refusal(refusal, jitter=0.0)
-    assert (line.session.refusal, line.session.reopen_at_s) == (refusal, 0.025)
+    line = Line()
+    channel = line.session.channel
+    line.sent.clear()
+    line.hear(frames.Failure(1, ErrorCode.TABLE_UNAVAILABLE, "later", is_retryable=True))
+    assert (str(channel.refusal), channel.reopen_at_s) == ("table_unavailable: later", 0.025)
     assert not line.session.is_open_within(0.0)
 
-    line.tick(0.024)
-    assert line.sent == []
-    line.tick(0.025)
+    for line.now_s in (0.024, 0.025):
+        line.hear()
     line.hear(OPENED)
 
     assert [type(frame) for frame in line.sent] == [frames.Open]
-    assert (line.session.refusal, line.session.is_open_within(0.0)) == (None, True)
+    assert (channel.refusal, line.session.is_open_within(0.0)) == (None, True)
 
 
 def payload(*positions: int, outcome: int = Outcome.MISSING) -> bytes:

@@ -27,8 +27,9 @@ from lookup_core.protocol.client_channel import ChannelRequest
 from lookup_core.protocol.frame_codec import encode_frame
 from lookup_core.protocol.frames import MAX_CHANNELS, Frame
 from lookup_core.protocol.sent_lookups import RunId
+from lookup_core.protocol.stream_client import AGENT, WELCOME_TIMEOUT_S
 from spark_client.testing.fake_server import MemoryServer
-from spark_client.transport.connection import AGENT, WELCOME_TIMEOUT_S, Connection, Timing
+from spark_client.transport.connection import Connection, Timing
 from spark_client.transport.connections import Connections, SidecarAddress, connections
 from tests.spark_client.builders import (
     DIMENSIONS,
@@ -341,7 +342,7 @@ def test_closed_channel_leaves_nothing_behind(
 
     assert sidecar.memory.received[-3:-1] == [frames.Cancel(1, 1), frames.Close(1)]
     assert other.channel.number == 2
-    assert connection._sessions.keys() == {2}
+    assert connection.client.channels.keys() == {2}
 
 
 def test_unexpected_errors_reach_the_tasks() -> None:

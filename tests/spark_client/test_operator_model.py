@@ -27,7 +27,7 @@ from spark_client.lookup_settings import (
     PassSettings,
 )
 from spark_client.testing.served_dimension import ServedDimension
-from spark_client.transport.channel_session import ChannelSession
+from spark_client.transport.connection import ChannelSession
 from spark_client.worker.lookup_operator import LookupOperator
 from spark_client.worker.lookup_plan import LookupPlan
 from spark_client.worker.output_columns import AddedPart, column_casts, joined_output

@@ -16,8 +16,7 @@ import pyarrow.compute as pc
 from lookup_core.answer import Answer, Outcome
 from lookup_core.protocol.client_channel import ChannelRequest
 from lookup_core.protocol.sent_lookups import RunId, SentKeys
-from spark_client.transport.channel_session import ChannelSession
-from spark_client.transport.connection import Connection
+from spark_client.transport.connection import ChannelSession, Connection
 from spark_client.transport.connections import SidecarAddress, connections
 from tools.freshness.naive_reader import READER_TWINS, FaultyConnection
 from tools.freshness.table import ABSENT, NEVER, Versions

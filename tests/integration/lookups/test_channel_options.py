@@ -11,7 +11,7 @@ import pytest
 from lookup_core.lookup_options import NO_OPTIONS, LookupOptions
 from lookup_core.protocol.client_channel import ChannelRequest
 from lookup_core.protocol.sent_lookups import RunId, SentKeys
-from spark_client.transport.channel_session import ChannelSession
+from spark_client.transport.connection import ChannelSession
 from spark_client.transport.connections import Connections, SidecarAddress
 from tests.integration.sidecars import postgres_sidecar
 from tests.service.engine.running import in_words

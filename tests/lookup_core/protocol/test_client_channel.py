@@ -316,7 +316,7 @@ def test_opened_without_open_is_refused() -> None:
         channel.receive(opened(), now_s=0.0)
 
     assert channel.resume(now_s=0.0) == []
-    assert not channel.is_described
+    assert channel.opened is None
 
 
 def test_paused_channel_sends_nothing(channel: ClientChannel) -> None:
