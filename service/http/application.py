@@ -1,7 +1,8 @@
 """aiohttp applications of the listeners: routes and middleware."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from aiohttp import web
 from aiohttp.typedefs import Handler
@@ -11,9 +12,9 @@ from lookup_core.protocol.server_channel import ChannelStatistics
 from service.engine.dimension import Dimension
 from service.engine.tracer import NullTracer, Tracer
 from service.http.body import BodyReader, wait_for_body
-from service.http.delivery import FIXED_HEADERS, ResponseDelivery
+from service.http.delivery import ResponseDelivery
 from service.http.limits import AdmissionLimit, AnswerByteBudget, BodyByteBudget, RequestLimits
-from service.http.middleware import NOT_FOUND, RequestMiddleware, TraceMiddleware
+from service.http.middleware import RequestMiddleware
 from service.http.readiness import Readiness
 from service.http.routes.admin import Admin
 from service.http.routes.cached_rows import CachedRows
@@ -22,13 +23,14 @@ from service.http.routes.openapi import OpenApi
 from service.http.routes.probes import Probes
 from service.http.routes.single_row import SingleRow
 from service.http.routes.status import ProcessStatistics, StatusRoutes
-from service.http.routes.table import ROUTES, Route
-from service.http.security import Access
+from service.http.routes.table import ROUTES
+from service.http.security import Access, Audience
 from service.http.status_history import StatusHistory
 from service.http.status_page import StatusPage
 
 _PATHS = "no such path; rows are at /v1/dimensions/{name}/rows/{key}, all paths in /openapi.json"
 _HEALTH_PATHS = "probes and metrics only; lookups are served at listen.unix and listen.http"
+_UNKNOWN = Audience.READER  # of requests without a route
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,36 +66,42 @@ def health_application(parts: ServiceParts) -> web.Application:
 def _guarded(
     handlers: Mapping[str, Handler], parts: ServiceParts, access: Access, *, not_found: str
 ) -> web.Application:
-    """An application of the operations that have a handler, behind the middleware.
+    """An application of the operations that have a handler, each within the middleware.
 
     `not_found` is the detail of the problem for other paths.
     """
-    routes: dict[web.AbstractRoute, Route] = {}
-    requests = RequestMiddleware(
-        routes,
+    middleware = RequestMiddleware(
         parts.readiness,
         ResponseDelivery(parts.limits),
         admission_limit=AdmissionLimit(parts.limits.connections),
         answer_budget=parts.answer_budget,
         access=access,
-        is_tracing=parts.tracer.is_on,
+        tracer=parts.tracer,
+        dimensions=frozenset(parts.dimensions),
     )
-    traces = TraceMiddleware(routes, parts.tracer, frozenset(parts.dimensions))
-    middlewares = [traces.handle, requests.handle] if parts.tracer.is_on else [requests.handle]
-    app = web.Application(middlewares=middlewares)
-    app[NOT_FOUND] = not_found
+    app = web.Application()
+
+    def add(resource: web.Resource, handler: Handler, *methods: str) -> None:
+        for method in methods:
+            resource.add_route(method, handler, expect_handler=wait_for_body)
+
     for route in ROUTES:
         if (handler := handlers.get(route.operation)) is not None:
-            routes |= dict.fromkeys(_added(app, route, handler), route)
-    app.on_response_prepare.append(_set_headers)
+            # A key may be empty, and have braces.
+            resource = app.router.add_resource(route.path.replace("{key}", "{key:[^/]*}"))
+            add(resource, middleware.around_route(handler, route), *route.methods)
+            refusing = _refusing(partial(web.HTTPMethodNotAllowed, "", route.methods))
+            add(resource, middleware.around(refusing, _UNKNOWN), "*")
+    refusing = _refusing(partial(web.HTTPNotFound, text=not_found))
+    add(app.router.add_resource("/{path:.*}"), middleware.around(refusing, _UNKNOWN), "*")
     return app
 
 
-def _added(app: web.Application, route: Route, handler: Handler) -> Iterable[web.AbstractRoute]:
-    # A key may be empty, and have braces.
-    resource = app.router.add_resource(route.path.replace("{key}", "{key:[^/]*}"))
-    for method in ("GET", "HEAD") if route.method == "GET" else (route.method,):
-        yield resource.add_route(method, handler, expect_handler=wait_for_body)
+def _refusing(error: Callable[[], web.HTTPException]) -> Handler:
+    async def handle(_request: web.Request) -> web.StreamResponse:
+        raise error()
+
+    return handle
 
 
 def _handlers(parts: ServiceParts) -> dict[str, Handler]:
@@ -135,7 +143,3 @@ def _health_handlers(parts: ServiceParts) -> dict[str, Handler]:
         "isStarted": probes.startupz,
         "getMetrics": probes.scrape,
     }
-
-
-async def _set_headers(_request: web.Request, response: web.StreamResponse) -> None:
-    response.headers.update(FIXED_HEADERS)

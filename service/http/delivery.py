@@ -51,6 +51,7 @@ class ResponseDelivery:
         transport = request.transport
         if transport is None or response.prepared:
             return
+        response.headers.update(FIXED_HEADERS)
         # With a buffer, the transport would report success before the kernel has the bytes.
         transport.set_write_buffer_limits(high=0)
         now_s = time.monotonic()
@@ -105,8 +106,12 @@ def reset(transport: asyncio.Transport) -> None:
 
 async def _write_body(request: web.Request, response: web.StreamResponse) -> None:
     body = response.body if isinstance(response, web.Response) else None
-    is_by_tls = request.secure and request.method != hdrs.METH_HEAD
-    if is_by_tls and isinstance(body, bytes) and len(body) > _TLS_WRITE_BYTES:
+    if (
+        isinstance(body, bytes)
+        and len(body) > _TLS_WRITE_BYTES
+        and request.secure
+        and request.method != hdrs.METH_HEAD
+    ):
         view = memoryview(body)
         for start in range(0, len(body), _TLS_WRITE_BYTES):
             await response.write(view[start : start + _TLS_WRITE_BYTES])

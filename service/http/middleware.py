@@ -1,6 +1,5 @@
 """Request middleware: traces, admission, access, errors as RFC 9457 problems, delivery."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 import structlog
@@ -23,7 +22,6 @@ from service.http.readiness import Readiness
 from service.http.routes.table import Route
 from service.http.security import Access, Audience
 
-NOT_FOUND = web.AppKey("not_found", str)  # the detail for unknown paths of a listener
 _SPAN = web.RequestKey[CallerSpan]("request_span", CallerSpan)
 _CLOSING_STATUSES = frozenset({408, 413})
 _KEPT_HEADERS = ("Allow", "WWW-Authenticate")
@@ -32,42 +30,67 @@ _TRACEPARENT, _TRACESTATE = istr("traceparent"), istr("tracestate")
 
 @dataclass(frozen=True, slots=True)
 class RequestMiddleware:
-    """All steps around a handler in one middleware, because each one costs every request time."""
+    """All steps around the handlers of one listener.
 
-    routes: Mapping[web.AbstractRoute, Route]
+    aiohttp would pass each request through a chain of middlewares and a search for its route.
+    """
+
     readiness: Readiness
     delivery: ResponseDelivery
     admission_limit: AdmissionLimit  # the listener's own
     answer_budget: AnswerByteBudget
     access: Access
-    is_tracing: bool  # behind a `TraceMiddleware`
+    tracer: Tracer
+    dimensions: frozenset[str]  # the configured ones; others are not recorded in spans
 
-    @web.middleware
-    async def handle(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        """Admit and authorize the request, run its handler, and send the response."""
-        route = self.routes.get(request.match_info.route)
-        # An unknown path is treated as one for readers.
-        audience = Audience.READER if route is None else route.audience
-        span = request.get(_SPAN) if self.is_tracing else None
-        resources = RequestResources(self.admission_limit, self.answer_budget, span)
-        try:
-            self._admit(audience, resources)
-        except Overloaded as error:  # before any other work for the request
-            refusal = problem_of_error(error).response()
-            refusal.force_close()
-            return refusal
-        request[RESOURCES] = resources
-        response: web.StreamResponse
-        try:
+    def around(self, handler: Handler, audience: Audience) -> Handler:
+        """Admit and authorize each request, run the handler, and send the response."""
+
+        async def handle(request: web.Request) -> web.StreamResponse:
+            span = request.get(_SPAN) if self.tracer.is_on else None
+            resources = RequestResources(self.admission_limit, self.answer_budget, span)
             try:
-                self.access.check(request, audience)
-                response = await handler(request)
-            except Exception as error:  # noqa: BLE001  # border of the request's task
-                response = _problem_response(request, error)
-            await self.delivery.send(request, response)
-            return response
-        finally:
-            resources.release()  # not earlier: bytes being sent still use memory
+                self._admit(audience, resources)
+            except Overloaded as error:  # before any other work for the request
+                refusal = problem_of_error(error).response()
+                refusal.force_close()
+                await self.delivery.send(request, refusal)
+                return refusal
+            request[RESOURCES] = resources
+            response: web.StreamResponse
+            try:
+                try:
+                    self.access.check(request, audience)
+                    response = await handler(request)
+                except Exception as error:  # noqa: BLE001  # border of the request's task
+                    response = _problem_response(request, error)
+                await self.delivery.send(request, response)
+                return response
+            finally:
+                resources.release()  # not earlier: bytes being sent still use memory
+
+        return handle
+
+    def around_route(self, handler: Handler, route: Route) -> Handler:
+        """As `around`; if it is traced, in a span from before the admission to the last byte."""
+        untraced = self.around(handler, route.audience)
+        if not (route.is_traced and self.tracer.is_on):
+            return untraced
+
+        async def handle(request: web.Request) -> web.StreamResponse:
+            span = self._begun_span(request, route)
+            if span is None:
+                return await untraced(request)
+            request[_SPAN] = span
+            status = None
+            try:
+                response = await untraced(request)
+                status = response.status
+                return response
+            finally:  # without a status, the client disconnected and the handler was cancelled
+                span.end(status=status, is_left=status is None)
+
+        return handle
 
     def _admit(self, audience: Audience, resources: RequestResources) -> None:
         if audience is Audience.PROBE:
@@ -77,37 +100,7 @@ class RequestMiddleware:
             self.readiness.check_has_memory()
         resources.admit()
 
-
-@dataclass(frozen=True, slots=True)
-class TraceMiddleware:
-    """A span per request for rows, from before its admission to its last byte.
-
-    It is the outermost middleware of an application, and installed only if tracing is on.
-    """
-
-    routes: Mapping[web.AbstractRoute, Route]
-    tracer: Tracer
-    dimensions: frozenset[str]  # the configured ones; others are not recorded
-
-    @web.middleware
-    async def handle(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        """Run the handler, within a span if the request is traced."""
-        span = self._begun_span(request)
-        if span is None:
-            return await handler(request)
-        request[_SPAN] = span
-        status = None
-        try:
-            response = await handler(request)
-            status = response.status
-            return response
-        finally:  # without a status, the client disconnected and the handler was cancelled
-            span.end(status=status, is_left=status is None)
-
-    def _begun_span(self, request: web.Request) -> CallerSpan | None:
-        route = self.routes.get(request.match_info.route)
-        if route is None or not route.is_traced:
-            return None
+    def _begun_span(self, request: web.Request, route: Route) -> CallerSpan | None:
         name = request.match_info.get("name", "")
         dimension = name if name in self.dimensions else None
         traced = TracedRequest(request.method, route.path, dimension)
@@ -124,16 +117,14 @@ def _trace_parent(request: web.Request) -> TraceParent | None:
 
 def _problem_response(request: web.Request, error: Exception) -> web.Response:
     """The problem for an error that is being handled; a defect is logged, and not disclosed."""
-    response = _response(request, error)
+    response = _response(error)
     if request.can_read_body or response.status in _CLOSING_STATUSES:
         response.force_close()  # the rest of a refused body is not read
     return response
 
 
-def _response(request: web.Request, error: Exception) -> web.Response:
+def _response(error: Exception) -> web.Response:
     match error:
-        case web.HTTPNotFound():  # raised by the router only
-            return problem_of_http(web.HTTPNotFound(text=request.app[NOT_FOUND])).response()
         case web.HTTPException():
             response = problem_of_http(error).response()
             kept = {name: error.headers[name] for name in _KEPT_HEADERS if name in error.headers}

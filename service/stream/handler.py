@@ -99,6 +99,7 @@ class StreamHandler:
             autoping=False,  # the connection limits the rate of pings
             max_msg_size=self._max_message_bytes,
         )
+        socket.headers["Server"] = "sidelook"  # not aiohttp's version
         await socket.prepare(request)
         if socket.ws_protocol != SUBPROTOCOL:
             reason = f"offer the subprotocol {SUBPROTOCOL}"

@@ -14,6 +14,7 @@ from service.engine.dimension import Dimension
 
 MAX_FAULTS = 5
 _MAX_PATH = 100  # characters
+_MAX_DIGITS = 20  # more than any timeout has, and few enough for Python's int
 _Model = TypeVar("_Model", bound=BaseModel)
 
 
@@ -68,13 +69,14 @@ def from_query(query: Mapping[str, str]) -> LookupRequestBody:
     """`columns`, separated by commas, and `timeout_ms` of a query string."""
     unknown = [name for name in query if name not in {"columns", "timeout_ms"}]
     columns = query.get("columns")
-    timeout_ms = query.get("timeout_ms")
+    timeout_ms = query.get("timeout_ms", "")
+    is_number = timeout_ms.isdecimal() and len(timeout_ms) <= _MAX_DIGITS
     return from_json(
         LookupRequestBody,
         {
             "keys": [],
             "columns": columns if columns is None else [n for n in columns.split(",") if n],
-            "timeout_ms": int(timeout_ms) if timeout_ms and timeout_ms.isdecimal() else timeout_ms,
+            "timeout_ms": int(timeout_ms) if is_number else query.get("timeout_ms"),
             **dict.fromkeys(unknown),
         },
     )

@@ -53,6 +53,11 @@ class Route:
     is_traced: bool = False  # it looks up rows, so its requests may have spans
     note: str | None = None
 
+    @property
+    def methods(self) -> tuple[str, ...]:
+        """The methods that it answers."""
+        return ("GET", "HEAD") if self.method == "GET" else (self.method,)
+
 
 # The hot paths are first, because routes are tried in order.
 ROUTES = (
