@@ -43,7 +43,7 @@ from service.tls.server_certificate import CertificateRotation
 from service.version import own_version
 from service.wiring.cache_demand import CacheDemand
 from service.wiring.configured_tracer import opened_tracer
-from service.wiring.dimension_parts import database_shares, dimension_backend, refresh_sources
+from service.wiring.dimension_parts import DimensionParts, database_shares
 
 log = structlog.get_logger()
 
@@ -152,14 +152,12 @@ async def _dimensions(
     for name, config in settings.dimensions.items():
         share = shares.get(name)
         pool = None if share is None else share.pool
-        backend = await stack.enter_async_context(
-            dimension_backend(config, pool, row_bytes=row_bytes)
-        )
+        parts = DimensionParts(name, config, file=file, pool=pool, row_bytes=row_bytes)
+        backend = await stack.enter_async_context(parts.backend())
         engine = config.engine_settings(name)
         engine = replace(engine, max_waiting_keys=engine.max_waiting_keys + credit_keys)
-        sources = refresh_sources(name, config, file=file, pool=pool, row_bytes=row_bytes)
         connections = None if share is None else share.connections
-        dimensions[name] = make(engine, backend, connections=connections, sources=sources)
+        dimensions[name] = make(engine, backend, connections=connections, sources=parts.sources())
     return dimensions
 
 

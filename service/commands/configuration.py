@@ -99,7 +99,7 @@ def gen_triggers(
     if found.source.table is None or found.source.feed_fault is not None:
         detail = f"dimension {dimension}: triggers {found.source.feed_fault}; use cache.ttl"
         raise InvalidRequest(ErrorCode.BAD_REQUEST, detail)
-    is_partitioned = asyncio.run(_is_partitioned(dimension, found, found.source))
+    is_partitioned = asyncio.run(_is_partitioned(dimension, found))
     if partitioned and is_partitioned is False:
         detail = f"{found.source.table} is not partitioned; leave --partitioned out"
         raise InvalidRequest(ErrorCode.BAD_REQUEST, detail)
@@ -111,9 +111,7 @@ def gen_triggers(
     typer.echo(script, nl=False)
 
 
-async def _is_partitioned(
-    name: str, config: DimensionConfig, source: PostgresSource
-) -> bool | None:
+async def _is_partitioned(name: str, config: DimensionConfig) -> bool | None:
     """Whether the table is partitioned; None, and a note, if the database does not answer.
 
     Raises InvalidRequest for a table that cannot be followed by triggers.
@@ -123,7 +121,7 @@ async def _is_partitioned(
     from service.wiring.connector_settings import postgres_settings  # noqa: PLC0415
 
     settings = replace(
-        postgres_settings(config, source),
+        postgres_settings(config),
         is_followed=True,
         has_triggers=True,
         needs_publication=False,

@@ -21,11 +21,9 @@ from service.version import program_name
 _HEARTBEATS = "__debezium-heartbeat."
 
 
-def postgres_settings(
-    config: DimensionConfig, source: PostgresSource, *, row_bytes: int = ROW_BYTES
-) -> PostgresSettings:
+def postgres_settings(config: DimensionConfig, *, row_bytes: int = ROW_BYTES) -> PostgresSettings:
     """Settings of queries to the table; raises OSError if its address cannot be read."""
-    changelog = config.refresh.changelog
+    source, changelog = _postgres(config), config.refresh.changelog
     return PostgresSettings(
         dsn=source.read_dsn(),
         table=source.relation,
@@ -57,15 +55,24 @@ def _needs_publication(config: DimensionConfig) -> bool:
     return bool(changelog and has_debezium and changelog.publication != UNCHECKED)
 
 
+def _postgres(config: DimensionConfig) -> PostgresSource:
+    assert isinstance(config.source, PostgresSource)  # validated for each feed
+    return config.source
+
+
 def notifications_settings(
-    name: str, source: PostgresSource, listen: Notifications, *, script: str
+    name: str, config: DimensionConfig, *, file: Path | None = None
 ) -> PostgresNotificationsSettings:
-    """Settings of the notifications; raises OSError if the table's address cannot be read."""
+    """Settings of the notifications; raises OSError if the table's address cannot be read.
+
+    `file` is the configuration file, for the command in messages.
+    """
+    source, listen = _postgres(config), config.refresh.listen or Notifications()
     return PostgresNotificationsSettings(
         source.read_dsn(),
         source.relation,
         listen.channel_of(name),
-        script=script,
+        script=trigger_script(name, file),
         connect_timeout_s=source.read_connect_timeout_s() or CONNECT_TIMEOUT_S,
         dsn_now=_dsn_now(source),
     )

@@ -3,7 +3,7 @@
 Opens nothing.
 """
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -19,10 +19,9 @@ from lookup_core.row_bytes import ROW_BYTES
 from lookup_core.settings import CacheMode
 from lookup_core.statistics import InvalidationOrigin
 from service.config.dimension import DimensionConfig
-from service.config.refresh import Changelog, Notifications
+from service.config.refresh import Changelog
 from service.config.settings import Settings
 from service.config.source import DatabaseAddress, ParquetSource, PostgresSource
-from service.config.source import Source as ConfiguredSource
 from service.connectors.kafka.changelog import KafkaChangelog
 from service.connectors.parquet.backend import ParquetBackend, ParquetScan
 from service.connectors.parquet.file import RowLimit
@@ -43,7 +42,6 @@ from service.wiring.connector_settings import (
     kafka_settings,
     notifications_settings,
     postgres_settings,
-    trigger_script,
 )
 
 log = structlog.get_logger()
@@ -82,92 +80,75 @@ def _members(settings: Settings) -> Collection[Mapping[str, PostgresSettings]]:
     for name, config in settings.dimensions.items():
         if isinstance(config.source, PostgresSource):
             of_one = members.setdefault(config.source.address, {})
-            of_one[name] = postgres_settings(config, config.source)
+            of_one[name] = postgres_settings(config)
     return members.values()
 
 
-def dimension_backend(
-    config: DimensionConfig, pool: PostgresPool | None = None, *, row_bytes: int = ROW_BYTES
-) -> Backend:
-    """The backend; several rows of one key are combined by `versions` or `match`.
+@dataclass(frozen=True, slots=True)
+class DimensionParts:
+    """Makes backend and sources of one dimension; without `pool`, its backend opens its own."""
 
-    Without the pool of its database, it opens its own.
-    """
-    backend = _single_rows(config, pool, row_bytes=row_bytes)
-    if (versions := config.version_columns) is not None:
-        return RowVersions(backend, versions)
-    return backend if config.match is None else RowMatch(backend, config.match)
+    name: str
+    config: DimensionConfig
+    file: Path | None = None  # of the configuration, for the commands in error messages
+    pool: PostgresPool | None = None  # of its database
+    row_bytes: int = ROW_BYTES
 
+    def backend(self) -> Backend:
+        """The backend; several rows of one key are combined by `versions` or `match`."""
+        backend, config = self._single_rows(), self.config
+        if (versions := config.version_columns) is not None:
+            return RowVersions(backend, versions)
+        return backend if config.match is None else RowMatch(backend, config.match)
 
-def refresh_sources(
-    name: str,
-    config: DimensionConfig,
-    *,
-    file: Path | None = None,
-    pool: PostgresPool | None = None,
-    row_bytes: int = ROW_BYTES,
-) -> RefreshSources:
-    """The source of changes and that of the whole table, as configured.
+    def sources(self) -> RefreshSources:
+        """The source of changes and that of the whole table, as configured."""
+        refresh = self.config.refresh
+        table = self._whole_table() if self.config.cache.mode is CacheMode.FULL else None
+        if refresh.listen is not None:
+            return RefreshSources(self._notifications, InvalidationOrigin.NOTIFICATION, table)
+        if refresh.changelog is not None:
+            changes = partial(self._changelog, refresh.changelog)
+            return RefreshSources(changes, InvalidationOrigin.CHANGELOG, table)
+        return RefreshSources(table=table)
 
-    `file` is the configuration file, for the commands in error messages; `pool` that of the
-    database.
-    """
-    origin = InvalidationOrigin.CHANGELOG
-    changes: Callable[[], Source] | None = None
-    if config.refresh.changelog is not None:
-        changes = partial(_changelog, config, config.refresh.changelog, pool, row_bytes=row_bytes)
-    elif config.refresh.listen is not None:
-        origin = InvalidationOrigin.NOTIFICATION
-        listen, script = config.refresh.listen, trigger_script(name, file)
-        changes = partial(_notifications, name, config.source, listen, script=script)
-    is_full = config.cache.mode is CacheMode.FULL
-    whole = _whole_table(name, config, row_bytes=row_bytes) if is_full else None
-    return RefreshSources(changes, origin, whole)
+    def _postgres(self) -> PostgresSettings:
+        return postgres_settings(self.config, row_bytes=self.row_bytes)
 
-
-def _single_rows(config: DimensionConfig, pool: PostgresPool | None, *, row_bytes: int) -> Backend:
-    source = config.source
-    if isinstance(source, ParquetSource):
+    def _single_rows(self) -> Backend:
+        config = self.config
+        if not isinstance(config.source, ParquetSource):
+            return PostgresBackend(self._postgres(), self.pool)
         # In full mode the cache has the rows: the backend scans the file instead.
         kind = ParquetScan if config.cache.mode is CacheMode.FULL else ParquetBackend
         has_several = config.match is not None or config.versions is not None
-        limit = RowLimit(row_bytes, has_several_rows=has_several)
-        return kind(source.path, config.key, columns=config.columns, limit=limit)
-    return PostgresBackend(postgres_settings(config, source, row_bytes=row_bytes), pool)
+        limit = RowLimit(self.row_bytes, has_several_rows=has_several)
+        return kind(config.source.path, config.key, columns=config.columns, limit=limit)
 
+    def _whole_table(self) -> Source:
+        config, source = self.config, self.config.source
+        if isinstance(source, ParquetSource):
+            return ParquetRowGroups(source.path, columns=config.columns, row_bytes=self.row_bytes)
+        if config.refresh.feed is None and config.refresh.reload is None:
+            log.warning("dimension.loaded_once", dimension=self.name, remedy=_REMEDY)
+        return PostgresSnapshot(self._postgres())
 
-def _whole_table(name: str, config: DimensionConfig, *, row_bytes: int) -> Source:
-    source = config.source
-    if isinstance(source, ParquetSource):
-        return ParquetRowGroups(source.path, columns=config.columns, row_bytes=row_bytes)
-    if config.refresh.feed is None and config.refresh.reload is None:
-        log.warning("dimension.loaded_once", dimension=name, remedy=_REMEDY)
-    return PostgresSnapshot(postgres_settings(config, source, row_bytes=row_bytes))
+    def _notifications(self) -> Source:
+        settings = notifications_settings(self.name, self.config, file=self.file)
+        return PostgresNotifications(settings)
 
+    def _changelog(self, changelog: Changelog) -> Source:
+        def decoder(schema: DimensionSchema) -> ChangeDecoder:
+            origin = schema.origin
+            assert origin is not None  # set for every table of PostgreSQL
+            settings = DecoderSettings(
+                event_origins(changelog, origin),
+                with_rows=self.config.cache.mode is CacheMode.FULL and origin.reports_rows,
+                has_full_identity=origin.has_full_identity,
+                loses_keys=origin.loses_keys,
+                row_bytes=self.row_bytes,
+            )
+            return DECODERS[changelog.format](schema, settings=settings, loads=orjson.loads)
 
-def _notifications(
-    name: str, source: ConfiguredSource, listen: Notifications, *, script: str
-) -> Source:
-    assert isinstance(source, PostgresSource)  # validated for each feed
-    return PostgresNotifications(notifications_settings(name, source, listen, script=script))
-
-
-def _changelog(
-    config: DimensionConfig, changelog: Changelog, pool: PostgresPool | None, *, row_bytes: int
-) -> Source:
-    def decoder(schema: DimensionSchema) -> ChangeDecoder:
-        origin = schema.origin
-        assert origin is not None  # set for every table of PostgreSQL
-        settings = DecoderSettings(
-            event_origins(changelog, origin),
-            with_rows=config.cache.mode is CacheMode.FULL and origin.reports_rows,
-            has_full_identity=origin.has_full_identity,
-            loses_keys=origin.loses_keys,
-            row_bytes=row_bytes,
-        )
-        return DECODERS[changelog.format](schema, settings=settings, loads=orjson.loads)
-
-    source = config.source
-    assert isinstance(source, PostgresSource)  # validated for each feed
-    changes = KafkaChangelog(kafka_settings(changelog), decoder)
-    return WatchedTable(changes, postgres_settings(config, source), pool=pool)
+        changes = KafkaChangelog(kafka_settings(changelog), decoder)
+        return WatchedTable(changes, self._postgres(), pool=self.pool)

@@ -14,9 +14,8 @@ from lookup_core.dimension_schema import TableOrigin, VersionColumns
 from lookup_core.statistics import InvalidationOrigin
 from service.app import ServingSidecar
 from service.config.dimension import DimensionConfig
-from service.config.refresh import Changelog, Notifications
+from service.config.refresh import Changelog
 from service.config.settings import Settings
-from service.config.source import PostgresSource
 from service.connectors.kafka.changelog import KafkaChangelog
 from service.connectors.parquet.backend import ParquetBackend, ParquetScan
 from service.connectors.parquet.row_groups import ParquetRowGroups
@@ -38,7 +37,7 @@ from service.wiring.connector_settings import (
     postgres_settings,
     trigger_script,
 )
-from service.wiring.dimension_parts import database_shares, dimension_backend, refresh_sources
+from service.wiring.dimension_parts import DimensionParts, database_shares
 from tests.lookup_core.changelog.change_messages import listed, message, schema_of
 from tests.service.config.configuration import (
     AIRPORTS,
@@ -59,7 +58,7 @@ ADDRESS = {"kind": "postgres", "table": "shop.t", "dsn": "postgresql://h/d", "re
 def decoder_of(mode: str, origin: TableOrigin) -> ChangeDecoder:
     """The decoder of Debezium's events for a dimension of this table."""
     refresh = {"changelog": CHANGELOG | {"format": "debezium_json"}}
-    changes = refresh_sources("c", table(cache={"mode": mode}, refresh=refresh)).changes
+    changes = DimensionParts("c", table(cache={"mode": mode}, refresh=refresh)).sources().changes
     source = changes and changes()
     assert isinstance(source, WatchedTable)
     assert isinstance(source._changes, KafkaChangelog)
@@ -79,9 +78,8 @@ def test_table_is_queried_as_configured() -> None:
         timeout="7s",
         refresh={"listen": {}},
     )
-    assert isinstance(config.source, PostgresSource)
 
-    assert postgres_settings(config, config.source, row_bytes=7) == PostgresSettings(
+    assert postgres_settings(config, row_bytes=7) == PostgresSettings(
         "postgresql://h/d?search_path=shop",
         "shop.t",
         ("id",),
@@ -131,8 +129,7 @@ def test_query_and_filter_reach_the_connector() -> None:
     changelog = CHANGELOG | {"format": "debezium_json"}
     found = []
     for config in (table(source=where, refresh={"changelog": changelog}), table(source=query)):
-        assert isinstance(config.source, PostgresSource)
-        settings = postgres_settings(config, config.source)
+        settings = postgres_settings(config)
         found.append((settings.table, settings.query, settings.where, settings.needs_publication))
 
     assert found == [
@@ -151,18 +148,17 @@ def test_publication_may_be_named(
     """Any publication counts, or the named one; `none` turns the check off."""
     changelog = CHANGELOG | {"format": "debezium_json", "publication": publication}
     config = table(refresh={"changelog": changelog})
-    assert isinstance(config.source, PostgresSource)
-    settings = postgres_settings(config, config.source)
+    settings = postgres_settings(config)
 
     assert (settings.needs_publication, settings.publication) == expected
 
 
 def test_changes_come_from_the_feed() -> None:
     """The feed has a source and an origin; the backend knows whether it has a feed and triggers."""
-    notified = refresh_sources("customers", table(refresh={"listen": {}}))
-    logged = refresh_sources("customers", table(refresh={"changelog": CHANGELOG}))
+    notified = DimensionParts("customers", table(refresh={"listen": {}})).sources()
+    logged = DimensionParts("customers", table(refresh={"changelog": CHANGELOG})).sources()
 
-    assert refresh_sources("customers", table()) == RefreshSources()
+    assert DimensionParts("customers", table()).sources() == RefreshSources()
     assert isinstance(notified.changes and notified.changes(), PostgresNotifications)
     assert isinstance(logged.changes and logged.changes(), WatchedTable)
     assert (notified.origin, logged.origin) == (
@@ -172,7 +168,7 @@ def test_changes_come_from_the_feed() -> None:
     followed = []
     refreshes: list[dict[str, object]] = [{}, {"listen": {}}, {"changelog": CHANGELOG}]
     for refresh in refreshes:
-        backend = dimension_backend(table(refresh=refresh))
+        backend = DimensionParts("c", table(refresh=refresh)).backend()
         assert isinstance(backend, PostgresBackend)
         followed.append((backend._settings.is_followed, backend._settings.has_triggers))
     assert followed == [(False, False), (True, True), (True, False)]
@@ -182,12 +178,10 @@ def test_notifications_know_their_triggers() -> None:
     """Channel, table and the command that prints the triggers reach the connector."""
     file = Path("/etc/a b.yaml")
     customers = table(refresh={"listen": {"channel": "shop"}})
-    changes = refresh_sources("customers", customers, file=file).changes
+    changes = DimensionParts("customers", customers, file=file).sources().changes
 
     source = changes and changes()
-    default = notifications_settings(
-        "a", PostgresSource.model_validate(ADDRESS), Notifications(), script="gen"
-    )
+    default = notifications_settings("a", table(source=ADDRESS))
 
     assert isinstance(source, PostgresNotifications)
     command = "python -m service gen-triggers customers"
@@ -195,7 +189,7 @@ def test_notifications_know_their_triggers() -> None:
     assert source._settings.script == f"{command} --config '/etc/a b.yaml'"
     assert trigger_script("customers", None) == command
     assert trigger_script("a", Path("c.yaml")).endswith(f" --config {Path.cwd()}/c.yaml")
-    assert (default.table, default.channel, default.script) == ("shop.t", "sidelook_a", "gen")
+    assert (default.table, default.channel) == ("shop.t", "sidelook_a")
 
 
 @pytest.mark.parametrize(
@@ -238,9 +232,10 @@ def test_backend_is_of_the_configured_kind(
     config: DimensionConfig, kind: type, whole: type | None
 ) -> None:
     """In full mode a table is read by ranges of its key, a file by row groups, and not held too."""
-    source = refresh_sources("c", config).table
+    parts = DimensionParts("c", config)
+    source = parts.sources().table
 
-    assert type(dimension_backend(config)) is kind
+    assert type(parts.backend()) is kind
     assert type(source) is (whole or type(None))
 
 
@@ -257,7 +252,7 @@ def test_backend_is_of_the_configured_kind(
 def test_table_that_is_loaded_once_is_logged(config: DimensionConfig, events: list[str]) -> None:
     """A full table without a refresh ages, and the log has the remedies."""
     with capture_logs() as logs:
-        refresh_sources("customers", config)
+        DimensionParts("customers", config).sources()
 
     assert [entry["event"] for entry in logs] == events
     assert all("refresh.reload" in entry["remedy"] for entry in logs)

@@ -168,7 +168,7 @@ def databases_of(settings: Settings) -> list[Database]:
     found: dict[tuple[str, bool], Database] = {}
     for name, config in settings.dimensions.items():
         if isinstance(config.source, PostgresSource):
-            of_one = postgres_settings(config, config.source)
+            of_one = postgres_settings(config)
             database = found.setdefault((of_one.dsn, of_one.pgbouncer), Database(of_one, {}, size))
             database.dimensions[name] = config
     return list(found.values())

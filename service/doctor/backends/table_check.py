@@ -13,7 +13,7 @@ from lookup_core.settings import CacheMode, Match
 from service.config.cache import Cache
 from service.config.dimension import DimensionConfig
 from service.config.quantity import size_text
-from service.config.source import ParquetSource, PostgresSource
+from service.config.source import ParquetSource
 from service.connectors.parquet.file import parquet_schema
 from service.connectors.postgres import sql_text
 from service.connectors.postgres.backend import PostgresBackend, index_remedy
@@ -32,7 +32,6 @@ from service.doctor.finding import Finding, Subject, error_finding
 from service.wiring.connector_settings import (
     notifications_settings,
     postgres_settings,
-    trigger_script,
 )
 
 _QUERY_TIMEOUT_S = 3.0
@@ -171,8 +170,7 @@ class TableCheck:
             yield subject.skipped(reason, "see the finding of its database")
             return
         config = self.database.dimensions[subject.name]
-        assert isinstance(config.source, PostgresSource)  # ensured by the plan
-        settings = postgres_settings(config, config.source)
+        settings = postgres_settings(config)
         # One connection: the doctor must work on an almost full server.
         is_pooled = settings.pgbouncer or server.is_pooled
         settings = replace(settings, max_connections=1, pgbouncer=is_pooled)
@@ -209,11 +207,7 @@ class TableCheck:
                 config.default, list_columns(columns) if config.match is Match.ALL else columns
             )
         if config.refresh.listen is not None:
-            assert isinstance(config.source, PostgresSource)  # ensured by the plan
-            script = trigger_script(name, self.config_file)
-            listen = notifications_settings(
-                name, config.source, config.refresh.listen, script=script
-            )
+            listen = notifications_settings(name, config, file=self.config_file)
             yield await try_notifications(Subject("listen", name), listen, table)
 
 
