@@ -1,7 +1,7 @@
 """Backend wrappers for keys with several rows: first match, all matches, or versions."""
 
+from contextlib import AsyncExitStack
 from dataclasses import replace
-from typing import Self
 
 import numpy as np
 import numpy.typing as npt
@@ -13,9 +13,10 @@ from lookup_core.errors import BackendError, ErrorCode, nearest_name
 from lookup_core.operator.as_of import EARLIEST_US, is_moment, moments_us
 from lookup_core.settings import Match
 from service.connectors.ports.backend import Backend
+from service.connectors.ports.resource import Resource
 
 
-class _Wrapper:
+class _Wrapper(Resource):
     """Delegates to the wrapped backend all but `describe` and `fetch`."""
 
     def __init__(self, backend: Backend) -> None:
@@ -28,12 +29,9 @@ class _Wrapper:
         """As the wrapped backend."""
         return self._backend.uses_index
 
-    async def __aenter__(self) -> Self:
-        await self._backend.__aenter__()
-        return self
-
-    async def __aexit__(self, *_error: object) -> None:
-        await self._backend.__aexit__(None, None, None)
+    async def open(self, stack: AsyncExitStack) -> None:
+        """Open the wrapped backend."""
+        await stack.enter_async_context(self._backend)
 
 
 class RowMatch(_Wrapper):

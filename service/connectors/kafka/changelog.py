@@ -7,7 +7,7 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Self
+from contextlib import AsyncExitStack
 
 import structlog
 from aiokafka import ConsumerRecord, TopicPartition
@@ -29,6 +29,7 @@ from service.connectors.kafka.consumer import KafkaConsumer
 from service.connectors.kafka.errors import mapped_errors
 from service.connectors.kafka.progress import Clocks, KafkaProgress
 from service.connectors.kafka.settings import KafkaSettings
+from service.connectors.ports.resource import Resource
 from service.connectors.ports.source import Source, SplitEnumerator, SplitPiece, SplitReader
 
 log = structlog.get_logger()
@@ -64,7 +65,7 @@ class KafkaChangelog(Source):
         return KafkaReader(self._settings, self._decoder(schema), topic=self._topic)
 
 
-class KafkaEnumerator(SplitEnumerator):
+class KafkaEnumerator(Resource, SplitEnumerator):
     """Lists the partitions of the topic, from current metadata."""
 
     def __init__(self, settings: KafkaSettings, topic: KafkaTopic) -> None:
@@ -72,13 +73,9 @@ class KafkaEnumerator(SplitEnumerator):
         self._settings = settings
         self._topic = topic
 
-    async def __aenter__(self) -> Self:
+    async def open(self, stack: AsyncExitStack) -> None:
         """Connect; raises BackendError."""
-        self._consumer = await KafkaConsumer.opened(self._settings)
-        return self
-
-    async def __aexit__(self, *_error: object) -> None:
-        await self._consumer.close()
+        self._consumer = await KafkaConsumer.opened(self._settings, stack)
 
     async def discover(self) -> Sequence[KafkaPartition]:
         """All partitions; raises BackendError, also if the topic does not exist."""
@@ -98,7 +95,7 @@ def messages_per_read(sizes_bytes: Sequence[int]) -> int:
     return min(max(fitting, 1), _MAX_MESSAGES)
 
 
-class KafkaReader(SplitReader):
+class KafkaReader(Resource, SplitReader):
     """Reads the assigned partitions of one topic."""
 
     def __init__(
@@ -111,14 +108,10 @@ class KafkaReader(SplitReader):
         self._max_messages = _FIRST_MESSAGES
         self._warnings = EventRateLimit()
 
-    async def __aenter__(self) -> Self:
+    async def open(self, stack: AsyncExitStack) -> None:
         """Connect; raises BackendError."""
-        self._consumer = await KafkaConsumer.opened(self._settings, self._topic.epochs)
+        self._consumer = await KafkaConsumer.opened(self._settings, stack, self._topic.epochs)
         self._assignment = KafkaAssignment(self._consumer, self._settings, topic=self._topic)
-        return self
-
-    async def __aexit__(self, *_error: object) -> None:
-        await self._consumer.close()
 
     async def assign(self, split: Split, *, position: int | None) -> None:
         """Read one more partition; raises BackendError."""

@@ -189,14 +189,14 @@ class KafkaConsumer(AIOKafkaConsumer):  # type: ignore[misc]  # aiokafka has no 
         self._settings = settings
 
     @classmethod
-    async def opened(cls, settings: KafkaSettings, epochs: LogEpochs | None = None) -> Self:
-        """A connected consumer; raises BackendError."""
+    async def opened(
+        cls, settings: KafkaSettings, stack: AsyncExitStack, epochs: LogEpochs | None = None
+    ) -> Self:
+        """A connected consumer, closed by the stack; raises BackendError."""
         with mapped_errors(settings):
-            async with AsyncExitStack() as stack:
-                consumer = cls(settings, epochs)
-                stack.push_async_callback(consumer.close)
-                await consumer.start()
-                stack.pop_all()
+            consumer = cls(settings, epochs)
+            stack.push_async_callback(consumer.close)
+            await consumer.start()
         return consumer
 
     async def start(self) -> None:

@@ -6,6 +6,7 @@ rows only.
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from functools import partial, reduce
 from operator import and_
@@ -37,6 +38,7 @@ from service.connectors.parquet.file import (
 from service.connectors.parquet.file_thread import FileThread, IsAbandoned
 from service.connectors.parquet.rows import opened_rows, row_fields
 from service.connectors.ports.backend import Backend
+from service.connectors.ports.resource import Resource
 from service.file_identity import FileIdentity
 
 log = structlog.get_logger()
@@ -69,7 +71,7 @@ class _Loaded:
         return self.checked_at + min(_MAX_CHECK_INTERVAL_S, interval_s)
 
 
-class _FileBackend(Backend):
+class _FileBackend(Resource, Backend):
     """A file or folder, and the schema of its last description; a key may have several rows."""
 
     def __init__(
@@ -87,9 +89,9 @@ class _FileBackend(Backend):
         self._thread = FileThread(path)
         self._described = _NOT_DESCRIBED
 
-    async def __aexit__(self, *_: object) -> None:
-        """End the thread."""
-        self._thread.close()
+    async def open(self, stack: AsyncExitStack) -> None:
+        """Leave the file to `describe`."""
+        stack.callback(self._thread.close)
 
     def _warn(self, fault: BackendError) -> None:
         log.warning(
@@ -125,11 +127,6 @@ class ParquetBackend(_FileBackend):
         self._loaded: _Loaded | None = None  # changed in the thread only
         self._logged: ParquetFile | None = None
         self._warnings = EventRateLimit()
-
-    async def __aexit__(self, *_: object) -> None:
-        """Release the rows."""
-        await super().__aexit__()
-        self._loaded = None
 
     async def describe(self, *, timeout_s: float) -> DimensionSchema:
         """Read the file if it changed since the last read.

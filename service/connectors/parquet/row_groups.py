@@ -1,7 +1,7 @@
 """Parquet source: a bounded load with a split for each row group."""
 
 from collections.abc import Iterator, Sequence
-from contextlib import closing
+from contextlib import AsyncExitStack, closing
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,6 +20,7 @@ from service.connectors.parquet.file import (
 )
 from service.connectors.parquet.file_thread import FileThread
 from service.connectors.parquet.rows import parquet_batches
+from service.connectors.ports.resource import Resource
 from service.connectors.ports.source import Source, SplitEnumerator, SplitPiece, SplitReader
 from service.file_identity import FileIdentity
 
@@ -91,7 +92,7 @@ class ParquetRowGroupEnumerator(SplitEnumerator):
             )
 
 
-class ParquetRowGroupReader(SplitReader):
+class ParquetRowGroupReader(Resource, SplitReader):
     """Reads one row group at a time; when it is closed, its thread finishes the current batch."""
 
     def __init__(self, path: Path, schema: DimensionSchema, *, row_bytes: int) -> None:
@@ -103,10 +104,9 @@ class ParquetRowGroupReader(SplitReader):
         self._position = 0
         self._thread = FileThread(path)
 
-    async def __aexit__(self, *_: object) -> None:
-        """Release the file."""
-        self._thread.close()
-        self._batches = iter(())
+    async def open(self, stack: AsyncExitStack) -> None:
+        """Leave the file to `assign`."""
+        stack.callback(self._thread.close)
 
     async def assign(self, split: Split, *, position: int | None) -> None:
         """Read this row group next."""

@@ -5,10 +5,11 @@ import json
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from enum import IntEnum
 from functools import partial
-from typing import Any, Self, TypeAlias
+from typing import Any, TypeAlias
 
 import pyarrow as pa
 import structlog
@@ -16,6 +17,8 @@ import structlog
 from lookup_core.dimension.dimension_events import FetchedRows
 from lookup_core.dimension_schema import DimensionSchema
 from lookup_core.errors import BackendError, ErrorCode
+from service.connectors.ports.backend import Backend
+from service.connectors.ports.resource import Resource
 from service.connectors.postgres.catalog import read_table
 from service.connectors.postgres.column_types import quoted
 from service.connectors.postgres.column_values import INVALID_TEXT
@@ -88,13 +91,11 @@ class _Lookup:
     small_row_queries: _Queries  # quicker, if rows are small
 
 
-class PostgresBackend:
+class PostgresBackend(Resource, Backend):
     """Rows of a table, as of each query. Lookups need an index on the key, unique or not.
 
     Without a shared pool, which must be open, the backend opens and closes its own.
     """
-
-    reads_on_request = True
 
     def __init__(self, settings: PostgresSettings, pool: PostgresPool | None = None) -> None:
         self._settings = settings
@@ -109,14 +110,9 @@ class PostgresBackend:
         """Whether lookups use an index; None if unknown, and before the first `describe`."""
         return None if self._lookup is None else self._lookup.uses_index
 
-    async def __aenter__(self) -> Self:
+    async def open(self, stack: AsyncExitStack) -> None:
         """Create its own pool; the database may be down."""
-        await self._connections.__aenter__()
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        """Close its own pool; terminate connections whose server does not answer."""
-        await self._connections.__aexit__()
+        await stack.enter_async_context(self._connections)
 
     async def describe(self, *, timeout_s: float) -> DimensionSchema:
         """Read the catalog and the query plan; the table may have changed since the last call.

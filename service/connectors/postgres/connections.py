@@ -3,7 +3,7 @@
 import asyncio
 import math
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Self, TypeAlias, cast
@@ -17,6 +17,7 @@ from lookup_core.freshness.server_identity import (
     ServerEpochs,
     ServerIdentity,
 )
+from service.connectors.ports.resource import Resource
 from service.connectors.postgres import sql_text
 from service.connectors.postgres.errors import explained, mapped_errors, mapped_parameters
 from service.connectors.postgres.sessions import (
@@ -228,7 +229,7 @@ class PostgresPool:
             self.on_identity(found, None, epoch=epoch)
 
 
-class PostgresConnections:
+class PostgresConnections(Resource):
     """Queries of one table, in sessions of a pool; without a shared pool, in its own.
 
     `async with` opens and closes a pool of its own, without a connection; a shared one is open.
@@ -239,16 +240,10 @@ class PostgresConnections:
         self._table = settings.table
         self._is_shared = pool is not None
 
-    async def __aenter__(self) -> Self:
+    async def open(self, stack: AsyncExitStack) -> None:
         """Open a pool of its own."""
         if not self._is_shared:
-            await self.pool.__aenter__()
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        """Close a pool of its own. Never raises."""
-        if not self._is_shared:
-            await self.pool.__aexit__()
+            await stack.enter_async_context(self.pool)
 
     def confirmed(self, server: ServerEpoch, found: ServerIdentity) -> ServerEpoch:
         """The server of a reply, by what its statement found.

@@ -10,7 +10,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Collection, Sequence
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field
-from typing import Any, Self, TypeAlias
+from typing import Any, TypeAlias
 
 import asyncpg
 import orjson
@@ -25,6 +25,7 @@ from lookup_core.event_time.watermark_valve import NO_WATERMARK_MS
 from lookup_core.freshness.server_identity import ServerIdentity
 from lookup_core.rate_limits import EventRateLimit
 from lookup_core.sources.splits import Split
+from service.connectors.ports.resource import Resource
 from service.connectors.ports.source import FixedSplits, Source, SplitPiece, SplitReader
 from service.connectors.postgres.errors import (
     PoolerParameterError,
@@ -126,7 +127,7 @@ class PostgresNotifications(Source):
         return PostgresNotificationsReader(self._settings, schema)
 
 
-class PostgresNotificationsReader(SplitReader):
+class PostgresNotificationsReader(Resource, SplitReader):
     """Listens while it is open.
 
     It fails when its connection is lost, and the next reader reports the gap.
@@ -149,7 +150,6 @@ class PostgresNotificationsReader(SplitReader):
         self._triggers = TriggerCheck(origin, triggers, script=settings.script)
         self._session = DedicatedSession(settings.table)
         self._server = ServerIdentity()
-        self._stack = AsyncExitStack()
         self._entries: deque[_Entry] = deque()  # in the order of arrival
         self._nbytes = 0  # of the entries
         self._gap: TableChange | None = TableChange(_JUST_CONNECTED)  # before the entries
@@ -161,25 +161,18 @@ class PostgresNotificationsReader(SplitReader):
         self._is_caught_up = False
         self._warnings = EventRateLimit()
 
-    async def __aenter__(self) -> Self:
+    async def open(self, stack: AsyncExitStack) -> None:
         """Connect, listen, and start heartbeats.
 
         Raises BackendError in time, also if triggers are missing.
         """
-        async with AsyncExitStack() as stack:
-            stack.push_async_callback(self._session.close)
-            with own_statements():
-                async with self._session.bounded(self._settings.connect_timeout_s):
-                    await self._listen(await self._session.connect(self._connected()))
-            tasks = await stack.enter_async_context(asyncio.TaskGroup())
-            self._received_at_s = self._requested_at_s = asyncio.get_running_loop().time()
-            stack.callback(tasks.create_task(self._send_heartbeats()).cancel)
-            self._stack = stack.pop_all()
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        """Disconnect within a second; never raises."""
-        await self._stack.aclose()  # without the caller's error, which would cancel the tasks
+        stack.push_async_callback(self._session.close)
+        with own_statements():
+            async with self._session.bounded(self._settings.connect_timeout_s):
+                await self._listen(await self._session.connect(self._connected()))
+        tasks = await stack.enter_async_context(asyncio.TaskGroup())
+        self._received_at_s = self._requested_at_s = asyncio.get_running_loop().time()
+        stack.callback(tasks.create_task(self._send_heartbeats()).cancel)
 
     async def assign(self, split: Split, *, position: int | None) -> None:
         """Read from now on, whatever the position: the server keeps no notifications."""

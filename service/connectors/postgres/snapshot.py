@@ -2,9 +2,10 @@
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Any, Self
+from typing import Any
 
 import asyncpg
 
@@ -14,6 +15,7 @@ from lookup_core.errors import ErrorCode
 from lookup_core.freshness.server_identity import ServerIdentity
 from lookup_core.freshness.table_snapshot import TableSnapshot
 from lookup_core.sources.splits import ReadingMode, Split
+from service.connectors.ports.resource import Resource, cancel
 from service.connectors.ports.source import Source, SplitEnumerator, SplitPiece, SplitReader
 from service.connectors.postgres import sql_text
 from service.connectors.postgres.catalog import read_table
@@ -225,7 +227,7 @@ async def _has_begun(connection: Connection, snapshot_id: str | None) -> bool:
     return True
 
 
-class PostgresSnapshotEnumerator(SplitEnumerator):
+class PostgresSnapshotEnumerator(Resource, SplitEnumerator):
     """Exports a snapshot; while it is open, VACUUM keeps dead rows, and ALTER TABLE waits."""
 
     def __init__(
@@ -237,14 +239,13 @@ class PostgresSnapshotEnumerator(SplitEnumerator):
         self._session = PostgresSnapshotSession(settings)
         self._splits: Sequence[PostgresSnapshotSplit] | None = None
 
-    async def __aenter__(self) -> Self:
-        """Connect; raises BackendError."""
-        await self._session.open(None)
-        return self
+    async def open(self, stack: AsyncExitStack) -> None:
+        """Connect; raises BackendError.
 
-    async def __aexit__(self, *_: object) -> None:
-        """Release the snapshot: open readers keep it, new readers cannot import it."""
-        await self._session.close()
+        The end releases the snapshot: open readers keep it, new readers cannot import it.
+        """
+        stack.push_async_callback(self._session.close)
+        await self._session.open(None)
 
     async def discover(self) -> Sequence[PostgresSnapshotSplit]:
         """The ranges as of the first call; raises BackendError, also `schema_changed`."""
@@ -312,7 +313,7 @@ def _splits(
     ]
 
 
-class PostgresSnapshotReader(SplitReader):
+class PostgresSnapshotReader(Resource, SplitReader):
     """Reads one split to its end before the next; requests a page ahead.
 
     The first split brings the snapshot: opening needs no connection.
@@ -325,12 +326,10 @@ class PostgresSnapshotReader(SplitReader):
         self._position = self._page = 0
         self._pending: asyncio.Task[Records] | None = None  # the next page, unless it is the end
 
-    async def __aexit__(self, *_: object) -> None:
-        """Cancel the pending page, and close the connection."""
-        if self._pending is not None:
-            self._pending.cancel()
-            await asyncio.gather(self._pending, return_exceptions=True)
-        await self._session.close()
+    async def open(self, stack: AsyncExitStack) -> None:
+        """Leave the connection to `assign`."""
+        stack.push_async_callback(self._session.close)
+        stack.push_async_callback(lambda: cancel(self._pending))
 
     async def assign(self, split: Split, *, position: int | None) -> None:
         """Read this split next; raises BackendError, also if its snapshot has ended."""

@@ -12,7 +12,6 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from enum import Enum
 from functools import partial
-from typing import Self
 
 import pyarrow as pa
 import structlog
@@ -23,6 +22,7 @@ from lookup_core.errors import BackendError
 from lookup_core.operator.as_of import is_moment
 from lookup_core.rate_limits import EventRateLimit
 from lookup_core.row_bytes import ROW_BYTES
+from service.connectors.ports.resource import Resource, cancel
 from service.connectors.ports.source import Source, SplitPiece, SplitReader
 from service.connectors.postgres import sql_text
 from service.connectors.postgres.column_types import ColumnReading, KeySending, quoted
@@ -330,7 +330,7 @@ class WatchedTable:
         return _OTHER_SERVER if earlier.epoch < found.epoch else None
 
 
-class WatchingReader:
+class WatchingReader(Resource):
     """Reads the other source, and compares the table at each interval.
 
     The versions outlive a reader: the next one reports what changed between them.
@@ -347,23 +347,13 @@ class WatchingReader:
         self._change: TableChange | None = None  # not reported yet
         self._due_at_s = 0.0
         self._warnings = EventRateLimit()
-        self._stack = AsyncExitStack()
 
-    async def __aenter__(self) -> Self:
+    async def open(self, stack: AsyncExitStack) -> None:
         """Read the version of the table first, then open the other reader; raises BackendError."""
-        async with AsyncExitStack() as stack:
-            await stack.enter_async_context(self._connections)
-            self._compare(await self._version())
-            await stack.enter_async_context(self._reader)
-            self._stack = stack.pop_all()
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        """Close both."""
-        if self._pending is not None:
-            self._pending.cancel()
-            await asyncio.gather(self._pending, return_exceptions=True)
-        await self._stack.aclose()
+        await stack.enter_async_context(self._connections)
+        self._compare(await self._version())
+        await stack.enter_async_context(self._reader)
+        stack.push_async_callback(lambda: cancel(self._pending))
 
     async def read(self) -> Sequence[SplitPiece]:
         """The next pieces; raises BackendError, also if the partitions cannot be read."""

@@ -57,8 +57,7 @@ async def _read_topic(settings: KafkaSettings) -> KafkaTopicFacts:
     """Read from the end of the topic; raises BackendError if that fails."""
     quick = replace(settings, request_timeout_s=_REQUEST_TIMEOUT_S)
     async with AsyncExitStack() as stack:
-        consumer = await KafkaConsumer.opened(quick)
-        stack.push_async_callback(consumer.close)
+        consumer = await KafkaConsumer.opened(quick, stack)
         with mapped_errors(quick):
             partitions = consumer.changelog_partitions()
             consumer.assign(partitions)

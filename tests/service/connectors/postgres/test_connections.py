@@ -394,7 +394,6 @@ async def test_backend_opens_without_server() -> None:
         ]
         with pytest.raises(AssertionError, match="describe comes first"):
             await backend.fetch(pa.record_batch({"id": [1]}), timeout_s=1.0)
-    await enumerator.__aexit__(None, None, None)
 
     assert found == ["the Unix socket of the DSN does not exist"] * 4
     assert backend.uses_index is None
