@@ -21,30 +21,20 @@ class SplitWatermarks:
 
     def __init__(self, idle_after_s: float) -> None:
         self._idle_after_s = idle_after_s
-        self._valve: WatermarkValve[str] = WatermarkValve()
+        self.valve: WatermarkValve[str] = WatermarkValve()
         self._silences: dict[str, _Silence] = {}  # {split id: silence}
         self._due_at = inf  # a lower bound of the time when a split becomes idle
-
-    @property
-    def watermark_ms(self) -> int:
-        """The minimum of the aligned splits, or NO_WATERMARK_MS."""
-        return self._valve.watermark_ms
-
-    @property
-    def is_idle(self) -> bool:
-        """Whether no split is active."""
-        return self._valve.is_idle
 
     def add(self, split_id: str, now: float) -> None:
         """Add an active split; a no-op if it is present."""
         if split_id not in self._silences:
             self._silences[split_id] = _Silence(now)
-            self._valve.add(split_id)
+            self.valve.add(split_id)
 
     def remove(self, split_id: str) -> None:
         """Remove a split; a no-op if it is absent."""
         self._silences.pop(split_id, None)
-        self._valve.remove(split_id)
+        self.valve.remove(split_id)
 
     def on_piece(
         self,
@@ -57,20 +47,20 @@ class SplitWatermarks:
     ) -> None:
         """A split was read, with changes or without."""
         silence = self._silences[split_id]
-        is_news = has_changes or watermark_ms > self._valve.time_of(split_id).watermark_ms
+        is_news = has_changes or watermark_ms > self.valve.time_of(split_id).watermark_ms
         if is_news:
             silence.since = now
         silence.is_caught_up = is_caught_up
         if is_news or not is_caught_up:
-            self._valve.on_status(split_id, is_idle=False)
-            self._valve.on_watermark(split_id, watermark_ms)
-        if is_caught_up and not self._valve.time_of(split_id).is_idle:
+            self.valve.on_status(split_id, is_idle=False)
+            self.valve.on_watermark(split_id, watermark_ms)
+        if is_caught_up and not self.valve.time_of(split_id).is_idle:
             self._due_at = min(self._due_at, silence.since + self._idle_after_s)
 
     def on_failure(self, split_id: str) -> None:
         """A split failed: it is not idle until it is read again."""
         self._silences[split_id].is_caught_up = False
-        self._valve.on_status(split_id, is_idle=False)
+        self.valve.on_status(split_id, is_idle=False)
 
     def expire(self, now: float, *, paused: Collection[str] = ()) -> None:
         """Make splits idle after `idle_after_s` without news; a pause does not count."""
@@ -80,11 +70,11 @@ class SplitWatermarks:
         for split_id, silence in self._silences.items():
             if split_id in paused:
                 silence.since = now
-            if not silence.is_caught_up or self._valve.time_of(split_id).is_idle:
+            if not silence.is_caught_up or self.valve.time_of(split_id).is_idle:
                 continue
             due_at = silence.since + self._idle_after_s
             if due_at <= now:
-                self._valve.on_status(split_id, is_idle=True)
+                self.valve.on_status(split_id, is_idle=True)
             else:
                 self._due_at = min(self._due_at, due_at)
 
@@ -94,18 +84,18 @@ class SplitWatermarks:
 
     def active_ms(self) -> dict[str, int]:
         """The watermark of each active split."""
-        times = {split_id: self._valve.time_of(split_id) for split_id in self._silences}
+        times = {split_id: self.valve.time_of(split_id) for split_id in self._silences}
         return {each: time.watermark_ms for each, time in times.items() if not time.is_idle}
 
     def time_of(self, split_id: str) -> ChannelTime | None:
         """The state of a split; None if it is absent."""
-        return self._valve.time_of(split_id) if split_id in self._silences else None
+        return self.valve.time_of(split_id) if split_id in self._silences else None
 
     def check_invariants(self) -> None:
         """For tests: every split that may become idle has a deadline."""
-        self._valve.check_invariants()
+        self.valve.check_invariants()
         for split_id, silence in self._silences.items():
-            if silence.is_caught_up and not self._valve.time_of(split_id).is_idle:
+            if silence.is_caught_up and not self.valve.time_of(split_id).is_idle:
                 assert self._due_at <= silence.since + self._idle_after_s
 
 

@@ -4,7 +4,7 @@ After the assignment state of Flink's FLIP-27 enumerators. Reads nothing: events
 """
 
 from collections import deque
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 
@@ -43,15 +43,11 @@ class SplitLedger:
     def __init__(self, most_failures: int | None) -> None:
         self._most_failures = most_failures
         self._entries: dict[str, _Entry] = {}  # {split id: entry}, in the order of discovery
+        self.split_ids = self._entries.keys()  # now
         self._unassigned: deque[str] = deque()
         self._waiting: list[tuple[float, str]] = []  # a heap of (time of the retry, split id)
         self._unfinished: set[str] = set()
         self._behind: set[str] = set()  # neither caught up nor finished
-
-    @property
-    def split_ids(self) -> Collection[str]:
-        """The ids of all splits."""
-        return self._entries.keys()
 
     @property
     def is_finished(self) -> bool:
@@ -66,7 +62,7 @@ class SplitLedger:
     def on_discovered(self, splits: Iterable[Split]) -> list[Split]:
         """Add discovered splits; returns the new ones. An absent split is not removed."""
         new = {split.id: split for split in splits if split.id not in self._entries}
-        self._entries |= {split_id: _Entry(split) for split_id, split in new.items()}
+        self._entries.update({split_id: _Entry(split) for split_id, split in new.items()})
         self._unassigned.extend(new)
         self._unfinished.update(new)
         self._behind.update(new)

@@ -19,7 +19,7 @@ from lookup_core.cache.dimension_cache import Hit
 from lookup_core.dimension.dimension_events import ChannelId, LookupId, LookupRequest
 from lookup_core.dimension.explanation import Explanation
 from lookup_core.dimension_schema import DimensionSchema
-from lookup_core.errors import BackendError, ErrorCode, InvalidRequest
+from lookup_core.errors import ErrorCode, InvalidRequest
 from lookup_core.freshness.feed_trust import FeedTrust
 from lookup_core.keys.key_index import Slots
 from lookup_core.keys.typed_keys import TypedKeys, column_type
@@ -96,14 +96,14 @@ class Dimension:
         self._clock, self._sources = clock, sources or RefreshSources()
         self._warmup = Warmup(settings, began_at=clock())
         calls = BackendCalls(backend, self._connections)
-        self._schema = SchemaWatch(settings.name, calls, clock=clock)
+        self.schema = SchemaWatch(settings.name, calls, clock=clock)
         self._parts = DimensionParts(
             settings=settings,
             backend=calls,
             record=self.record,
             tracer=tracer or NullTracer(),
             clock=clock,
-            schema_watch=self._schema,
+            schema_watch=self.schema,
             shared_caches=shared_caches or SharedCaches(None),
             feed_trust=FeedTrust(),
             is_due=asyncio.Event(),
@@ -121,16 +121,6 @@ class Dimension:
         """Whether some lookup has not got its last answer yet."""
         return self._present is not None and self._present.running.is_waited_for
 
-    @property
-    def schema(self) -> DimensionSchema:
-        """Key and columns; raises BackendError before the first description, or without a table."""
-        return self._schema.known()
-
-    @property
-    def fault(self) -> BackendError | None:
-        """Why there is no schema, without the name of the dimension; None if there is one."""
-        return self._schema.fault
-
     async def run(self) -> None:
         """Describe the table, then send queries and end overdue lookups, until cancelled.
 
@@ -141,7 +131,7 @@ class Dimension:
         try:
             async with asyncio.TaskGroup() as tasks:
                 on_described = partial(self._on_described, tasks)
-                watching = self._schema.run(on_described=on_described, on_unfit=self._on_unfit)
+                watching = self.schema.run(on_described=on_described, on_unfit=self._on_unfit)
                 tasks.create_task(watching)
                 while True:
                     present = self._present
@@ -152,14 +142,6 @@ class Dimension:
             if self._present is not None:
                 self._present.running.stop()
 
-    async def wait_until_described(self, timeout_s: float) -> DimensionSchema:
-        """The schema; before the first description, waits for it.
-
-        Raises BackendError with the last fault after `timeout_s`, and at once if a table that was
-        described is gone.
-        """
-        return await self._schema.wait(timeout_s)
-
     async def described_again(self, timeout_s: float) -> DimensionSchema:
         """The schema after another description, as for a column that is not known yet.
 
@@ -168,8 +150,8 @@ class Dimension:
         """
         with suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):
-                await self._schema.is_unchanged()
-        return self._schema.known()
+                await self.schema.is_unchanged()
+        return self.schema.known()
 
     def submit(  # noqa: PLR0913 -- the parameters of one lookup
         self,
@@ -207,7 +189,7 @@ class Dimension:
 
         Raises InvalidRequest for options that this dimension cannot keep exactly.
         """
-        schema = self.schema
+        schema = self.schema.known()
         options.check(self.settings, schema, reads_on_request=self.backend.reads_on_request)
         return schema.select(() if options.retry_if is None else (options.retry_if,))
 
@@ -304,7 +286,7 @@ class Dimension:
         reason = self.record.errors.reason(code)
         if code not in _OF_KEY_VALUES or self._present is None:
             return reason
-        columns = (f"{field.name} {column_type(field)}" for field in self.schema.key)
+        columns = (f"{field.name} {column_type(field)}" for field in self.schema.known().key)
         return f"{reason}; the key is ({', '.join(columns)})"
 
     def cold_reason(self) -> str | None:
@@ -371,7 +353,7 @@ class Dimension:
 
     def _known(self) -> _Present:
         if self._present is None:
-            raise self._schema.last_fault()
+            raise self.schema.last_fault()
         return self._present
 
 

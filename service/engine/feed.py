@@ -97,7 +97,7 @@ class Feed:
             statistics = self._audit.added_to(statistics)
         return replace(
             statistics,
-            watermark_ms=self._coordinator.watermarks.watermark_ms,
+            watermark_ms=self._coordinator.watermarks.valve.watermark_ms,
             splits=self._coordinator.progress(),
             last_error=self._coordinator.last_error,
         )
@@ -159,7 +159,7 @@ class Feed:
                 reported_until = self._health.reported_until()
                 state = self._audit.judged(state, reported_until=reported_until, now=now)
             self._on_state(state, now)
-            self._running.on_watermark(self._coordinator.watermarks.watermark_ms)
+            self._running.on_watermark(self._coordinator.watermarks.valve.watermark_ms)
             deadline_s = self._health.next_deadline(now)
             self._news.clear()
             # Without news the state may change at the deadline, and trust ends without renewal.

@@ -63,7 +63,10 @@ class SchemaWatch:
         return self._fault if self._schema is None else None
 
     def known(self) -> DimensionSchema:
-        """The schema; raises BackendError with dimension and last fault while it is not known."""
+        """The schema; raises BackendError, with the dimension, before the first description.
+
+        Also while there is no table, or it may not be read.
+        """
         if self._schema is None:
             raise self.last_fault()
         return self._schema

@@ -82,5 +82,5 @@ class Readiness:
 
     def undescribed(self) -> dict[str, BackendError]:
         """The dimensions whose backend has not described them yet, each with the error."""
-        faults = ((name, dimension.fault) for name, dimension in self._dimensions.items())
+        faults = ((name, dimension.schema.fault) for name, dimension in self._dimensions.items())
         return {name: fault for name, fault in faults if fault is not None}

@@ -304,7 +304,7 @@ class StreamConnection:
         self._carry_out(effects)
 
     async def _offer(self, requested: frames.Open, dimension: Dimension) -> Offer:
-        described = await dimension.wait_until_described(self._timeouts.describe_s)
+        described = await dimension.schema.wait(self._timeouts.describe_s)
         if not described.has_columns(requested.columns):
             described = await dimension.described_again(self._timeouts.describe_s)
         schema = ChannelSchema(
@@ -337,7 +337,7 @@ class StreamConnection:
         dimension = self._parts.dimensions[opened.dimension]
         try:
             submitted = dimension.submit(
-                channel.schema.typed_keys(submit.keys, dimension.schema),
+                channel.schema.typed_keys(submit.keys, dimension.schema.known()),
                 columns=channel.schema.names,
                 channel=ChannelId(channel.id),
                 timeout_s=lookup.deadline_s - self._parts.clock(),

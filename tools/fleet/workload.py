@@ -148,7 +148,7 @@ class Driver:
         lookup = _TaskLookup(task.batch, weights)
         timeout_s = task.dimension.settings.timeout_s
         try:
-            await task.dimension.wait_until_described(timeout_s)
+            await task.dimension.schema.wait(timeout_s)
             submitted = task.dimension.submit(
                 TypedKeys(pa.record_batch([pa.array(keys)], SCHEMA.key), _NONE, {}),
                 columns=None,

@@ -33,7 +33,7 @@ class Admin:
         if sent_media_type(request) is not MediaType.JSON:
             raise web.HTTPUnsupportedMediaType(text=f"the body is {MediaType.JSON}")
         wanted = from_json(InvalidateRequestBody, json_body(await self.bodies.read(request)))
-        keys = None if wanted.keys is None else self._typed(wanted.keys, dimension.schema)
+        keys = None if wanted.keys is None else self._typed(wanted.keys, dimension.schema.known())
         count = dimension.invalidate(keys, origin=InvalidationOrigin.ADMIN)
         return models.Invalidated(invalidated=count).response()
 

@@ -101,7 +101,7 @@ class CachedRows:
     def _form(self, dimension: Dimension) -> RowForm | None:
         """The form of the present schema; None before the first description."""
         try:
-            schema = dimension.schema
+            schema = dimension.schema.known()
         except BackendError:  # a lookup waits for the schema, or raises the reason
             return None
         form = self._forms.get(dimension.name)

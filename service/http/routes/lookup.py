@@ -43,7 +43,7 @@ async def engine_lookup(
     clock = asyncio.get_running_loop().time
     timeout_s = dimension.settings.timeout_s if lookup.timeout_s is None else lookup.timeout_s
     deadline_s = clock() + timeout_s
-    schema = await dimension.wait_until_described(timeout_s)
+    schema = await dimension.schema.wait(timeout_s)
     if not schema.has_columns(lookup.columns):
         schema = await dimension.described_again(max(0.0, deadline_s - clock()))
     columns = schema.select(lookup.columns)

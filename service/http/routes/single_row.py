@@ -89,7 +89,8 @@ class SingleRow:
     async def explain(self, request: web.Request) -> web.Response:
         """Where the answer for this key would come from now, and why."""
         dimension = path_dimension(request, self.dimensions)
-        (explanation,) = dimension.explain(path_key(request.rel_url.raw_path, dimension.schema))
+        schema = dimension.schema.known()
+        (explanation,) = dimension.explain(path_key(request.rel_url.raw_path, schema))
         return models.ExplanationReply(dimension=dimension.name, **asdict(explanation)).response()
 
 

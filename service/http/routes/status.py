@@ -99,8 +99,9 @@ def _described(dimension: Dimension, not_ready: Mapping[str, str]) -> models.Dim
     """One dimension as it is now; `not_ready` is that of `Readiness`."""
     statistics, record = dimension.statistics(), dimension.record
     key, columns, unavailable = None, None, None
-    if (fault := dimension.fault) is None:
-        key, columns = _columns(dimension.schema.key), _columns(dimension.schema.columns)
+    if (fault := dimension.schema.fault) is None:
+        schema = dimension.schema.known()
+        key, columns = _columns(schema.key), _columns(schema.columns)
     else:
         unavailable = models.Unavailable(code=fault.code.value, detail=fault.detail)
     freshness = models.Freshness.model_validate(dimension.refresh_statistics())

@@ -99,7 +99,7 @@ async def serving(
             clock=clock or asyncio.get_running_loop().time,
         )
         task = tasks.create_task(dimension.run())
-        await dimension.wait_until_described(PATIENCE_S)
+        await dimension.schema.wait(PATIENCE_S)
         yield dimension
         task.cancel()
 

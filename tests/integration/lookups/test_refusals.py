@@ -281,7 +281,7 @@ async def test_invalid_text_of_a_row_is_no_key_fault(
     names: dict[int, str] = {}
     async with serving(PostgresBackend(settings)) as dimension:
         for _ in range(2):  # the second time from the quarantine
-            typed = typed_keys_from_json(keys, dimension.schema)
+            typed = typed_keys_from_json(keys, dimension.schema.known())
             for answer in await dimension.lookup(typed, columns=["name"], timeout_s=PATIENCE_S):
                 errors |= answer.errors
                 if answer.rows is not None:

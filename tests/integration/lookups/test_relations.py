@@ -442,7 +442,7 @@ async def test_failing_row_is_a_fault_of_its_key(relations: Database, failing: s
     settings = settings_of(relations, "q", query=f"SELECT id, {failing} AS n FROM plain")
 
     async with serving(PostgresBackend(settings)) as dimension:
-        keys = typed_keys_from_json([1, 2, 3], dimension.schema)
+        keys = typed_keys_from_json([1, 2, 3], dimension.schema.known())
         answers = await dimension.lookup(keys, columns=["n"], timeout_s=PATIENCE_S)
         found = {
             position: outcome

@@ -142,7 +142,7 @@ async def test_changed_column_is_described_again(
         await callers.wait_for(CHANGED)
         await callers.wait_for_rows()
 
-        assert callers.dimension.schema.columns == pa.schema(columns)
+        assert callers.dimension.schema.known().columns == pa.schema(columns)
     assert set(callers.words) == {"row", CHANGED}
 
 
@@ -168,7 +168,7 @@ async def test_changed_key_type_is_described_again(
     async with calling(table) as callers:
         await run(database, f"{ALTER} ALTER COLUMN id TYPE text USING id::text")
         await callers.wait_for(CHANGED)
-        schema = await callers.dimension.wait_until_described(PATIENCE_S)
+        schema = await callers.dimension.schema.wait(PATIENCE_S)
 
     assert schema.key == pa.schema({"id": pa.utf8()})
 

@@ -42,7 +42,7 @@ async def notes(dimension: Dimension) -> list[str]:
     """The outcomes and notes of two lookups of key 1."""
     found = []
     for _ in range(2):
-        keys = typed_keys_from_json([1], dimension.schema)
+        keys = typed_keys_from_json([1], dimension.schema.known())
         (answer,) = await dimension.lookup(keys, columns=["note"], timeout_s=PATIENCE_S)
         assert answer.rows is not None
         found.append(f"{Outcome(answer.outcomes[0]).label} {answer.rows['note'][0]}")

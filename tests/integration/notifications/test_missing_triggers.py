@@ -67,7 +67,7 @@ async def followed(
 
 async def note_of_1(dimension: Dimension) -> str:
     """The outcome and the note of row 1."""
-    keys = typed_keys_from_json([1], dimension.schema)
+    keys = typed_keys_from_json([1], dimension.schema.known())
     (answer,) = await dimension.lookup(keys, columns=["note"], timeout_s=PATIENCE_S)
     assert answer.rows is not None
     return f"{Outcome(answer.outcomes[0]).label} {answer.rows['note'][0]}"

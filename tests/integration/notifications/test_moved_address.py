@@ -26,7 +26,7 @@ from tools.processes.postgres_server import Database, copied_server, running_pos
 
 async def note(dimension: Dimension, key: int) -> str:
     """The outcome and the note of a key."""
-    keys = typed_keys_from_json([key], dimension.schema)
+    keys = typed_keys_from_json([key], dimension.schema.known())
     (answer,) = await dimension.lookup(keys, columns=["note"], timeout_s=PATIENCE_S)
     found = [] if answer.rows is None else answer.rows["note"].to_pylist()
     return " ".join([Outcome(answer.outcomes[0]).label, *found])

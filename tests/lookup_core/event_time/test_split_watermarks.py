@@ -40,10 +40,10 @@ def test_slowest_split_sets_the_watermark() -> None:
     """The watermark is the smallest one, and there is none before each split has one."""
     watermarks = watermarks_of("a", "b")
     report(watermarks, "a", 100)
-    before = watermarks.watermark_ms
+    before = watermarks.valve.watermark_ms
     report(watermarks, "b", 50)
 
-    assert (before, watermarks.watermark_ms) == (NO_WATERMARK_MS, 50)
+    assert (before, watermarks.valve.watermark_ms) == (NO_WATERMARK_MS, 50)
     assert watermarks.active_ms() == {"a": 100, "b": 50}
 
 
@@ -55,12 +55,12 @@ def test_silent_split_becomes_idle() -> None:
 
     deadlines = [watermarks.next_deadline()]
     watermarks.expire(4.9)
-    before = watermarks.watermark_ms, watermarks.active_ms()
+    before = watermarks.valve.watermark_ms, watermarks.active_ms()
     watermarks.expire(5.0)
     deadlines.append(watermarks.next_deadline())
 
     assert before == (NO_WATERMARK_MS, {"a": 100, "b": NO_WATERMARK_MS})
-    assert (watermarks.watermark_ms, watermarks.active_ms()) == (100, {"a": 100})
+    assert (watermarks.valve.watermark_ms, watermarks.active_ms()) == (100, {"a": 100})
     assert deadlines == [5.0, 9.0]
 
 
@@ -83,16 +83,16 @@ def test_only_news_makes_active() -> None:
     report(watermarks, "a", 100, now=4.0)
     watermarks.expire(5.0)
     report(watermarks, "a", 100, now=6.0)
-    idle = [watermarks.is_idle]
+    idle = [watermarks.valve.is_idle]
     deadlines = [watermarks.next_deadline()]
     report(watermarks, "a", 100, now=7.0, has_changes=True)
-    idle.append(watermarks.is_idle)
+    idle.append(watermarks.valve.is_idle)
     watermarks.expire(12.0)
     report(watermarks, "a", 200, now=13.0)
 
-    assert [*idle, watermarks.is_idle] == [True, False, False]
+    assert [*idle, watermarks.valve.is_idle] == [True, False, False]
     assert [*deadlines, watermarks.next_deadline()] == [None, 18.0]
-    assert watermarks.watermark_ms == 200
+    assert watermarks.valve.watermark_ms == 200
 
 
 def test_failed_split_is_active() -> None:
@@ -116,10 +116,10 @@ def test_paused_split_is_active() -> None:
     report(watermarks, "a", 100)
 
     watermarks.expire(5.0, paused={"a"})
-    paused = watermarks.is_idle, watermarks.next_deadline()
+    paused = watermarks.valve.is_idle, watermarks.next_deadline()
     watermarks.expire(10.0)
 
-    assert (paused, watermarks.is_idle) == ((False, 10.0), True)
+    assert (paused, watermarks.valve.is_idle) == ((False, 10.0), True)
 
 
 def test_removed_split_is_forgotten() -> None:
@@ -130,7 +130,7 @@ def test_removed_split_is_forgotten() -> None:
     watermarks.remove("b")
     watermarks.add("a", 9.0)
 
-    assert (watermarks.watermark_ms, watermarks.time_of("b")) == (100, None)
+    assert (watermarks.valve.watermark_ms, watermarks.time_of("b")) == (100, None)
     assert watermarks.active_ms() == {"a": 100}
 
 

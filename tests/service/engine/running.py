@@ -144,7 +144,7 @@ def queried(backend: FakeBackend) -> list[list[int]]:
 def is_fit(dimension: Dimension) -> bool:
     """Whether the dimension takes lookups now."""
     try:
-        dimension.schema  # noqa: B018  read for the error alone
+        dimension.schema.known()
     except BackendError:
         return False
     return True
@@ -216,6 +216,6 @@ async def running(
     async with asyncio.TaskGroup() as tasks, asyncio.timeout(PATIENCE_S):
         task = tasks.create_task(dimension.run())
         if described_s:
-            await dimension.wait_until_described(described_s)
+            await dimension.schema.wait(described_s)
         yield dimension
         task.cancel()

@@ -94,7 +94,7 @@ async def test_other_schema_ends_no_distrust() -> None:
         wider = replace(SCHEMA, columns=SCHEMA.columns.append(pa.field("extra", pa.int32())))
         backend.replace(RENAMED.append_column("extra", pa.nulls(4, pa.int32())), wider)
         await dimension.described_again(5.0)
-        await until(lambda: dimension.schema.columns.names == wider.columns.names)
+        await until(lambda: dimension.schema.known().columns.names == wider.columns.names)
         await until_feed_is(dimension, FeedState.INCOMPLETE)
 
         assert [await lookup(dimension, 7) for _ in range(2)] == [{0: "fetched new"}] * 2

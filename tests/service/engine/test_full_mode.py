@@ -234,7 +234,7 @@ async def test_load_with_other_columns_reads_the_schema() -> None:
         source.add("all", SplitPiece("", 0, changes=[change], snapshot=SEES_ALL))
         source.fail_next("open", BackendError(ErrorCode.SCHEMA_CHANGED, "other columns"))
         dimension.reload()
-        await until(lambda: dimension.schema == NAMES)
+        await until(lambda: dimension.schema.known() == NAMES)
         await until_whole(dimension)
 
         assert await lookup(dimension, 1, 2) == {0: "missing", 1: "hit Yan"}
@@ -360,7 +360,7 @@ async def test_schema_change_restarts_feed_and_load() -> None:
         backend.replace(ROWS.select(["id", "name"]), NAMES)
         dimension.invalidate(None, origin=InvalidationOrigin.ADMIN)
         await lookup(dimension, 7)
-        await until(lambda: dimension.schema == NAMES)
+        await until(lambda: dimension.schema.known() == NAMES)
         await until_feed_is(dimension, FeedState.LIVE)
 
         assert await lookup(dimension, 7) == {0: "fetched Ada"}

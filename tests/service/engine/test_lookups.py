@@ -203,17 +203,17 @@ async def test_lookups_need_a_described_schema() -> None:
     backend = customers()
     backend.describe_error = DOWN
     async with running(backend, described_s=0) as dimension:
-        for refused in (dimension.wait_until_described(0.01), lookup(dimension, 7)):
+        for refused in (dimension.schema.wait(0.01), lookup(dimension, 7)):
             with pytest.raises(BackendError) as caught:
                 await refused
             named = f'dimension "customers": {DOWN.detail}'
             assert (caught.value.code, caught.value.detail) == (DOWN.code, named)
-        assert dimension.fault is DOWN
+        assert dimension.schema.fault is DOWN
         assert dimension.statistics() == no_statistics(settings())
         assert dimension.hit(7) is None
         backend.describe_error = None
 
-        assert await dimension.wait_until_described(PATIENCE_S) is dimension.schema
+        assert await dimension.schema.wait(PATIENCE_S) is dimension.schema.known()
         assert await lookup(dimension, 7) == {0: "fetched Ada"}
 
 
@@ -225,7 +225,7 @@ async def test_permanent_fault_refuses_at_once() -> None:
     )
     async with asyncio.timeout(PATIENCE_S), running(backend, described_s=0) as dimension:
         with pytest.raises(BackendError, match="no column nope"):
-            await dimension.wait_until_described(math.inf)
+            await dimension.schema.wait(math.inf)
 
 
 # Deadlines

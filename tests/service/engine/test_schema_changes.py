@@ -80,7 +80,7 @@ async def test_next_lookup_has_the_new_columns() -> None:
             assert await lookup(dimension, unseen) == SCHEMA_CHANGED
             (answer,) = await dimension.lookup(typed(7), columns=None, timeout_s=None)
 
-            assert dimension.schema == schema
+            assert dimension.schema.known() == schema
             assert answer.rows is not None
             assert answer.rows.schema == schema.columns
             assert in_words([answer]) == ADA
@@ -122,7 +122,7 @@ async def test_cache_limit_outlasts_a_change() -> None:
     backend = customers()
     async with running(backend, described_s=0) as dimension:
         dimension.limit_cache(0.0)
-        await dimension.wait_until_described(PATIENCE_S)
+        await dimension.schema.wait(PATIENCE_S)
         before = [await lookup(dimension, 7) for _ in range(2)]
         change(backend, WIDE)
         after = [await lookup(dimension, 7) for _ in range(3)]
@@ -156,7 +156,7 @@ async def test_unfit_table_suspends_its_dimension(
         await lookup(dimension, 7)
 
         assert await suspend(dimension, backend, fault) == {0: f"error {fault.code}"}
-        for refused in (lookup(dimension, 7), dimension.wait_until_described(PATIENCE_S)):
+        for refused in (lookup(dimension, 7), dimension.schema.wait(PATIENCE_S)):
             with pytest.raises(BackendError) as caught:
                 await refused
             named = f'dimension "customers": {fault.detail}'
@@ -165,7 +165,7 @@ async def test_unfit_table_suspends_its_dimension(
         backend.describe_error = None
         await until(lambda: is_fit(dimension))
 
-        assert dimension.schema == schema
+        assert dimension.schema.known() == schema
         assert await lookup(dimension, 7) == ADA
         assert dimension.statistics().invalidations[InvalidationOrigin.SCHEMA] == 1
 
@@ -178,7 +178,7 @@ async def test_default_row_that_no_longer_fits_suspends() -> None:
 
         assert await lookup(dimension, 7) == {0: "error table_unavailable"}
         with pytest.raises(BackendError, match="default: no column tier"):
-            dimension.schema  # noqa: B018  read for the error alone
+            dimension.schema.known()
 
 
 async def test_callers_may_leave_a_suspended_dimension() -> None:
@@ -260,7 +260,7 @@ async def test_change_after_a_shared_description_is_found() -> None:
         await lookup(dimension, 7)
         change(backend, BARE)
         assert await lookup(dimension, 8) == SCHEMA_CHANGED
-        await until(lambda: dimension.schema == BARE)
+        await until(lambda: dimension.schema.known() == BARE)
 
         assert await lookup(dimension, 8) == {0: "fetched Bert"}
     assert backend.descriptions_total == 3
@@ -277,9 +277,9 @@ async def test_description_is_retried_until_it_succeeds() -> None:
         async with running(backend, described_s=0) as dimension:
             while backend.failures:
                 with pytest.raises(BackendError) as caught:
-                    await dimension.wait_until_described(0.05)
+                    await dimension.schema.wait(0.05)
                 faults.add(caught.value.code)
-            await dimension.wait_until_described(PATIENCE_S)
+            await dimension.schema.wait(PATIENCE_S)
 
     assert faults >= {DOWN.code, SLOW.code, ErrorCode.INTERNAL}
     lines = [
@@ -298,7 +298,7 @@ def test_undescribed_table_is_retryable() -> None:
     dimension, depths = Dimension(settings(), customers()), []
     for _ in range(3):
         with pytest.raises(BackendError) as caught:
-            dimension.schema  # noqa: B018  read for the error alone
+            dimension.schema.known()
         depths.append(len(caught.traceback))
 
     assert (caught.value.code, caught.value.is_retryable) == (ErrorCode.BACKEND_UNAVAILABLE, True)
@@ -387,7 +387,7 @@ async def test_other_version_empties_the_cache() -> None:
     async with running(backend) as dimension:
         before = [await lookup(dimension, 7), await lookup(dimension, 7)]
         change(backend, second)
-        assert await dimension._schema.is_unchanged()
+        assert await dimension.schema.is_unchanged()
         after = await lookup(dimension, 7)
 
     assert (before, after) == ([ADA, {0: "hit Ada"}], ADA)

@@ -55,7 +55,7 @@ async def test_lookups_of_workers_count(tmp_path: Path) -> None:
         folder = dimension.shared_folder
         change(backend, BARE)
         assert await lookup(dimension, 9) == SCHEMA_CHANGED
-        await until(lambda: is_fit(dimension) and dimension.schema.is_same(BARE))
+        await until(lambda: is_fit(dimension) and dimension.schema.known().is_same(BARE))
         dimension.on_cached({Outcome.HIT: 10}, NO_SLOTS)
 
         statistics = dimension.statistics()

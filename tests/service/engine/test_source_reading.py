@@ -406,7 +406,7 @@ async def test_watermark_is_that_of_the_slowest_split() -> None:
     async with reading.running() as coordinator:
         await source.wait_for(lambda: coordinator.is_caught_up)
         held_back = (
-            coordinator.watermarks.watermark_ms,
+            coordinator.watermarks.valve.watermark_ms,
             [each.is_idle for each in coordinator.progress()],
         )
         reading.hand_s = 4.0
@@ -417,7 +417,7 @@ async def test_watermark_is_that_of_the_slowest_split() -> None:
         reading.hand_s = 5.0
         await source.wait_for(lambda: coordinator.progress()[2].is_idle)
         going_on = (
-            coordinator.watermarks.watermark_ms,
+            coordinator.watermarks.valve.watermark_ms,
             [each.is_idle for each in coordinator.progress()],
         )
 

@@ -135,7 +135,7 @@ class Served:
     async def described(self) -> None:
         """Wait until all dimensions are described."""
         for each in self.parts.dimensions.values():
-            await each.wait_until_described(PATIENCE_S)
+            await each.schema.wait(PATIENCE_S)
 
     def reset(self) -> None:
         """Drop cached rows and recorded queries; nothing may be in flight."""
