@@ -196,11 +196,6 @@ def test_foreign_listener_is_not_replaced(path: Path) -> None:
         assert can_connect(path)
 
 
-def remove_file(path: Path) -> None:
-    """Remove the file only."""
-    path.unlink()
-
-
 def remove_lock_too(path: Path) -> None:
     """Remove all files of the folder."""
     path.unlink()
@@ -219,15 +214,14 @@ def replace_by_stale_socket(path: Path) -> None:
     leave_behind(path)
 
 
-def rename(path: Path) -> None:
-    """The file has another name."""
-    path.rename(path.with_name("other.sock"))
-
-
 @pytest.mark.parametrize(
-    "lose", [remove_file, remove_lock_too, replace_folder, replace_by_stale_socket, rename]
+    "lose",
+    [
+        *(Path.unlink, lambda path: path.rename(path.with_name("other.sock"))),
+        *(remove_lock_too, replace_folder, replace_by_stale_socket),
+    ],
 )
-def test_lost_file_is_bound_again(path: Path, lose: Callable[[Path], None]) -> None:
+def test_lost_file_is_bound_again(path: Path, lose: Callable[[Path], object]) -> None:
     """A path without the socket's own file is bound again, once, with mode and lock."""
     with unix_socket(path) as unix:
         lose(path)

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -122,35 +123,29 @@ def test_dimensions_of_one_address_share_a_pool(tmp_path: Path) -> None:
     assert list(shares) == list(tables)
 
 
-def test_query_and_filter_reach_the_connector() -> None:
-    """A query, a filter and the need of a publication reach the connector."""
-    where = {**ADDRESS, "where": "is_open"}
-    query = {"kind": "postgres", "dsn": "postgresql://h/d", "query": "SELECT 1 AS id, 2 AS a"}
-    changelog = CHANGELOG | {"format": "debezium_json"}
-    found = []
-    for config in (table(source=where, refresh={"changelog": changelog}), table(source=query)):
-        settings = postgres_settings(config)
-        found.append((settings.table, settings.query, settings.where, settings.needs_publication))
-
-    assert found == [
-        ("shop.t", None, "is_open", True),
-        ("source.query", "SELECT 1 AS id, 2 AS a", None, False),
-    ]
+QUERY = {"kind": "postgres", "dsn": "postgresql://h/d", "query": "SELECT 1 AS id, 2 AS a"}
 
 
 @pytest.mark.parametrize(
-    ("publication", "expected"),
-    [(None, (True, None)), ("p", (True, "p")), ("none", (False, "none"))],
+    ("source", "publication", "expected"),
+    [
+        (ADDRESS | {"where": "is_open"}, None, ("shop.t", None, "is_open", True, None)),
+        (ADDRESS, "p", ("shop.t", None, None, True, "p")),
+        (ADDRESS, "none", ("shop.t", None, None, False, "none")),
+        (QUERY, "", ("source.query", QUERY["query"], None, False, None)),
+    ],
 )
-def test_publication_may_be_named(
-    publication: str | None, expected: tuple[bool, str | None]
+def test_relation_and_publication_reach_the_connector(
+    source: dict[str, Any], publication: str | None, expected: tuple[object, ...]
 ) -> None:
-    """Any publication counts, or the named one; `none` turns the check off."""
+    """Any publication counts, or the named one; `none`, and no changelog, turn the check off."""
     changelog = CHANGELOG | {"format": "debezium_json", "publication": publication}
-    config = table(refresh={"changelog": changelog})
-    settings = postgres_settings(config)
+    refresh = {} if publication == "" else {"changelog": changelog}
 
-    assert (settings.needs_publication, settings.publication) == expected
+    found = postgres_settings(table(source=source, refresh=refresh))
+
+    needs = (found.needs_publication, found.publication)
+    assert (found.table, found.query, found.where, *needs) == expected
 
 
 def test_changes_come_from_the_feed() -> None:

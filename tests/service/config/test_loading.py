@@ -413,22 +413,6 @@ def test_missing_secret_names_its_variable(config: Path, secret: Path) -> None:
     assert list(load_settings(config, {DSN_FILE: str(secret)}).dimensions) == ["my-shop"]
 
 
-@pytest.mark.parametrize("end", ["\npostgresql://v@h/d", ":99999", "?sslmode=bogus", "#/x"])
-def test_address_in_a_file_is_checked(config: Path, secret: Path, end: str) -> None:
-    """A faulty address in a file is a fault of its setting, with a remedy and without a secret."""
-    config.write_text(
-        "dimensions: {my-shop: {key: [k], source: {kind: postgres, table: t, dsn_file: /none}}}"
-    )
-    secret.chmod(0o600)
-    secret.write_text(f"postgresql://u:geheim@h{end}\n")
-
-    (fault,) = faults_of(config, **{DSN_FILE: str(secret)})
-
-    assert fault.startswith("dimensions.my-shop.source.dsn_file: has ")
-    assert "; write " in fault or "; set " in fault
-    assert "geheim" not in fault
-
-
 def test_fault_of_a_shared_file_is_one(secret: Path, tmp_path: Path) -> None:
     """A fault of a file that several settings name is one line with all of their paths."""
     secret.chmod(0o644)

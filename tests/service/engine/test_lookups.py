@@ -182,6 +182,17 @@ async def test_refused_lookup_frees_its_answers() -> None:
         gc.enable()
 
 
+async def test_refused_hit_stops_the_lookup() -> None:
+    """An error of `take` for a cached answer ends the lookup before the next part."""
+    backend = customers()
+    async with running(backend) as dimension:
+        await lookup(dimension, 7)
+        with pytest.raises(Overloaded):
+            await dimension.lookup(typed(*[7] * 64, 8), columns=None, timeout_s=None, take=refuse)
+
+        assert (queried(backend), dimension.is_waited_for) == ([[7]], False)
+
+
 async def test_deliveries_after_refusal_are_ignored() -> None:
     """Answers that arrive after a refusal, and before the lookup is left, are dropped."""
     gathering = AnswerGathering(typed(7, 8), refuse)

@@ -305,40 +305,24 @@ def test_undescribed_table_is_retryable() -> None:
     assert depths == [depths[0]] * 3
 
 
-async def test_schema_is_read_again_by_the_clock() -> None:
-    """With a recheck interval a change is found that no refused query shows."""
-    backend = customers()
+@pytest.mark.parametrize(("uses_index", "period_s"), [(False, 30.0), (True, 60.0), (None, 60.0)])
+async def test_missing_index_is_checked_sooner(*, uses_index: bool | None, period_s: float) -> None:
+    """The table is described each minute, and twice as often while lookups have no index."""
+    backend, loop = customers(), asyncio.get_running_loop()
+    backend.uses_index = uses_index
+    watch = SchemaWatch("customers", BackendCalls(backend, unlimited("customers")))
     described: list[DimensionSchema] = []
-    watch = SchemaWatch(
-        "customers",
-        BackendCalls(backend, unlimited("customers")),
-        recheck_s=60.0,
-        clock=asyncio.get_running_loop().time,
-    )
+    begun_s = loop.time()
     task = asyncio.ensure_future(watch.run(on_described=described.append, on_unfit=pytest.fail))
+
     await watch.wait(PATIENCE_S)
     change(backend, BARE)
     await backend.wait_for_descriptions(2)
     await asyncio.sleep(0)  # the schema is taken in
     task.cancel()
 
-    assert (described, watch.known()) == ([SCHEMA, BARE], BARE)
-
-
-@pytest.mark.parametrize(("uses_index", "period_s"), [(False, 30.0), (True, 60.0), (None, 60.0)])
-async def test_missing_index_is_checked_sooner(*, uses_index: bool | None, period_s: float) -> None:
-    """The table is described each minute, and twice as often while lookups have no index."""
-    backend, loop = customers(), asyncio.get_running_loop()
-    backend.uses_index = uses_index
-    calls = BackendCalls(backend, unlimited("customers"))
-    watch = SchemaWatch("customers", calls)
-    begun_s = loop.time()
-    task = asyncio.ensure_future(watch.run(on_described=print, on_unfit=pytest.fail))
-
-    await backend.wait_for_descriptions(2)
-    task.cancel()
-
     assert loop.time() - begun_s == period_s
+    assert (described, watch.known()) == ([SCHEMA, BARE], BARE)
 
 
 AWAY = [ErrorCode.BACKEND_UNAVAILABLE, ErrorCode.CONNECTION_LOST, ErrorCode.TIMEOUT]

@@ -18,7 +18,7 @@ from service.resources.memory_guard import (
     PressureLevel,
     PressureMeasures,
 )
-from service.resources.memory_reading import ControlGroup, MemoryReading, ProcessMemory
+from service.resources.memory_reading import MemoryReading, ProcessMemory
 from service.resources.memory_shares import MemoryShares
 from service.wiring.cache_demand import CacheDemand
 
@@ -77,29 +77,6 @@ def test_group_memory_is_read(
     reading = ProcessMemory(put(tmp_path, files)).read()
 
     assert reading == MemoryReading(100 * PAGE_BYTES, *group)
-
-
-@pytest.mark.parametrize(
-    ("groups", "folder", "is_version_1"),
-    [
-        ("0::/one\n", "", False),
-        ("0::/of/the/host\n", None, False),
-        ("3:cpu,cpuacct:/one\n2:memory:/x\n", "cpu", True),
-        ("3:cpu:/of/the/host\n", "cpu", True),
-        ("", None, False),
-    ],
-)
-def test_control_group_is_found(
-    *, tmp_path: Path, groups: str, folder: str | None, is_version_1: bool
-) -> None:
-    """A control group is found by its path, or at the root where the path is the host's."""
-    mount = tmp_path / "sys/fs/cgroup"
-    for each in (mount / "one", mount / "cpu/one"):
-        each.mkdir(parents=True)
-    put(tmp_path, {"proc/self/cgroup": groups})
-
-    expected = mount / (folder or "") / ("one" if "/one" in groups else "")
-    assert ControlGroup.of("cpu", tmp_path) == ControlGroup(expected, is_version_1)
 
 
 @pytest.mark.parametrize(
