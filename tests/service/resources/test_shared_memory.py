@@ -496,15 +496,6 @@ def test_unsafe_folder_leaves_caches_private(tmp_path: Path, make: Callable[[Pat
     assert memory.file_bytes == 0
 
 
-def test_only_memory_is_shared() -> None:
-    """Caches are shared in the socket's tmpfs, or in /dev/shm."""
-    parent = SharedCaches.for_socket(Path("/dev/shm/sidelook.sock"))._parent
-    elsewhere = SharedCaches.for_socket(Path("/proc/sidelook.sock"))._parent
-
-    assert parent == Path("/dev/shm/cache")
-    assert elsewhere == Path(f"/dev/shm/sidelook-{os.getuid()}")
-
-
 def test_clients_may_see_the_folder_elsewhere(tmp_path: Path) -> None:
     """A folder next to the socket is named relative to it; another one has its whole path."""
     with TemporaryDirectory(prefix="sidelook-", dir="/dev/shm") as name:

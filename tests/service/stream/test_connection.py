@@ -12,11 +12,9 @@ from lookup_core.answer import Outcome
 from lookup_core.dimension.dimension_events import UnfitRows
 from lookup_core.errors import ErrorCode
 from lookup_core.protocol import frames
-from lookup_core.protocol.arrow_payload import decode_batch
 from lookup_core.protocol.channel_registry import SILENT_S
 from lookup_core.protocol.credit_ledger import CreditLedger
 from lookup_core.protocol.frames import SUBPROTOCOL
-from lookup_core.settings import Match
 from service.engine.dimension import Dimension
 from service.engine.gathering import Submitted
 from service.stream.connection import Timeouts
@@ -97,26 +95,6 @@ async def test_opened_names_columns_and_credit(service: Streaming) -> None:
         pa.schema({"tier": pa.int32(), "name": pa.utf8()}),
         ("id",),
     )
-
-
-async def test_opened_has_the_default_row() -> None:
-    """On request, with the channel's columns; `match: all` is stated to every client."""
-    chosen = replace(settings(), match=Match.ALL, default={"tier": 7})
-    async with streaming(Setting(customers=chosen)) as service:
-        peer = await service.greeted()
-        silent = await peer.open(1)
-        await peer.send(replace(open_frame(2, columns=("name", "tier")), wants_default=True))
-        wanted = await peer.receive(frames.Opened)
-        await peer.send(replace(open_frame(3, columns=("name",)), wants_default=True))
-        narrow = await peer.receive(frames.Opened)
-
-    assert (silent.has_all_rows, silent.default) == (True, None)
-    rows = [
-        decode_batch(opened.default, opened.columns).to_pydict()
-        for opened in (wanted, narrow)
-        if opened.default is not None
-    ]
-    assert rows == [{"name": [None], "tier": [7]}, {"name": [None]}]
 
 
 async def test_reason_names_the_column(service: Streaming) -> None:
@@ -213,21 +191,6 @@ async def test_requested_channel_may_close_and_open_again() -> None:
 
 
 # Lookups
-
-
-async def test_lookup_is_answered_by_position(peer: Peer) -> None:
-    """Each record has its outcome; the credit comes back before the last RESULT."""
-    answered = await peer.answer(await peer.look_up(1, 7, None, 9, 6, 8))
-
-    assert answered == {
-        0: "fetched Ada",
-        1: "missing",
-        2: "missing",
-        3: "error ambiguous",
-        4: "fetched Bert",
-    }
-    assert await peer.answer(await peer.look_up(2, 7, 9)) == {0: "hit Ada", 1: "missing"}
-    assert await peer.answer(await peer.look_up(3)) == {}
 
 
 async def test_hits_do_not_wait_for_misses(service: Streaming, peer: Peer) -> None:
