@@ -144,14 +144,6 @@ def test_variables_are_texts_or_lists(text: str, value: object) -> None:
     )
 
 
-@pytest.mark.parametrize("text", ["[a", "{a: 1, b", '["a" "b"]', "{a: *x}"])
-def test_broken_lists_are_faults(text: str) -> None:
-    """The fault names the variable, and does not show the text."""
-    assert read_environment({"SIDELOOK_A": text}, {}) == Environment(
-        faults=["SIDELOOK_A: starts like a list or a mapping, but is not one"]
-    )
-
-
 @pytest.mark.parametrize(
     ("variable", "name"), [("CUSTOMERS", "Customers"), ("MY_AIR_PORTS", "my-air.ports")]
 )
@@ -168,41 +160,38 @@ def test_variables_take_the_document_s_spelling(variable: str, name: str) -> Non
 
 
 def test_parts_refine_the_whole() -> None:
-    """A variable for a part wins over one for the whole, which must not be a text."""
+    """A variable for a part wins over one for the whole."""
     parts = {"SIDELOOK_BATCH__LINGER": "1ms", "SIDELOOK_BATCH": "{max_keys: 1, linger: 2ms}"}
-    of_text = {"SIDELOOK_LISTEN": "x", "SIDELOOK_LISTEN__HTTP": "127.0.0.1:1"}
 
     assert read_environment(parts, {}).values == {"batch": {"max_keys": 1, "linger": "1ms"}}
-    assert read_environment(of_text, {}).faults == [
-        "SIDELOOK_LISTEN__HTTP: is a part of 'listen', which another variable sets as text"
-    ]
     for name in ("SIDELOOK_", "SIDELOOK___A", "SIDELOOK_A__"):  # left to the check for unknown keys
         assert list(read_environment({name: "1"}, {}).origins.values()) == [name]
 
 
 A_B = "SIDELOOK_DIMENSIONS__A_B__TIMEOUT"
+NO_LIST = "starts like a list or a mapping, but is not one"
 
 
 @pytest.mark.parametrize(
-    ("names", "fault"),
+    ("environ", "fault"),
     [
+        *[({"SIDELOOK_A": text}, NO_LIST) for text in ("[a", "{a: 1, b", '["a" "b"]', "{a: *x}")],
+        ({A_B: "{}"}, "matches a-b and a.b; rename one, or set it in the file"),
         (
-            [A_B],
-            f"{A_B}: matches a-b and a.b; rename one, or set it in the file",
+            {"SIDELOOK_LIMITS": "{}", "SIDELOOK_limits": "{}"},
+            "sets the same as SIDELOOK_LIMITS; remove one",
         ),
         (
-            ["SIDELOOK_LIMITS", "SIDELOOK_limits"],
-            "SIDELOOK_limits: sets the same as SIDELOOK_LIMITS; remove one",
+            {"SIDELOOK_LISTEN": "x", "SIDELOOK_LISTEN__HTTP": "127.0.0.1:1"},
+            "is a part of 'listen', which another variable sets as text",
         ),
     ],
 )
-def test_ambiguous_variable_is_refused(names: list[str], fault: str) -> None:
-    """A variable sets one value, and no other variable sets the same."""
+def test_unclear_variable_is_refused(environ: dict[str, str], fault: str) -> None:
+    """The fault names the last variable, and does not show its text."""
     document: dict[str, object] = {"dimensions": {"a-b": {}, "a.b": {}}}
 
-    found = read_environment(dict.fromkeys(names, "{}"), document)
-
-    assert found.faults == [fault]
+    assert read_environment(environ, document).faults == [f"{[*environ][-1]}: {fault}"]
 
 
 @pytest.mark.parametrize(

@@ -42,7 +42,6 @@ from tests.service.connectors.postgres.described_tables import (
     table_of,
 )
 
-MATCHES = 't."origin" = k.key1 AND t."hour" = k.key2'
 WRAPPING = (blocks_query, bounded_reply, with_snapshot, partial(with_snapshot, is_block=True))
 WHOLE_INDEX: dict[str, Any] = {"Node Type": "Index Scan", "Relation Name": "t"}
 INDEX: dict[str, Any] = WHOLE_INDEX | {"Index Cond": "(id = k.key1)"}
@@ -103,38 +102,6 @@ def test_values_of_views_are_computed_once() -> None:
     assert [columns_sql(each) for each in views] == texts
     arrays = columns_sql(table_of(array_of(builtin("int4"))))
     assert "THEN pg_catalog.textsend(pg_catalog.repeat(' '" in arrays
-
-
-def test_filter_sees_its_relation_only() -> None:
-    """A filter has a SELECT of its own with the columns in use; line breaks end its comments."""
-    open_ = replace(WEATHER, where="temp > 0 -- warm", primary_key=("origin",))
-    where = "WHERE (\ntemp > 0 -- warm\n)"
-    columns = '"origin", "hour", "temp", "notes"'
-    view = replace(open_, kind=RelationKind.VIEW)
-    query = replace(view, kind=RelationKind.QUERY, query="TABLE x")
-
-    assert open_.from_item(sample=" TABLESAMPLE SYSTEM (5)", with_places=True) == (
-        f'(SELECT tableoid, ctid, {columns} FROM "public"."we ather" TABLESAMPLE SYSTEM (5) {where}'
-        ") AS t"
-    )
-    assert (
-        view.from_item(with_places=True)
-        == f'(SELECT {columns} FROM "public"."we ather" {where}) AS t'
-    )
-    assert query.from_item() == f"(SELECT {columns} FROM (\nTABLE x\n) AS t {where}) AS t"
-    assert replace(query, where=None).from_item() == "(\nTABLE x\n) AS t"
-    assert f"FROM {open_.from_item()} WHERE {MATCHES}" in lookup_query(open_)
-
-
-def test_index_remedy_fits_the_relation() -> None:
-    """The remedy for a missing index is a statement that the kind of relation allows."""
-    remedies = {kind: index_remedy(replace(PRICES, kind=kind)) for kind in RelationKind}
-
-    on = 'ON "public"."pri ces" ("item", "limit")'
-    advice = 'create an index on the table column that "item", "limit" comes from'
-    assert remedies[RelationKind.TABLE] == f"CREATE INDEX CONCURRENTLY {on}"
-    assert remedies[RelationKind.PARTITIONED] == f"CREATE INDEX {on}"
-    assert remedies[RelationKind.QUERY].startswith(advice)
 
 
 def test_versions_never_valid_are_left_out() -> None:
@@ -248,18 +215,6 @@ def test_times_become_texts(
     keys = pa.record_batch([column], ["t"])
 
     assert key_arguments(keys, keys.schema) == [[None, first, last, None, None]]
-
-
-def test_snapshot_ranges_follow_the_primary_key() -> None:
-    """A page is a range by the columns of the primary key in its order."""
-    page = postgres_snapshot_query(PRICES, key_columns(PRICES), first=("1", "a"), end=("2", "b"))
-
-    assert (
-        'WHERE t."item" IS NOT NULL AND t."limit" IS NOT NULL'
-        ' AND (t."limit", t."item") >= ($1::text::numeric, $2::text::uuid)'
-        ' AND (t."limit", t."item") < ($3::text::numeric, $4::text::uuid)' in page
-    )
-    assert [column.expression for column in key_columns(WEATHER)] == ['t."origin"', 't."hour"']
 
 
 def made_names(script: str) -> list[str]:
