@@ -173,6 +173,15 @@ class MemoryStatistics:
     level: int  # 0 to 3, from no pressure to the highest
 
 
+@dataclass(frozen=True, slots=True)
+class CertificateStatistics:
+    """The certificate of a listener, and its renewals since the start."""
+
+    expires_s: float  # since the epoch
+    taken: int
+    refused: int
+
+
 K = TypeVar("K")
 
 

@@ -234,7 +234,7 @@ class ServingSidecar:
             is_reachable=lambda: self.readiness.unreachable is None,
             memory=self.guard.statistics,
             version=own_version(),
-            certificate=certificate,
+            certificate=None if certificate is None else certificate.statistics,
         )
 
     def _parts(self, metrics: Exposition) -> ServiceParts:

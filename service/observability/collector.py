@@ -4,7 +4,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Protocol, TypeAlias, TypeVar
+from typing import TypeAlias, TypeVar
 
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric as Family
@@ -16,6 +16,7 @@ from lookup_core.protocol.server_channel import ChannelStatistics
 from lookup_core.sources.splits import SplitProgress, SplitState
 from lookup_core.statistics import (
     AuditResult,
+    CertificateStatistics,
     DimensionStatistics,
     EvictionReason,
     FeedStatistics,
@@ -43,17 +44,6 @@ Source = TypeVar("Source")
 _Readers: TypeAlias = Sequence[tuple[Metric, Callable[[Source], float | None]]]  # None: no sample
 
 
-class HeldCertificate(Protocol):
-    """The certificate of `listen.tls`."""
-
-    taken_total: int
-    refused_total: int
-
-    @property
-    def expires_s(self) -> float:
-        """Expiry, seconds since the epoch."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)  # hashed by the registry
 class Collector:
     """Families of all metrics that are totals or levels."""
@@ -68,7 +58,9 @@ class Collector:
     is_reachable: Callable[[], bool]  # whether clients can connect
     memory: Callable[[], MemoryStatistics]
     version: str
-    certificate: HeldCertificate | None  # None: no samples; a zero would look expired
+    certificate: (
+        Callable[[], CertificateStatistics] | None
+    )  # None: no samples; a zero would look expired
 
     def collect(self) -> Iterator[Family]:
         """One snapshot; called in the event loop's thread, at scrape time."""
@@ -89,7 +81,7 @@ class Collector:
         yield sampled_family(metrics.MEMORY_USED_RATIO, [((), memory.used_share)])
         yield sampled_family(metrics.MEMORY_PRESSURE_LEVEL, [((), memory.level)])
         yield sampled_family(metrics.BUILD_INFO, [((self.version,), 1)])
-        yield from _certificate_families(self.certificate)
+        yield from _certificate_families(self.certificate and self.certificate())
 
 
 def sampled_family(metric: Metric, samples: Samples) -> Family:
@@ -222,14 +214,14 @@ def _channel_families(
     yield sampled_family(metrics.CHANNELS, _by_kind(states, ChannelState))
 
 
-def _certificate_families(certificate: HeldCertificate | None) -> Iterator[Family]:
+def _certificate_families(certificate: CertificateStatistics | None) -> Iterator[Family]:
     expiry: Samples = []
     renewals: Samples = []
     if certificate is not None:
         expiry = [((), certificate.expires_s)]
         renewals = [
-            ((RenewalResult.TAKEN.value,), certificate.taken_total),
-            ((RenewalResult.REFUSED.value,), certificate.refused_total),
+            ((RenewalResult.TAKEN.value,), certificate.taken),
+            ((RenewalResult.REFUSED.value,), certificate.refused),
         ]
     yield sampled_family(metrics.TLS_CERTIFICATE_EXPIRY_SECONDS, expiry)
     yield sampled_family(metrics.TLS_CERTIFICATE_RENEWALS, renewals)

@@ -6,14 +6,6 @@
 from dataclasses import KW_ONLY, dataclass
 from enum import StrEnum
 
-RATE = "sum by ({labels}) (rate({name}[5m]))"
-HOURLY = "sum by ({labels}) (increase({name}[1h]))"
-DAILY = "sum by ({labels}) (increase({name}[1d]))"
-SUM = "sum by ({labels}) ({name})"
-MEAN = "sum by ({labels}) (rate({name}_sum[5m])) / sum by ({labels}) (rate({name}_count[5m]))"
-P99 = "histogram_quantile(0.99, sum by ({labels}, le) (rate({name}_bucket[5m])))"
-TYPICAL = {"counter": RATE, "gauge": SUM, "histogram": P99}  # {type: query}
-
 
 class Label(StrEnum):
     """All labels; a key is never one."""
@@ -63,7 +55,6 @@ class Metric:
     help: str
     labels: tuple[Label, ...] = (Label.DIMENSION,)
     _: KW_ONLY
-    typical: str | None = None  # form of its query; None: that of its type
     is_histogram: bool = False
 
     @property
@@ -72,12 +63,6 @@ class Metric:
         if self.is_histogram:
             return "histogram"
         return "counter" if self.name.endswith("_total") else "gauge"
-
-    @property
-    def query(self) -> str:
-        """A typical query."""
-        form = self.typical or TYPICAL[self.type]
-        return form.format(name=self.name, labels=", ".join(self.labels))
 
 
 LOOKUPS = Metric(
@@ -100,24 +85,16 @@ BACKEND_QUERY_SECONDS = Metric(
     "sidelook_backend_query_seconds", "Duration of the queries to the backend.", is_histogram=True
 )
 BACKEND_BATCH_KEYS = Metric(
-    "sidelook_backend_batch_keys",
-    "Distinct keys in each query to the backend.",
-    typical=MEAN,
-    is_histogram=True,
+    "sidelook_backend_batch_keys", "Distinct keys in each query to the backend.", is_histogram=True
 )
 COALESCED_KEYS = Metric(
     "sidelook_coalesced_keys_total", "Keys that joined a query in flight instead of a new one."
 )
 CACHE_ROWS = Metric("sidelook_cache_rows", "Cache entries, negative entries included.")
-CACHE_BYTES = Metric(
-    "sidelook_cache_bytes",
-    "Size of the cache: rows, keys and index.",
-    typical="sum by ({labels}) ({name}) / sum by ({labels}) (sidelook_cache_rows)",
-)
+CACHE_BYTES = Metric("sidelook_cache_bytes", "Size of the cache: rows, keys and index.")
 CACHE_MAX_BYTES = Metric(
     "sidelook_cache_max_bytes",
     "Current bound of the cache; less than configured under memory pressure.",
-    typical="sidelook_cache_bytes / {name}",
 )
 CACHE_EVICTIONS = Metric(
     "sidelook_cache_evictions_total",
@@ -125,9 +102,7 @@ CACHE_EVICTIONS = Metric(
     (Label.DIMENSION, Label.REASON),
 )
 CACHE_IS_SHARED = Metric(
-    "sidelook_cache_shared",
-    "1: workers on this machine may read the cache; 0: they may not.",
-    typical="{name} == 0",
+    "sidelook_cache_shared", "1: workers on this machine may read the cache; 0: they may not."
 )
 SHARED_CACHE_BYTES = Metric(
     "sidelook_shared_cache_bytes", "Size of the files of the cache in shared memory."
@@ -135,7 +110,6 @@ SHARED_CACHE_BYTES = Metric(
 SHARED_LOOKUPS = Metric(
     "sidelook_shared_lookups_total",
     "Keys that workers looked up in shared memory; sidelook_lookups_total includes them.",
-    typical=f"{RATE} / {RATE.replace('{name}', LOOKUPS.name)}",
 )
 IN_FLIGHT_RECORDS = Metric(
     "sidelook_in_flight_records", "Keys of requests and streams without an answer yet."
@@ -156,60 +130,47 @@ CHANNELS = Metric(
 STREAM_WATERMARK_SECONDS = Metric(
     "sidelook_stream_watermark_seconds",
     "Minimum watermark of the active channels that have one; event time as Unix time.",
-    typical="time() - min by ({labels}) ({name})",
 )
 DIMENSION_AVAILABLE = Metric(
     "sidelook_dimension_available",
     "1: lookups are accepted; 0: they are refused until the backend has described its table.",
-    typical="min by ({labels}) ({name}) == 0",
 )
 DIMENSION_STALENESS_SECONDS = Metric(
     "sidelook_dimension_staleness_seconds",
     "Upper bound of the lag of served rows behind the table. Absent while no rows are cached.",
-    typical="max by ({labels}) ({name})",
 )
 DIMENSION_STALENESS_LIMIT_SECONDS = Metric(
     "sidelook_dimension_staleness_limit_seconds",
     "Limit of the lag behind the table: ttl plus the longer stale time; of a feed max_staleness, "
     "of a full table the time between reloads. Absent without a limit.",
-    typical="sidelook_dimension_staleness_seconds > {name}",
 )
 DIMENSION_WATERMARK_SECONDS = Metric(
     "sidelook_dimension_watermark_seconds",
     "All changes with earlier event times are applied; Unix time. Absent before the first one.",
-    typical="time() - min by ({labels}) ({name})",
 )
 DIMENSION_FEED_LIVE = Metric(
     "sidelook_dimension_feed_live",
     "1: the change feed is live and caught up; 0: the cache is bypassed.",
-    typical="min by ({labels}) ({name}) == 0",
 )
 DIMENSION_FEED_INCOMPLETE = Metric(
     "sidelook_dimension_feed_incomplete",
     "1: an audit found a change that the feed did not report, and the cache is bypassed; 0: none.",
-    typical="max by ({labels}) ({name}) == 1",
 )
 DIMENSION_AUDITED_KEYS = Metric(
     "sidelook_dimension_audited_keys_total",
     "Rows compared with reads of the table, by result.",
     (Label.DIMENSION, Label.RESULT),
-    typical=HOURLY,
 )
 DIMENSION_FEED_BACKLOG = Metric(
-    "sidelook_dimension_feed_backlog",
-    "Changes in the feed's source that are not read yet.",
-    typical="max by ({labels}) ({name})",
+    "sidelook_dimension_feed_backlog", "Changes in the feed's source that are not read yet."
 )
 DIMENSION_FEED_UNUSED_MESSAGES = Metric(
     "sidelook_dimension_feed_unused_messages_total",
     "Messages without a usable change, by reason; an undecodable one clears the cache.",
     (Label.DIMENSION, Label.REASON),
-    typical=HOURLY,
 )
 DIMENSION_WHOLE = Metric(
-    "sidelook_dimension_whole",
-    "1: the whole table is loaded; 0: a successful load is pending.",
-    typical="min by ({labels}) ({name}) == 0",
+    "sidelook_dimension_whole", "1: the whole table is loaded; 0: a successful load is pending."
 )
 DIMENSION_LOADING = Metric(
     "sidelook_dimension_loading", "1: the whole table is being loaded; 0: it is not."
@@ -218,17 +179,12 @@ DIMENSION_LOADS = Metric(
     "sidelook_dimension_loads_total",
     "Loads of the whole table by result; outdated: all rows may have changed during the load.",
     (Label.DIMENSION, Label.RESULT),
-    typical=DAILY,
 )
 DIMENSION_LOAD_ROWS = Metric(
-    "sidelook_dimension_load_rows",
-    "Rows read by the present load, else by the last one.",
-    typical="max by ({labels}) ({name})",
+    "sidelook_dimension_load_rows", "Rows read by the present load, else by the last one."
 )
 DIMENSION_LOAD_SECONDS = Metric(
-    "sidelook_dimension_load_seconds",
-    "Duration of the last successful load of the whole table.",
-    typical="max by ({labels}) ({name})",
+    "sidelook_dimension_load_seconds", "Duration of the last successful load of the whole table."
 )
 DIMENSION_SPLITS = Metric(
     "sidelook_dimension_splits",
@@ -239,7 +195,6 @@ DIMENSION_SPLIT_FAILURES = Metric(
     "sidelook_dimension_split_failures_total",
     "Failed split read attempts, of the feed and of the present load.",
     (Label.DIMENSION, Label.KIND),
-    typical=HOURLY,
 )
 FENCED_KEYS = Metric(
     "sidelook_fenced_keys_total",
@@ -251,73 +206,56 @@ INVALIDATIONS = Metric(
     (Label.DIMENSION, Label.ORIGIN),
 )
 RETRIES = Metric("sidelook_retries_total", "Retries of failed queries, and for keys without a row.")
-QUERIES_IN_FLIGHT = Metric(
-    "sidelook_queries_in_flight",
-    "Queries in flight at the backend.",
-    typical="{name} / sidelook_concurrency_limit",
-)
+QUERIES_IN_FLIGHT = Metric("sidelook_queries_in_flight", "Queries in flight at the backend.")
 CONNECTION_WAIT_SECONDS = Metric(
     "sidelook_connection_wait_seconds_total",
     "Time in which a query was due and all connections to its database were in use.",
 )
 QUEUED_KEYS = Metric("sidelook_queued_keys", "Distinct keys that wait for their query to be sent.")
 CONCURRENCY_LIMIT = Metric(
-    "sidelook_concurrency_limit",
-    "Queries to the backend that may run at the same time.",
-    typical="min by ({labels}) ({name})",
+    "sidelook_concurrency_limit", "Queries to the backend that may run at the same time."
 )
 BREAKER_STATE = Metric(
     "sidelook_breaker_state",
     "Circuit breaker of the backend: 0 closed, 1 half-open (probing), 2 open (no queries).",
-    typical="max by ({labels}) ({name}) > 0",
 )
 LOOKUP_USES_INDEX = Metric(
     "sidelook_lookup_uses_index",
     "1: the backend finds keys by an index; 0: each query reads all rows.",
-    typical="min by ({labels}) ({name}) == 0",
 )
 MEMORY_RESIDENT_BYTES = Metric(
-    "sidelook_memory_resident_bytes", "Resident memory of the process.", (), typical="max({name})"
+    "sidelook_memory_resident_bytes", "Resident memory of the process.", ()
 )
 MEMORY_USED_RATIO = Metric(
     "sidelook_memory_used_ratio",
     "Growth since the start / limits.memory, or use / limit of the control group if greater.",
     (),
-    typical="max({name})",
 )
 MEMORY_PRESSURE_LEVEL = Metric(
     "sidelook_memory_pressure_level",
     "0 none, 1 caches shrink, 2 also no new credit and channels, 3 also requests are refused.",
     (),
-    typical="count({name} > 0)",
 )
 EVENT_LOOP_LAG_SECONDS = Metric(
     "sidelook_event_loop_lag_seconds",
     "Longest delay of a timer of the event loop in the last 15 seconds.",
     (),
-    typical="quantile(0.9, {name})",
 )
 LISTENERS_REACHABLE = Metric(
     "sidelook_listeners_reachable",
     "1: listen.unix is reachable; 0: its file is lost or replaced and cannot be bound again.",
     (),
-    typical="count({name} == 0)",
 )
 TLS_CERTIFICATE_EXPIRY_SECONDS = Metric(
     "sidelook_tls_certificate_expiry_seconds",
     "Expiry of the certificate of listen.tls; Unix time. Absent without TLS.",
     (),
-    typical="(min({name}) - time()) / 86400",
 )
 TLS_CERTIFICATE_RENEWALS = Metric(
     "sidelook_tls_certificate_renewals_total",
     "Changed certificate files by result; after a refused one the former certificate stays.",
     (Label.RESULT,),
-    typical=DAILY,
 )
 BUILD_INFO = Metric(
-    "sidelook_build_info",
-    "Always 1; the label kind is the running version.",
-    (Label.KIND,),
-    typical="count by ({labels}) ({name})",
+    "sidelook_build_info", "Always 1; the label kind is the running version.", (Label.KIND,)
 )

@@ -11,6 +11,7 @@ from typing import Any
 
 import structlog
 
+from lookup_core.statistics import CertificateStatistics
 from service.file_identity import FileIdentity, read_regular_file
 
 CHECK_PERIOD_S = 10.0
@@ -180,10 +181,9 @@ class CertificateRotation:
         """Whether the certificate names this host, so that clients may send it as Host."""
         return isinstance(host, str) and self.current.is_for(host)
 
-    @property
-    def expires_s(self) -> float:
-        """The expiry of the current certificate, in seconds since the epoch."""
-        return self.current.expires_s
+    def statistics(self) -> CertificateStatistics:
+        """The expiry of the current certificate, and the renewals."""
+        return CertificateStatistics(self.current.expires_s, self.taken_total, self.refused_total)
 
     async def run(self) -> None:
         """Check the files periodically, until cancelled."""

@@ -41,6 +41,57 @@ SUBJECTS = {
     "Process": ("build", "event_loop", "listeners", "memory"),
     "TLS": ("tls",),
 }
+# Forms of queries, by type and for single metrics.
+_RATE = "sum by ({labels}) (rate({name}[5m]))"
+_SUM = "sum by ({labels}) ({name})"
+_P99 = "histogram_quantile(0.99, sum by ({labels}, le) (rate({name}_bucket[5m])))"
+_OF_TYPES = {"counter": _RATE, "gauge": _SUM, "histogram": _P99}
+_QUERIES: Mapping[str, tuple[Metric, ...]] = {
+    "sum by ({labels}) (rate({name}_sum[5m])) / sum by ({labels}) (rate({name}_count[5m]))": (
+        metrics.BACKEND_BATCH_KEYS,
+    ),
+    "sum by ({labels}) (increase({name}[1h]))": (
+        metrics.DIMENSION_AUDITED_KEYS,
+        metrics.DIMENSION_FEED_UNUSED_MESSAGES,
+        metrics.DIMENSION_SPLIT_FAILURES,
+    ),
+    "sum by ({labels}) (increase({name}[1d]))": (
+        metrics.DIMENSION_LOADS,
+        metrics.TLS_CERTIFICATE_RENEWALS,
+    ),
+    f"{_SUM} / sum by ({{labels}}) (sidelook_cache_rows)": (metrics.CACHE_BYTES,),
+    f"{_RATE} / {_RATE.replace('{name}', metrics.LOOKUPS.name)}": (metrics.SHARED_LOOKUPS,),
+    "sidelook_cache_bytes / {name}": (metrics.CACHE_MAX_BYTES,),
+    "sidelook_dimension_staleness_seconds > {name}": (metrics.DIMENSION_STALENESS_LIMIT_SECONDS,),
+    "{name} / sidelook_concurrency_limit": (metrics.QUERIES_IN_FLIGHT,),
+    "{name} == 0": (metrics.CACHE_IS_SHARED,),
+    "time() - min by ({labels}) ({name})": (
+        metrics.STREAM_WATERMARK_SECONDS,
+        metrics.DIMENSION_WATERMARK_SECONDS,
+    ),
+    "min by ({labels}) ({name}) == 0": (
+        metrics.DIMENSION_AVAILABLE,
+        metrics.DIMENSION_FEED_LIVE,
+        metrics.DIMENSION_WHOLE,
+        metrics.LOOKUP_USES_INDEX,
+    ),
+    "min by ({labels}) ({name})": (metrics.CONCURRENCY_LIMIT,),
+    "max by ({labels}) ({name})": (
+        metrics.DIMENSION_STALENESS_SECONDS,
+        metrics.DIMENSION_FEED_BACKLOG,
+        metrics.DIMENSION_LOAD_ROWS,
+        metrics.DIMENSION_LOAD_SECONDS,
+    ),
+    "max by ({labels}) ({name}) == 1": (metrics.DIMENSION_FEED_INCOMPLETE,),
+    "max by ({labels}) ({name}) > 0": (metrics.BREAKER_STATE,),
+    "max({name})": (metrics.MEMORY_RESIDENT_BYTES, metrics.MEMORY_USED_RATIO),
+    "count({name} > 0)": (metrics.MEMORY_PRESSURE_LEVEL,),
+    "count({name} == 0)": (metrics.LISTENERS_REACHABLE,),
+    "quantile(0.9, {name})": (metrics.EVENT_LOOP_LAG_SECONDS,),
+    "(min({name}) - time()) / 86400": (metrics.TLS_CERTIFICATE_EXPIRY_SECONDS,),
+    "count by ({labels}) ({name})": (metrics.BUILD_INFO,),
+}
+_FORMS = {metric: form for form, of_form in _QUERIES.items() for metric in of_form}
 _VALUES: Mapping[tuple[Metric, Label], Iterable[object]] = {
     (metrics.LOOKUPS, Label.OUTCOME): [outcome.label for outcome in Outcome],
     (metrics.BACKEND_QUERIES, Label.RESULT): QueryStatus,
@@ -80,6 +131,12 @@ def subject_of(metric: Metric) -> str:
     return max(starts)[1]
 
 
+def query_of(metric: Metric) -> str:
+    """A typical query."""
+    form = _FORMS.get(metric, _OF_TYPES[metric.type])
+    return form.format(name=metric.name, labels=", ".join(metric.labels))
+
+
 def _metric_parts(metric: Metric) -> Iterator[str]:
     yield f"### {metric.name}"
     labels = ", ".join(map(code, metric.labels))
@@ -88,7 +145,7 @@ def _metric_parts(metric: Metric) -> Iterator[str]:
     for label in metric.labels:
         if values := _VALUES.get((metric, label)):
             yield paragraph(f"{code(label)}: {alternatives(map(str, values))}.")
-    yield fenced("promql", "\n".join(_broken(metric.query)))
+    yield fenced("promql", "\n".join(_broken(query_of(metric))))
 
 
 def _broken(query: str) -> Iterator[str]:

@@ -1,7 +1,7 @@
 """Statistics of a busy sidecar, and the exposition that Prometheus would scrape of it."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from types import MappingProxyType
 
 from lookup_core.answer import Outcome
@@ -13,6 +13,7 @@ from lookup_core.sources.splits import SplitProgress, SplitState
 from lookup_core.statistics import (
     AuditResult,
     CacheStatistics,
+    CertificateStatistics,
     DimensionStatistics,
     EvictionReason,
     FeedStatistics,
@@ -90,15 +91,6 @@ STARTING = RefreshStatistics(
 )  # no row is trusted
 
 
-@dataclass(slots=True)
-class HeldCertificate:
-    """The figures of a certificate."""
-
-    expires_s: float = 1e9
-    taken_total: int = 2
-    refused_total: int = 1
-
-
 def collector(
     dimensions: Mapping[str, DimensionStatistics] = MappingProxyType({}),
     refreshes: Mapping[str, RefreshStatistics] = MappingProxyType({}),
@@ -116,7 +108,7 @@ def collector(
         is_reachable=lambda: False,
         memory=lambda: MemoryStatistics(3_000, 0.93, PressureLevel.STOP_CREDIT),
         version="1.2.3",
-        certificate=HeldCertificate(),
+        certificate=lambda: CertificateStatistics(1e9, taken=2, refused=1),
     )
 
 

@@ -175,7 +175,7 @@ def test_new_certificate_takes_over(signer: Authority) -> None:
 
     assert (unchanged, rotation.check()) == ((False, True), True)
     assert ("old.example" in rotation, "new.example" in rotation) == (False, True)
-    assert (rotation.expires_s, rotation.taken_total) == (end.timestamp(), 1)
+    assert (rotation.statistics().expires_s, rotation.taken_total) == (end.timestamp(), 1)
 
 
 def test_unfit_certificate_is_refused_once(signer: Authority) -> None:
