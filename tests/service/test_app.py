@@ -145,20 +145,6 @@ async def test_dimension_without_cache_takes_no_memory(
     assert cache["max_bytes"] == chosen.limits.memory_bytes // 2
 
 
-async def test_service_starts_without_its_database(tmp_path: Path) -> None:
-    """While its database is down the service is alive and not ready."""
-    dsn = tmp_path / "dsn"
-    dsn.write_text(f"postgresql://reader@127.0.0.1:{free_port()}/nothing")
-    dsn.chmod(0o400)
-    source = {"kind": "postgres", "dsn_file": str(dsn), "table": "public.customers"}
-    dimensions = {"customers": {"source": source, "key": ["id"]}}
-    async with (
-        serving(settings(tmp_path, dimensions)) as session,
-        session.get("/readyz") as response,
-    ):
-        assert response.status == 503
-
-
 async def test_open_streams_get_going_away(tmp_path: Path, dimensions: dict[str, Any]) -> None:
     """A client that is connected when the service ends gets the code GOING_AWAY."""
     async with serving(settings(tmp_path, dimensions)) as session:

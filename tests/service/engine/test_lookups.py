@@ -18,7 +18,7 @@ from lookup_core.dimension.dimension_events import FetchedRows
 from lookup_core.dimension_schema import DimensionSchema
 from lookup_core.errors import BackendError, ErrorCode, Overloaded
 from lookup_core.settings import BatchSettings, CacheSettings, DimensionSettings, RetrySettings
-from lookup_core.statistics import InvalidationOrigin, no_statistics
+from lookup_core.statistics import InvalidationOrigin
 from service.engine.dimension import Dimension
 from service.engine.gathering import AnswerGathering
 from service.engine.observer import QueryStatus
@@ -207,25 +207,6 @@ async def test_deliveries_after_refusal_are_ignored() -> None:
 
 
 # Refusals
-
-
-async def test_lookups_need_a_described_schema() -> None:
-    """Until the backend describes its table, lookups raise its named fault and figures are 0."""
-    backend = customers()
-    backend.describe_error = DOWN
-    async with running(backend, described_s=0) as dimension:
-        for refused in (dimension.schema.wait(0.01), lookup(dimension, 7)):
-            with pytest.raises(BackendError) as caught:
-                await refused
-            named = f'dimension "customers": {DOWN.detail}'
-            assert (caught.value.code, caught.value.detail) == (DOWN.code, named)
-        assert dimension.schema.fault is DOWN
-        assert dimension.statistics() == no_statistics(settings())
-        assert dimension.hit(7) is None
-        backend.describe_error = None
-
-        assert await dimension.schema.wait(PATIENCE_S) is dimension.schema.known()
-        assert await lookup(dimension, 7) == {0: "fetched Ada"}
 
 
 async def test_permanent_fault_refuses_at_once() -> None:
