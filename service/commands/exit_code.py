@@ -1,7 +1,6 @@
 """Exit codes of the commands, with the numbers of sysexits.h."""
 
-from enum import ReprEnum
-from typing import Self
+from enum import IntEnum
 
 from lookup_core.errors import (
     ConfigurationError,
@@ -12,31 +11,20 @@ from lookup_core.errors import (
 )
 
 
-class _MeaningfulInt(int):
-    """A number with its meaning, a sentence."""
-
-    meaning: str
-
-    def __new__(cls, value: int, meaning: str) -> Self:
-        number = super().__new__(cls, value)
-        number.meaning = meaning
-        return number
-
-
-class ExitCode(_MeaningfulInt, ReprEnum):
+class ExitCode(IntEnum):
     """Result of a command."""
 
-    OK = 0, "Success."
-    KEYS_FAILED = 1, "`lookup`: a key has no answer. `doctor`: a finding is an error."
-    USAGE = 64, "The command line is invalid."
-    DATA = 65, "A key or the request does not fit the dimension."
-    NO_INPUT = 66, "The dimension does not exist."
-    UNAVAILABLE = 69, "No sidecar responds at the endpoint."
-    SOFTWARE = 70, "A query was refused, or a defect; the message has the reason."
-    SYSTEM = 71, "A call of the operating system failed."
-    TRY_AGAIN = 75, "Table, backend or sidecar are unavailable for now; try again later."
-    NO_PERMISSION = 77, "The token is invalid, or the role may not read the table."
-    CONFIG = 78, "The configuration is invalid."
+    OK = 0
+    KEYS_FAILED = 1
+    USAGE = 64
+    DATA = 65
+    NO_INPUT = 66
+    UNAVAILABLE = 69
+    SOFTWARE = 70
+    SYSTEM = 71
+    TRY_AGAIN = 75
+    NO_PERMISSION = 77
+    CONFIG = 78
 
 
 def exit_code(error: SidelookError) -> ExitCode:

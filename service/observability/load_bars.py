@@ -64,21 +64,17 @@ class LoadBars:
             return ""
         table = Table.grid(padding=(0, 1))
         for name, load in loads.items():
-            table.add_row(Text(name, no_wrap=True), self._bar(load), self._figures(name, load))
+            # The expected number is an estimate: a load that exceeds it is not complete.
+            expected = load.expected_rows
+            total = None if expected is None else max(expected, load.rows)
+            now = self._clock()
+            bar = ProgressBar(
+                total, load.rows, width=_BAR_WIDTH, pulse=not total, animation_time=now
+            )
+            table.add_row(Text(name, no_wrap=True), bar, self._figures(name, load))
         with self._console.capture() as capture:
             self._console.print(table)
         return capture.get().rstrip("\n")
-
-    def _bar(self, load: LoadStatistics) -> ProgressBar:
-        # The expected number is an estimate: a load that exceeds it is not complete.
-        total = None if load.expected_rows is None else max(load.expected_rows, load.rows)
-        return ProgressBar(
-            total,
-            load.rows,
-            width=_BAR_WIDTH,
-            pulse=not total,
-            animation_time=self._clock(),
-        )
 
     def _figures(self, name: str, load: LoadStatistics) -> Text:
         first = self._first[name]

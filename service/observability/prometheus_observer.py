@@ -1,8 +1,8 @@
 """Prometheus observer: histograms and counters of queries and lookups, and their text format."""
 
 from bisect import bisect_left
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import accumulate
 
 from prometheus_client import CollectorRegistry, Counter, generate_latest
@@ -20,12 +20,6 @@ from service.observability.metrics import (
 )
 
 
-@dataclass(slots=True)
-class _Counts:
-    buckets: list[int]  # each value counts in the first bucket that covers it
-    sum: float = 0.0
-
-
 class Distribution:
     """One histogram per dimension; `bounds` ascend, and +Inf follows them."""
 
@@ -33,23 +27,22 @@ class Distribution:
         self._metric = metric
         self._bounds = bounds
         self._labels = [*(str(float(bound)) for bound in bounds), "+Inf"]
-        self._counts: dict[str, _Counts] = {}  # {dimension: its counts}
+        # {dimension: its counts}: each value counts in the first bucket that covers it.
+        self._counts = defaultdict[str, list[int]](lambda: [0] * len(self._labels))
+        self._sums = defaultdict[str, float](float)  # {dimension: sum of its values}
 
     def observe(self, dimension: str, value: float) -> None:
         """Count a value."""
-        counts = self._counts.get(dimension)
-        if counts is None:
-            counts = self._counts[dimension] = _Counts([0] * len(self._labels))
-        counts.buckets[bisect_left(self._bounds, value)] += 1
-        counts.sum += value
+        self._counts[dimension][bisect_left(self._bounds, value)] += 1
+        self._sums[dimension] += value
 
     def family(self) -> HistogramMetricFamily:
         """The histograms of all dimensions, for a scrape."""
         metric = self._metric
         family = HistogramMetricFamily(metric.name, metric.help, labels=metric.labels)
         for dimension, counts in self._counts.items():
-            buckets = list(zip(self._labels, accumulate(counts.buckets), strict=True))
-            family.add_metric([dimension], buckets, sum_value=counts.sum)
+            buckets = list(zip(self._labels, accumulate(counts), strict=True))
+            family.add_metric([dimension], buckets, sum_value=self._sums[dimension])
         return family
 
 

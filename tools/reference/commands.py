@@ -15,6 +15,20 @@ from tools.reference.markdown import bullets, examples, page, paragraph, unwrapp
 
 _TITLES = {"**Usage**:", "**Arguments**:", "**Options**:"}  # of parts that explain themselves
 
+_EXIT_CODES = {
+    ExitCode.OK: "Success.",
+    ExitCode.KEYS_FAILED: "`lookup`: a key has no answer. `doctor`: a finding is an error.",
+    ExitCode.USAGE: "The command line is invalid.",
+    ExitCode.DATA: "A key or the request does not fit the dimension.",
+    ExitCode.NO_INPUT: "The dimension does not exist.",
+    ExitCode.UNAVAILABLE: "No sidecar responds at the endpoint.",
+    ExitCode.SOFTWARE: "A query was refused, or a defect; the message has the reason.",
+    ExitCode.SYSTEM: "A call of the operating system failed.",
+    ExitCode.TRY_AGAIN: "Table, backend or sidecar are unavailable for now; try again later.",
+    ExitCode.NO_PERMISSION: "The token is invalid, or the role may not read the table.",
+    ExitCode.CONFIG: "The configuration is invalid.",
+}
+
 
 def commands_page() -> str:
     """The text of the page."""
@@ -22,7 +36,7 @@ def commands_page() -> str:
     group = command_group()
     names = group.list_commands(Context(group))
     parts = [texts[""], "## Exit codes", texts["Exit codes"]]
-    parts.append(bullets(f"{each.value}: {each.meaning}" for each in ExitCode))
+    parts.append(bullets(f"{code.value}: {meaning}" for code, meaning in _EXIT_CODES.items()))
     parts += ["## Setup of the examples", texts["Setup of the examples"]]
     for name in names:
         parts += [f"## {COMMAND} {name}", *_usage(group, name), texts[name]]
