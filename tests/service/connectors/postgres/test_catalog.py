@@ -5,22 +5,14 @@ from dataclasses import replace
 from typing import Any
 
 import asyncpg
-import pyarrow as pa
 import pytest
 
 from lookup_core.errors import BackendError, ErrorCode
-from lookup_core.keys.typed_keys import NO_NUL_FIELD, UUID_FIELD
 from service.connectors.postgres.catalog import read_table
-from service.connectors.postgres.column_types import (
-    KeySending,
-    PostgresType,
-    column_reading,
-    key_sending,
-)
 from service.connectors.postgres.errors import mapped_errors
 from service.connectors.postgres.sessions import PostgresSettings
 from service.connectors.postgres.table import PostgresTable
-from tests.service.connectors.postgres.described_tables import builtin, numeric
+from tests.service.connectors.postgres.described_tables import numeric
 
 _REJECTED = ErrorCode.BACKEND_REJECTED
 
@@ -67,16 +59,6 @@ ID = COLUMN | {"number": 1, "name": "id", "type_name": "int8", "may_be_null": Fa
 NAME = COLUMN | {"number": 2, "name": "name"}
 THIRD = COLUMN | {"number": 3, "name": "third"}
 FORBIDDEN = {"may_be_read": False}
-MOOD = PostgresType("mood", is_builtin=False)
-UTC = pa.timestamp("us", "UTC")
-INTEGERS = {"int2": pa.int16(), "int4": pa.int32(), "int8": pa.int64()}
-FLOATS = {"float4": pa.float32(), "float8": pa.float64()}
-TIMES = {"date": pa.date32(), "timestamp": pa.timestamp("us"), "timestamptz": UTC}
-AS_TEXT = [
-    *map(builtin, ("uuid", "json", "jsonb", "interval", "time", "inet", "_int4", "name")),
-    *(builtin("numeric"), numeric(39, 0), numeric(5, -2), MOOD),
-    PostgresType("text", is_builtin=False),
-]
 
 
 class CannedCatalog:
@@ -230,85 +212,3 @@ async def test_key_may_exceed_primary_key(primary_key: list[int]) -> None:
     ]
 
     assert [table.reports_rows for table in tables] == [True, False]
-
-
-@pytest.mark.parametrize(
-    ("kind", "arrow", "expression", "to_bytes"),
-    [
-        *((builtin(name), kind, "c", None) for name, kind in (INTEGERS | FLOATS).items()),
-        (builtin("bool"), pa.bool_(), "c", None),
-        *(
-            (builtin(name), pa.utf8(), "c", "pg_catalog.textsend(c)")
-            for name in ("text", "varchar")
-        ),
-        (builtin("bpchar"), pa.utf8(), "c", "pg_catalog.bpcharsend(c)"),
-        (builtin("bytea"), pa.binary(), "c", "pg_catalog.byteasend(c)"),
-        (
-            *(numeric(38, 9), pa.decimal128(38, 9)),
-            *("NULLIF(c, numeric 'NaN')", "pg_catalog.textsend(pg_catalog.numeric_out(c)::text)"),
-        ),
-        *((kind, pa.utf8(), "c::text", "pg_catalog.textsend(c)") for kind in AS_TEXT),
-    ],
-    ids=str,
-)
-def test_columns_have_arrow_types(
-    kind: PostgresType, arrow: pa.DataType, expression: str, to_bytes: str | None
-) -> None:
-    """A type is read as its exact Arrow type, or as text."""
-    reading = column_reading(kind)
-
-    assert (reading.type, reading.expression("c")) == (arrow, expression)
-    assert (reading.to_bytes and reading.to_bytes("c")) == to_bytes
-
-
-@pytest.mark.parametrize("name", TIMES)
-def test_times_outside_calendar_are_null(name: str) -> None:
-    """Times outside the years 1 to 9999 are read as null."""
-    reading = column_reading(builtin(name))
-
-    assert (reading.type, reading.to_bytes) == (TIMES[name], None)
-    assert reading.expression("c").startswith(f"CASE WHEN c BETWEEN {name} '0001-01-01")
-    assert reading.expression("c").endswith(" THEN c END")
-
-
-@pytest.mark.parametrize(
-    ("kind", "arrow", "sql_type", "cast"),
-    [
-        *((builtin(name), kind, name, f"text::{name}") for name, kind in INTEGERS.items()),
-        *((builtin(name), kind, name, f"text[]::{name}") for name, kind in TIMES.items()),
-        *((builtin(name), pa.utf8(), "text", "text") for name in ("text", "varchar")),
-        (builtin("bool"), pa.bool_(), "bool", "bool"),
-        (builtin("bytea"), pa.binary(), "bytea", "bytea"),
-        (builtin("uuid"), pa.binary(16), "uuid", "uuid"),
-        (numeric(10, 2), pa.decimal128(10, 2), "numeric", "numeric"),
-    ],
-    ids=str,
-)
-def test_keys_have_the_columns_type(
-    kind: PostgresType, arrow: pa.DataType, sql_type: str, cast: str
-) -> None:
-    """Keys are sent in the exact type of the column, which its index needs."""
-    sending = key_sending("id", kind)
-
-    metadata = UUID_FIELD if kind.name == "uuid" else NO_NUL_FIELD if arrow == pa.utf8() else None
-    assert sending == KeySending(pa.field("id", arrow), sql_type)
-    assert (sending.field.metadata, sending.array(2)) == (metadata, f"$2::{cast}[]")
-
-
-@pytest.mark.parametrize(
-    ("kind", "reason"),
-    [
-        *((builtin(name), "no exact equality") for name in FLOATS),
-        *((kind, "numeric(p,s)") for kind in (builtin("numeric"), numeric(39, 0))),
-        (builtin("jsonb"), "jsonb cannot be a key"),
-        (MOOD, "mood cannot be a key"),
-        (replace(builtin("int4"), is_array=True), "int4[] cannot be a key"),
-    ],
-    ids=str,
-)
-def test_inexact_keys_are_refused(kind: PostgresType, reason: str) -> None:
-    """A type without exact equality cannot be a key, and the reason says why."""
-    refusal = key_sending("id", kind)
-
-    assert isinstance(refusal, str)
-    assert reason in refusal

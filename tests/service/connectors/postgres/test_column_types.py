@@ -8,50 +8,14 @@ import pyarrow as pa
 import pytest
 
 from lookup_core.errors import BackendError, ErrorCode
-from lookup_core.keys.typed_keys import NO_BLANKS_FIELD, NO_NUL_FIELD
 from lookup_core.type_texts import parsed_type
 from service.connectors.postgres.column_types import (
     ColumnReading,
-    KeySending,
     PostgresType,
-    key_sending,
     requested_reading,
 )
 from tests.service.connectors.postgres.described_tables import builtin, numeric
 from tests.service.connectors.postgres.test_catalog import ID, NAME, SETTINGS, CannedCatalog, read
-
-CITEXT = PostgresType("citext", is_builtin=False, schema_name="ext")
-ICU_TEXT = PostgresType("text", is_builtin=True, has_exact_equality=False)
-ENUM = PostgresType("mood", is_builtin=False, is_enum=True, schema_name="My")
-
-
-@pytest.mark.parametrize(
-    ("kind", "sent", "equals", "metadata"),
-    [
-        (builtin("bpchar"), "$1::text[]::bpchar[]", "=", NO_BLANKS_FIELD),
-        (CITEXT, '$1::text[]::"ext"."citext"[]', 'OPERATOR("ext".=)', NO_NUL_FIELD),
-        (ICU_TEXT, "$1::text[]", "=", NO_NUL_FIELD),
-    ],
-    ids=["char", "citext", "collation"],
-)
-def test_text_keys_have_their_own_equality(
-    kind: PostgresType, sent: str, equals: str, metadata: dict[bytes, bytes]
-) -> None:
-    """Keys of char(n) and citext are compared by the database, as their own type."""
-    sending = key_sending("id", kind)
-
-    assert isinstance(sending, KeySending)
-    assert (sending.array(1), sending.equals, sending.field.metadata) == (sent, equals, metadata)
-    assert sending.has_exact_equality is (kind.name == "bpchar")
-
-
-def test_enum_keys_are_its_labels() -> None:
-    """A text that is no label becomes NULL, and is not cast to the enum."""
-    sending = key_sending("id", ENUM)
-
-    assert isinstance(sending, KeySending)
-    assert 'enum_range(NULL::"My"."mood")' in sending.array(1)
-    assert (sending.field.type, sending.has_exact_equality) == (pa.utf8(), True)
 
 
 @pytest.mark.parametrize(

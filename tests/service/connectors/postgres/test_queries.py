@@ -6,14 +6,12 @@ from dataclasses import replace
 from decimal import Decimal
 from functools import partial
 from typing import Any
-from uuid import UUID
 
 import pyarrow as pa
 import pytest
 
 from lookup_core.dimension_schema import VersionColumns
 from lookup_core.errors import ErrorCode, InvalidRequest
-from lookup_core.keys.typed_keys import UUID_FIELD
 from service.connectors.postgres.backend import index_remedy, uses_index
 from service.connectors.postgres.queries import (
     CTID,
@@ -30,7 +28,7 @@ from service.connectors.postgres.queries import (
     stream_query,
     with_snapshot,
 )
-from service.connectors.postgres.rows import key_arguments, key_order
+from service.connectors.postgres.rows import key_order
 from service.connectors.postgres.table import RelationKind
 from service.connectors.postgres.triggers import table_triggers, trigger_sql
 from tests.service.connectors.postgres.described_tables import (
@@ -45,10 +43,6 @@ from tests.service.connectors.postgres.described_tables import (
 WRAPPING = (blocks_query, bounded_reply, with_snapshot, partial(with_snapshot, is_block=True))
 WHOLE_INDEX: dict[str, Any] = {"Node Type": "Index Scan", "Relation Name": "t"}
 INDEX: dict[str, Any] = WHOLE_INDEX | {"Index Cond": "(id = k.key1)"}
-UUIDS = pa.schema([pa.field("id", pa.binary(16), metadata=UUID_FIELD)])
-SOME_UUID = UUID("00112233-4455-6677-8899-aabbccddeeff")
-TIME_US = (-62_135_596_800 * 10**6, 253_402_300_799_999_999)
-FIRST_TIME, LAST_TIME = "0001-01-01 00:00:00.000000", "9999-12-31 23:59:59.999999"
 
 
 HOSTILE = replace(
@@ -172,49 +166,6 @@ def test_condition_starts_with_the_index(
 def test_keys_are_sent_in_order(keys: pa.RecordBatch, order: list[int]) -> None:
     """Keys of each type are sorted by all of their columns, as in an index."""
     assert key_order(keys).tolist() == order
-
-
-@pytest.mark.parametrize(
-    ("keys", "arguments"),
-    [
-        (
-            pa.record_batch({"a": [Decimal("1.50"), Decimal("2.00")], "b": [b"", b"x"]}),
-            [[Decimal("1.50"), Decimal("2.00")], [b"", b"x"]],
-        ),
-        (pa.record_batch({"id": pa.array([], pa.int64())}), ["{}"]),
-        (pa.record_batch({"id": [7]}), ["{7}"]),
-        (pa.record_batch({"id": [-(2**63), 0, 2**63 - 1]}), [f"{{{-(2**63)}, 0, {2**63 - 1}}}"]),
-        (
-            pa.record_batch([pa.array([SOME_UUID.bytes, None], pa.binary(16))], schema=UUIDS),
-            [[SOME_UUID, None]],
-        ),
-    ],
-    ids=["columns", "none", "integer", "integers", "uuids"],
-)
-def test_keys_become_arguments(keys: pa.RecordBatch, arguments: list[Any]) -> None:
-    """Each key column is a list of Python values; integers are one text."""
-    assert key_arguments(keys, keys.schema) == arguments
-
-
-@pytest.mark.parametrize(
-    ("kind", "numbers", "first", "last"),
-    [
-        (pa.date32(), (-719_162, 2_932_896), "0001-01-01", "9999-12-31"),
-        (pa.timestamp("us"), TIME_US, FIRST_TIME, LAST_TIME),
-        (pa.timestamp("us", "UTC"), TIME_US, f"{FIRST_TIME}Z", f"{LAST_TIME}Z"),
-    ],
-    ids=str,
-)
-def test_times_become_texts(
-    kind: pa.DataType, numbers: tuple[int, int], first: str, last: str
-) -> None:
-    """A time is sent as text; a time outside the years 1 to 9999 as NULL."""
-    low, high = numbers
-    width = pa.int32() if kind == pa.date32() else pa.int64()
-    column = pa.array([low - 1, low, high, high + 1, None], width).cast(kind)
-    keys = pa.record_batch([column], ["t"])
-
-    assert key_arguments(keys, keys.schema) == [[None, first, last, None, None]]
 
 
 def made_names(script: str) -> list[str]:

@@ -35,7 +35,6 @@ from tests.service.connectors.postgres.described_tables import (
 TABLE = table_of(builtin("text"), builtin("int4"))
 COLUMNS = TABLE.schema.columns
 FORMATS = {"b": np.int8, "h": np.int16, "i": np.int32, "q": np.int64}
-DAYS_TO_2000 = 10_957
 LAST_INSTANT = dt.datetime(9999, 12, 31, 23, 59, 59, 999999, dt.UTC)
 FIRST, SECOND = b"0123456789abcdef", b"fedcba9876543210"
 ReadRows = Callable[..., FetchedRows]
@@ -222,52 +221,6 @@ def column_of(block: bytes, kind: PostgresType, rows: int = 1) -> pa.Array:
     """A column that is sent as one block."""
     blocks = [sent_array(range(1, rows + 1), "q", oid=20), block]
     return rows_of_blocks(blocks, table_of(kind), key_count=rows).rows.column(0)
-
-
-NUMBERS = [  # (type, oid and format of what is sent, Arrow type)
-    ("int2", 21, "h", pa.int16()),
-    ("int4", 20, "q", pa.int32()),  # a wider integer that fits
-    ("int8", 20, "q", pa.int64()),
-    ("float4", 700, "f", pa.float32()),
-    ("float8", 701, "d", pa.float64()),
-]
-TIMES = [  # (type, oid and format of what is sent, Arrow type, units of a day)
-    ("date", 1082, "i", pa.date32(), 1),
-    ("timestamp", 1114, "q", pa.timestamp("us"), 86_400_000_000),
-    ("timestamptz", 1184, "q", pa.timestamp("us", "UTC"), 86_400_000_000),
-]
-DAYS = pa.array([0, None, DAYS_TO_2000], pa.int32()).view(pa.date32())
-
-
-@pytest.mark.parametrize(
-    ("kind", "block", "expected"),
-    [
-        *(
-            (builtin(name), sent_array([0, None, 1], code, oid=oid), pa.array([0, None, 1], arrow))
-            for name, oid, code, arrow in NUMBERS
-        ),
-        (builtin("bool"), sent_array([0, None, 1], "?", oid=16), pa.array([False, None, True])),
-        *(
-            (
-                builtin(name),
-                sent_array([-DAYS_TO_2000 * day, None, 0], code, oid=oid),
-                DAYS.cast(arrow),
-            )
-            for name, oid, code, arrow, day in TIMES
-        ),
-        (builtin("bytea"), sent_bytes([None, b"\x00\xff"]), pa.array([None, b"\x00\xff"])),
-        (builtin("jsonb"), sent_bytes([None, b"{}"]), pa.array([None, "{}"])),
-        (
-            numeric(5, 2),
-            sent_bytes([None, b"-1.50"]),
-            pa.array([None, Decimal("-1.50")], pa.decimal128(5, 2)),
-        ),
-    ],
-    ids=str,
-)
-def test_values_are_read_by_type(kind: PostgresType, block: bytes, expected: pa.Array) -> None:
-    """Values of each type are read with nulls; PostgreSQL counts times from 2000."""
-    assert column_of(block, kind, len(expected)) == expected
 
 
 @pytest.mark.parametrize(
