@@ -42,8 +42,8 @@ from service.stream.handler import StreamHandler, StreamLimits
 from service.tls.server_certificate import CertificateRotation
 from service.version import own_version
 from service.wiring.cache_demand import CacheDemand
+from service.wiring.configured_parts import ConfiguredParts, database_shares
 from service.wiring.configured_tracer import opened_tracer
-from service.wiring.dimension_parts import DimensionParts, database_shares
 
 log = structlog.get_logger()
 
@@ -152,7 +152,7 @@ async def _dimensions(
     for name, config in settings.dimensions.items():
         share = shares.get(name)
         pool = None if share is None else share.pool
-        parts = DimensionParts(name, config, file=file, pool=pool, row_bytes=row_bytes)
+        parts = ConfiguredParts(name, config, file=file, pool=pool, row_bytes=row_bytes)
         backend = await stack.enter_async_context(parts.backend())
         engine = config.engine_settings(name)
         engine = replace(engine, max_waiting_keys=engine.max_waiting_keys + credit_keys)

@@ -116,9 +116,10 @@ class MemoryGuard:
             self._base_bytes = self._read().resident_bytes
         if self._pressure.level is PressureLevel.REFUSE:
             gc.collect()  # a process that refuses allocates too little for an automatic one
-        if self._is_large():
-            _release_unused()  # unused memory of allocators is no reason for measures
         reading = self._read()
+        if self._is_large(reading):
+            _release_unused()  # unused memory of allocators is no reason for measures
+            reading = self._read()
         used_share = self._used_share(reading)
         before, share_before = self._pressure.level, self._pressure.cache_share
         level = self._pressure.on_reading(used_share)
@@ -133,8 +134,7 @@ class MemoryGuard:
         """The last reading; zeros before the first one."""
         return self._last
 
-    def _is_large(self) -> bool:
-        reading = self._read()
+    def _is_large(self, reading: MemoryReading) -> bool:
         is_large = reading.resident_bytes >= _RELEASE_FROM * self._limit_bytes
         return is_large or self._used_share(reading) >= SHRINK_FROM
 

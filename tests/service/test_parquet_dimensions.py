@@ -12,7 +12,7 @@ from structlog.testing import capture_logs
 
 from lookup_core.statistics import InvalidationOrigin, LoadResult
 from service.engine.dimension import Dimension
-from service.wiring.dimension_parts import DimensionParts
+from service.wiring.configured_parts import ConfiguredParts
 from tests.service.config.configuration import dimension as configured
 from tests.service.engine.refreshing import load_of, staleness_s, until, until_whole
 from tests.service.engine.running import in_words, typed
@@ -52,7 +52,7 @@ def write_bomb(path: Path) -> None:
 async def running(path: Path, cache: object) -> AsyncIterator[Dimension]:
     """The dimension, with its schema."""
     config = configured(source={"kind": "parquet", "path": str(path)}, key=["id"], cache=cache)
-    parts = DimensionParts("planes", config)
+    parts = ConfiguredParts("planes", config)
     async with parts.backend() as backend, asyncio.timeout(PATIENCE_S):
         settings = config.engine_settings("planes")
         dimension = Dimension(settings, backend, sources=parts.sources())

@@ -30,6 +30,7 @@ from service.engine.refresher import RefreshSources
 from service.engine.tracer import NullTracer
 from service.observability.prometheus_observer import PrometheusObserver
 from service.observability.tracing import OpenTelemetryTracer
+from service.wiring.configured_parts import ConfiguredParts, database_shares
 from service.wiring.configured_tracer import opened_tracer, query_attributes
 from service.wiring.connector_settings import (
     event_origins,
@@ -38,7 +39,6 @@ from service.wiring.connector_settings import (
     postgres_settings,
     trigger_script,
 )
-from service.wiring.dimension_parts import DimensionParts, database_shares
 from tests.lookup_core.changelog.change_messages import listed, message, schema_of
 from tests.service.config.configuration import (
     AIRPORTS,
@@ -59,7 +59,7 @@ ADDRESS = {"kind": "postgres", "table": "shop.t", "dsn": "postgresql://h/d", "re
 def decoder_of(mode: str, origin: TableOrigin) -> ChangeDecoder:
     """The decoder of Debezium's events for a dimension of this table."""
     refresh = {"changelog": CHANGELOG | {"format": "debezium_json"}}
-    changes = DimensionParts("c", table(cache={"mode": mode}, refresh=refresh)).sources().changes
+    changes = ConfiguredParts("c", table(cache={"mode": mode}, refresh=refresh)).sources().changes
     source = changes and changes()
     assert isinstance(source, WatchedTable)
     assert isinstance(source._changes, KafkaChangelog)
@@ -150,10 +150,10 @@ def test_relation_and_publication_reach_the_connector(
 
 def test_changes_come_from_the_feed() -> None:
     """The feed has a source and an origin; the backend knows whether it has a feed and triggers."""
-    notified = DimensionParts("customers", table(refresh={"listen": {}})).sources()
-    logged = DimensionParts("customers", table(refresh={"changelog": CHANGELOG})).sources()
+    notified = ConfiguredParts("customers", table(refresh={"listen": {}})).sources()
+    logged = ConfiguredParts("customers", table(refresh={"changelog": CHANGELOG})).sources()
 
-    assert DimensionParts("customers", table()).sources() == RefreshSources()
+    assert ConfiguredParts("customers", table()).sources() == RefreshSources()
     assert isinstance(notified.changes and notified.changes(), PostgresNotifications)
     assert isinstance(logged.changes and logged.changes(), WatchedTable)
     assert (notified.origin, logged.origin) == (
@@ -163,7 +163,7 @@ def test_changes_come_from_the_feed() -> None:
     followed = []
     refreshes: list[dict[str, object]] = [{}, {"listen": {}}, {"changelog": CHANGELOG}]
     for refresh in refreshes:
-        backend = DimensionParts("c", table(refresh=refresh)).backend()
+        backend = ConfiguredParts("c", table(refresh=refresh)).backend()
         assert isinstance(backend, PostgresBackend)
         followed.append((backend._settings.is_followed, backend._settings.has_triggers))
     assert followed == [(False, False), (True, True), (True, False)]
@@ -173,7 +173,7 @@ def test_notifications_know_their_triggers() -> None:
     """Channel, table and the command that prints the triggers reach the connector."""
     file = Path("/etc/a b.yaml")
     customers = table(refresh={"listen": {"channel": "shop"}})
-    changes = DimensionParts("customers", customers, file=file).sources().changes
+    changes = ConfiguredParts("customers", customers, file=file).sources().changes
 
     source = changes and changes()
     default = notifications_settings("a", table(source=ADDRESS))
@@ -227,7 +227,7 @@ def test_backend_is_of_the_configured_kind(
     config: DimensionConfig, kind: type, whole: type | None
 ) -> None:
     """In full mode a table is read by ranges of its key, a file by row groups, and not held too."""
-    parts = DimensionParts("c", config)
+    parts = ConfiguredParts("c", config)
     source = parts.sources().table
 
     assert type(parts.backend()) is kind
@@ -247,7 +247,7 @@ def test_backend_is_of_the_configured_kind(
 def test_table_that_is_loaded_once_is_logged(config: DimensionConfig, events: list[str]) -> None:
     """A full table without a refresh ages, and the log has the remedies."""
     with capture_logs() as logs:
-        DimensionParts("customers", config).sources()
+        ConfiguredParts("customers", config).sources()
 
     assert [entry["event"] for entry in logs] == events
     assert all("refresh.reload" in entry["remedy"] for entry in logs)

@@ -85,13 +85,17 @@ def _members(settings: Settings) -> Collection[Mapping[str, PostgresSettings]]:
 
 
 @dataclass(frozen=True, slots=True)
-class DimensionParts:
-    """Makes backend and sources of one dimension; without `pool`, its backend opens its own."""
+class ConfiguredParts:
+    """Makes backend and sources of one dimension.
+
+    `file` is the configuration file, for the commands in messages. Without the `pool` of its
+    database, the backend opens its own.
+    """
 
     name: str
     config: DimensionConfig
-    file: Path | None = None  # of the configuration, for the commands in error messages
-    pool: PostgresPool | None = None  # of its database
+    file: Path | None = None
+    pool: PostgresPool | None = None
     row_bytes: int = ROW_BYTES
 
     def backend(self) -> Backend:
