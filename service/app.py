@@ -33,7 +33,7 @@ from service.observability.collector import Collector
 from service.observability.event_loop import EventLoopLag, Watchdog
 from service.observability.load_bars import LoadBars
 from service.observability.logs import configure_logs, log_loop_error
-from service.observability.prometheus_observer import Exposition, PrometheusObserver
+from service.observability.prometheus_observer import PrometheusObserver, exposition
 from service.resources.memory_guard import MemoryGuard, PressureMeasures
 from service.resources.memory_reading import ProcessMemory
 from service.resources.memory_shares import MemoryShares
@@ -193,7 +193,8 @@ class ServingSidecar:
         )
         self.readiness = Readiness(dimensions)
         self.guard = self._memory_guard()
-        self.parts = self._parts(Exposition([observer, self._collector(certificate)]))
+        metrics = partial(exposition, observer, self._collector(certificate))
+        self.parts = self._parts(metrics)
         runs = (self._lag.run, self.guard.run, self.parts.history.run, self.streams.run)
         self.runs: Sequence[Callable[[], Coroutine[Any, Any, None]]] = runs  # until cancelled
 
@@ -237,14 +238,14 @@ class ServingSidecar:
             certificate=None if certificate is None else certificate.statistics,
         )
 
-    def _parts(self, metrics: Exposition) -> ServiceParts:
+    def _parts(self, metrics: Callable[[], bytes]) -> ServiceParts:
         limits, shares = self._settings.limits, self._shares
         return ServiceParts(
             dimensions=self._dimensions,
             readiness=self.readiness,
             channels=self.streams.registry.statistics,
             stream=self.streams.handle,
-            metrics=metrics.render,
+            metrics=metrics,
             version=own_version(),
             history=StatusHistory(self._dimensions),
             ended_streams=self.streams.ended_streams,

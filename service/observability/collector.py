@@ -44,7 +44,7 @@ Source = TypeVar("Source")
 _Readers: TypeAlias = Sequence[tuple[Metric, Callable[[Source], float | None]]]  # None: no sample
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)  # hashed by the registry
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Collector:
     """Families of all metrics that are totals or levels."""
 

@@ -5,7 +5,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from itertools import accumulate
 
-from prometheus_client import CollectorRegistry, Counter, generate_latest
+from prometheus_client import Counter, generate_latest
 from prometheus_client.metrics_core import HistogramMetricFamily
 from prometheus_client.metrics_core import Metric as Family
 from prometheus_client.registry import Collector
@@ -46,17 +46,9 @@ class Distribution:
         return family
 
 
-class Exposition:
-    """The text format of what its collectors report."""
-
-    def __init__(self, collectors: Sequence[Collector]) -> None:
-        self._registry = CollectorRegistry()
-        for collector in collectors:
-            self._registry.register(collector)
-
-    def render(self) -> bytes:
-        """All families, in version 0.0.4 of the format."""
-        return generate_latest(self._registry)
+def exposition(*collectors: Collector) -> bytes:
+    """The text format of what the collectors report, in version 0.0.4."""
+    return b"".join(map(generate_latest, collectors))
 
 
 # Separates cache hits (microseconds), queries (milliseconds) and timeouts (seconds).

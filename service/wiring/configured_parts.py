@@ -3,7 +3,6 @@
 Opens nothing.
 """
 
-from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -21,7 +20,7 @@ from lookup_core.statistics import InvalidationOrigin
 from service.config.dimension import DimensionConfig
 from service.config.refresh import Changelog
 from service.config.settings import Settings
-from service.config.source import DatabaseAddress, ParquetSource, PostgresSource
+from service.config.source import ParquetSource
 from service.connectors.kafka.changelog import KafkaChangelog
 from service.connectors.parquet.backend import ParquetBackend, ParquetScan
 from service.connectors.parquet.file import RowLimit
@@ -42,6 +41,7 @@ from service.wiring.connector_settings import (
     kafka_settings,
     notifications_settings,
     postgres_settings,
+    settings_by_address,
 )
 
 log = structlog.get_logger()
@@ -65,23 +65,13 @@ def database_shares(settings: Settings) -> dict[str, DatabaseShare]:
     """
     shares: dict[str, DatabaseShare] = {}
     size = settings.limits.database_connections
-    for each in _members(settings):
+    for each in settings_by_address(settings).values():
         timeout_s = max(of_table.statement_timeout_s for of_table in each.values())
         first = next(iter(each.values()))
         pool = PostgresPool(replace(first, max_connections=size, statement_timeout_s=timeout_s))
         connections = ConnectionShares(size, list(each))
         shares |= {name: DatabaseShare(pool, ConnectionShare(connections, name)) for name in each}
     return shares
-
-
-def _members(settings: Settings) -> Collection[Mapping[str, PostgresSettings]]:
-    """The settings of the tables of each database, by dimension."""
-    members: dict[DatabaseAddress, dict[str, PostgresSettings]] = {}
-    for name, config in settings.dimensions.items():
-        if isinstance(config.source, PostgresSource):
-            of_one = members.setdefault(config.source.address, {})
-            of_one[name] = postgres_settings(config)
-    return members.values()
 
 
 @dataclass(frozen=True, slots=True)

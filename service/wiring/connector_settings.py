@@ -11,7 +11,8 @@ from lookup_core.row_bytes import ROW_BYTES
 from lookup_core.settings import CacheMode, Match
 from service.config.dimension import DimensionConfig
 from service.config.refresh import UNCHECKED, Changelog, Notifications, Security
-from service.config.source import PostgresSource
+from service.config.settings import Settings
+from service.config.source import DatabaseAddress, PostgresSource
 from service.connectors.kafka.settings import KafkaSettings
 from service.connectors.postgres.notifications import PostgresNotificationsSettings
 from service.connectors.postgres.sessions import CONNECT_TIMEOUT_S, PostgresSettings
@@ -47,6 +48,15 @@ def postgres_settings(config: DimensionConfig, *, row_bytes: int = ROW_BYTES) ->
         pgbouncer=source.pgbouncer,
         dsn_now=_dsn_now(source),
     )
+
+
+def settings_by_address(settings: Settings) -> dict[DatabaseAddress, dict[str, PostgresSettings]]:
+    """The settings of the tables at each address, by dimension; each address has a pool."""
+    found: dict[DatabaseAddress, dict[str, PostgresSettings]] = {}
+    for name, config in settings.dimensions.items():
+        if isinstance(config.source, PostgresSource):
+            found.setdefault(config.source.address, {})[name] = postgres_settings(config)
+    return found
 
 
 def _needs_publication(config: DimensionConfig) -> bool:

@@ -13,13 +13,12 @@ from lookup_core.errors import BackendError
 from lookup_core.settings import CacheMode
 from service.config.dimension import DimensionConfig
 from service.config.settings import Settings
-from service.config.source import PostgresSource
 from service.connectors.postgres import sql_text
 from service.connectors.postgres.connections import PostgresPool, PostgresSession
 from service.connectors.postgres.errors import PoolerParameterError, mapped_errors, own_statements
 from service.connectors.postgres.sessions import PARTS, Identification, PostgresSettings
 from service.doctor.clock_skew import ClockReading
-from service.wiring.connector_settings import postgres_settings
+from service.wiring.connector_settings import settings_by_address
 
 _LOADING_CONNECTIONS = 5  # the session with the snapshot of a full load, and four readers
 _LISTENING_CONNECTIONS = 1
@@ -121,7 +120,7 @@ class Database:
 
     settings: PostgresSettings
     dimensions: dict[str, DimensionConfig] = field(repr=False)
-    pool_size: int = 4  # limits.database_connections
+    pool_connections: int = 4  # of all its pools
     server: PostgresServer | None = None  # None: not read yet, or not reachable
 
     async def read_server(self) -> PostgresServer:
@@ -154,21 +153,19 @@ class Database:
     def connections(self) -> int:
         """Largest number of connections of one executor's sidecar."""
         configs = self.dimensions.values()
-        # Different spellings of one address have pools of their own.
-        pools = {each.source.address for each in configs if isinstance(each.source, PostgresSource)}
         loading = [each for each in configs if each.cache.mode is CacheMode.FULL]
         listening = [each for each in configs if each.refresh.listen is not None]
         dedicated = len(loading) * _LOADING_CONNECTIONS + len(listening) * _LISTENING_CONNECTIONS
-        return len(pools) * self.pool_size + dedicated
+        return self.pool_connections + dedicated
 
 
 def databases_of(settings: Settings) -> list[Database]:
     """Return one database per DSN, in the order of the configuration; raises OSError."""
-    size = settings.limits.database_connections
     found: dict[tuple[str, bool], Database] = {}
-    for name, config in settings.dimensions.items():
-        if isinstance(config.source, PostgresSource):
-            of_one = postgres_settings(config)
-            database = found.setdefault((of_one.dsn, of_one.pgbouncer), Database(of_one, {}, size))
-            database.dimensions[name] = config
+    for tables in settings_by_address(settings).values():
+        first = next(iter(tables.values()))
+        database = found.setdefault((first.dsn, first.pgbouncer), Database(first, {}, 0))
+        # Different spellings of one address have pools of their own.
+        database.pool_connections += settings.limits.database_connections
+        database.dimensions |= {name: settings.dimensions[name] for name in tables}
     return list(found.values())

@@ -27,7 +27,7 @@ from lookup_core.statistics import (
 )
 from service.engine.observer import QueryStatus
 from service.observability.collector import Collector
-from service.observability.prometheus_observer import Exposition, PrometheusObserver
+from service.observability.prometheus_observer import PrometheusObserver, exposition
 from service.resources.memory_guard import PressureLevel
 
 IDLE = no_statistics(DimensionSettings("airlines"))
@@ -112,7 +112,7 @@ def collector(
     )
 
 
-def busy_exposition() -> Exposition:
+def busy_exposition() -> bytes:
     """All metrics of a sidecar, with samples of each."""
     observer = PrometheusObserver()
     for result, seconds in [(QueryStatus.OK, 0.5), (QueryStatus.OK, 2.0), (QueryStatus.TIMEOUT, 9)]:
@@ -124,4 +124,4 @@ def busy_exposition() -> Exposition:
         "airlines": STARTING,
         "planes": FOLLOWED,
     }
-    return Exposition([observer, collector(dimensions, refreshes)])
+    return exposition(observer, collector(dimensions, refreshes))

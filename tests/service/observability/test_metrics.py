@@ -11,7 +11,7 @@ from prometheus_client.samples import Sample
 from service.engine.observer import QueryStatus
 from service.observability import metrics
 from service.observability.metrics import LOOKUP_SECONDS, Label, Metric
-from service.observability.prometheus_observer import Distribution, Exposition, PrometheusObserver
+from service.observability.prometheus_observer import Distribution, PrometheusObserver, exposition
 from tests.service.observability.sidecar_statistics import busy_exposition, collector
 
 EXPOSITION = Path(__file__).with_name("exposition.txt")
@@ -26,7 +26,7 @@ def test_exposition_has_these_samples() -> None:
     Every outcome, reason and result has a sample from the start, so that a rate sees its first
     step. Buckets are left out here.
     """
-    lines = busy_exposition().render().decode().splitlines()
+    lines = busy_exposition().decode().splitlines()
 
     samples = [line for line in lines if not line.startswith("#") and "_bucket{" not in line]
     assert samples == EXPOSITION.read_text().splitlines()
@@ -34,7 +34,7 @@ def test_exposition_has_these_samples() -> None:
 
 def test_declared_metrics_are_exposed() -> None:
     """Each declared metric has a family of its own kind, with its help and its labels."""
-    families = list(text_string_to_metric_families(busy_exposition().render().decode()))
+    families = list(text_string_to_metric_families(busy_exposition().decode()))
 
     found = {
         f"{each.name}_total" if each.type == "counter" else each.name: each for each in families
@@ -58,7 +58,7 @@ def test_names_and_labels_are_the_agreed_ones() -> None:
 
 def test_missing_certificate_has_no_samples() -> None:
     """Without TLS a zero would look like an expired certificate."""
-    text = Exposition([replace(collector(), certificate=None)]).render().decode()
+    text = exposition(replace(collector(), certificate=None)).decode()
 
     assert [line for line in text.splitlines() if line.startswith("sidelook_tls_")] == []
 
@@ -98,7 +98,7 @@ def test_buckets_separate_hits_from_queries() -> None:
     observer.lookup_ended("airports", seconds=0.0002)
     observer.query_ended("airports", keys=40, seconds=0.02, result=QueryStatus.OK)
 
-    lines = Exposition([observer]).render().decode().splitlines()
+    lines = exposition(observer).decode().splitlines()
     first = {line.split("{")[0]: line for line in reversed(lines) if line.endswith(" 1.0")}
     assert 'le="0.00025"' in first["sidelook_lookup_seconds_bucket"]
     assert 'le="0.025"' in first["sidelook_backend_query_seconds_bucket"]
