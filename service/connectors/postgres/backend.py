@@ -130,7 +130,7 @@ class PostgresBackend(Resource, Backend):
         """
         deadline_s = asyncio.get_running_loop().time() + timeout_s
         table = await read_table(self._connections.until(deadline_s), self._settings)
-        if self._lookup is not None and self._lookup.table.version != table.version:
+        if self._lookup is not None and self._lookup.table.origin.version != table.origin.version:
             self._connections.pool.expire()  # settings of the role take effect in new sessions
         self._lookup = await self._planned(table, deadline_s)
         return table

@@ -6,6 +6,7 @@ from typing import Any
 
 from pyarrow import types
 
+from lookup_core.dimension_schema import TableOrigin
 from lookup_core.errors import BackendError, ErrorCode, nearest_name, similar_name
 from lookup_core.type_texts import type_text
 from service.connectors.postgres import sql_text
@@ -286,16 +287,25 @@ async def read_table(run: RunQuery, settings: PostgresSettings) -> PostgresTable
     own = [[columns[name] for name in each] for each in (settings.key, names)]
     # With other types than the changelog's, or not all rows, its rows do not count.
     is_plain = kind is RelationKind.TABLE and settings.where is None and not settings.types
-    table = PostgresTable(
-        schema_name=entry["schema_name"],
-        name=entry["table_name"] or settings.table,
-        keys=tuple((name, sending_of(settings, columns[name])) for name in settings.key),
-        columns=readings_of(settings, {name: columns[name] for name in names}),
+    primary_key = readable_names(columns, entry["primary_key"])
+    origin = TableOrigin(
+        entry["schema_name"],
+        entry["table_name"] or settings.table,
         table_id=entry["oid"],
-        primary_key=readable_names(columns, entry["primary_key"]),
         reports_rows=is_plain and has_exact_changes(entry, *own),
         has_full_identity=entry["has_full_identity"],
         loses_keys=not {*settings.key} <= {*entry["identity"]},
+        is_partitioned=kind is RelationKind.PARTITIONED,
+        has_row_order=bool(primary_key),
+        database=entry["database"],
+        is_subscribed=entry["is_subscribed"],
+        version=version,
+    )
+    table = PostgresTable(
+        origin,
+        keys=tuple((name, sending_of(settings, columns[name])) for name in settings.key),
+        columns=readings_of(settings, {name: columns[name] for name in names}),
+        primary_key=primary_key,
         versions=settings.versions,
         kind=kind,
         has_foreign_parts=entry["foreign_part"] is not None,
@@ -304,9 +314,6 @@ async def read_table(run: RunQuery, settings: PostgresSettings) -> PostgresTable
         is_guarded=settings.pgbouncer,
         row_bytes=settings.row_bytes,
         has_several_rows=settings.has_several_rows,
-        database=entry["database"],
-        is_subscribed=entry["is_subscribed"],
-        version=version,
     )
     if settings.where is not None:
         await check_filter(run, settings, table)
@@ -408,7 +415,7 @@ async def check_filter(run: RunQuery, settings: PostgresSettings, table: Postgre
         await check_statement(run, statement, settings, key="source.where: ")
     if settings.is_followed:
         calls, names = _found(_CALL, table.where), names_in(table.where)
-        functions = await run(_CHANGING_FUNCTIONS, [calls, names, table.table_id])
+        functions = await run(_CHANGING_FUNCTIONS, [calls, names, table.origin.table_id])
         changing = ", ".join(each["name"] for each in functions)
         if changing:
             reason = f"source.where calls {changing}, whose result may change without a change of "

@@ -19,7 +19,7 @@ from lookup_core.freshness.server_identity import (
 )
 from service.connectors.ports.resource import Resource
 from service.connectors.postgres import sql_text
-from service.connectors.postgres.errors import explained, mapped_errors, mapped_parameters
+from service.connectors.postgres.errors import explained, mapped_errors
 from service.connectors.postgres.sessions import (
     CLOSE_TIMEOUT_S,
     Connection,
@@ -27,9 +27,9 @@ from service.connectors.postgres.sessions import (
     Identification,
     PostgresSettings,
     RunQuery,
+    connected,
     fixed_settings,
 )
-from service.postgres_dsn import HOST_NAMES
 
 _CHECK_TIMEOUT_S = 1.0
 IDENTITY_S = 1.0  # a session may outlive the promotion of its server
@@ -200,10 +200,7 @@ class PostgresPool:
     async def _connect(self, *_first_dsn: Any, **options: Any) -> PostgresSession:  # noqa: ANN401  passed on
         # The pool would keep the first DSN, whose password may be rotated.
         self._attempted_at_s, self._options = _now_s(), options
-        with mapped_parameters():
-            dsn = await HOST_NAMES.resolved_dsn(self.settings)
-            session = await asyncpg.connect(dsn, **options)
-        return cast("PostgresSession", session)
+        return cast("PostgresSession", await connected(self.settings, **options))
 
     def _begin_check(self) -> None:
         # Not by the caller, whose cancellation would lose its session.

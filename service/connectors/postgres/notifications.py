@@ -30,7 +30,6 @@ from service.connectors.ports.source import FixedSplits, Source, SplitPiece, Spl
 from service.connectors.postgres.errors import (
     PoolerParameterError,
     mapped_errors,
-    mapped_parameters,
     own_statements,
 )
 from service.connectors.postgres.sessions import (
@@ -39,11 +38,11 @@ from service.connectors.postgres.sessions import (
     Connection,
     DedicatedSession,
     Identification,
+    connected,
     fixed_settings,
 )
 from service.connectors.postgres.table import TABLE_VERSION
 from service.connectors.postgres.triggers import TriggerCheck, table_triggers
-from service.postgres_dsn import HOST_NAMES
 
 # Without the interval, a session whose client is gone would stay while it waits for its commit.
 _INTERVAL = {"client_connection_check_interval": "250"}
@@ -216,12 +215,11 @@ class PostgresNotificationsReader(Resource, SplitReader):
     async def _connected(self) -> Connection:
         try:
             # A DSN for lookups on a standby may list the primary, too.
-            with mapped_parameters():
-                return await asyncpg.connect(
-                    await HOST_NAMES.resolved_dsn(self._settings),
-                    server_settings=self._settings.server_settings,
-                    target_session_attrs=SessionAttribute.primary,
-                )
+            return await connected(
+                self._settings,
+                server_settings=self._settings.server_settings,
+                target_session_attrs=SessionAttribute.primary,
+            )
         except asyncpg.TargetServerAttributeNotMatched as error:
             reason = "LISTEN needs the primary server, and the DSN leads to a standby"
             raise self._session.failure(ErrorCode.BACKEND_UNAVAILABLE, reason) from error

@@ -144,7 +144,7 @@ def _guarded(table: PostgresTable, query: str) -> str:
         return query
     sql = f"SELECT FROM {table.from_item()} LIMIT 0" if table.has_sql else None
     nulls = ", ".join(f"NULL AS {name}" for name in _names(table))
-    first = f"SELECT {nulls} WHERE {guard(table_id=table.table_id, sql=sql)}"
+    first = f"SELECT {nulls} WHERE {guard(table_id=table.origin.table_id, sql=sql)}"
     return f"{first} UNION ALL SELECT q.* FROM ({query} OFFSET 0) AS q"  # noqa: S608  as above
 
 

@@ -31,7 +31,7 @@ from service.connectors.postgres.errors import (
     mapped_parameters,
     own_statements,
 )
-from service.postgres_dsn import HOST_NAMES, settings_of, shown_hosts
+from service.postgres_dsn import HOST_NAMES, DsnSettings, settings_of, shown_hosts
 
 READ_COMMITTED = {ISOLATION: "read committed"}  # a standby refuses serializable transactions
 # Startup parameters of lookups.
@@ -362,16 +362,10 @@ class DedicatedSession:
             self._connection.terminate()
 
 
-async def dedicated_connection(settings: PostgresSettings, purpose: str) -> Connection:
-    """A connection of a `DedicatedSession`; the server shows its purpose as application name."""
-    isolation = {} if settings.pgbouncer else READ_COMMITTED
+async def connected(settings: DsnSettings, **options: Any) -> Connection:  # noqa: ANN401  passed on
+    """A new connection to the present address; raises what `mapped_errors` maps."""
     with mapped_parameters():
-        return await asyncpg.connect(
-            await HOST_NAMES.resolved_dsn(settings),
-            timeout=settings.connect_timeout_s,
-            server_settings={"application_name": f"sidelook {purpose}", **isolation},
-            statement_cache_size=settings.statement_cache_size,
-        )
+        return await asyncpg.connect(await HOST_NAMES.resolved_dsn(settings), **options)
 
 
 async def close_session(connection: Connection) -> None:

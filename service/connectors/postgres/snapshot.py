@@ -35,6 +35,7 @@ from service.connectors.postgres.rows import (
     surplus_ranges,
 )
 from service.connectors.postgres.sessions import (
+    READ_COMMITTED,
     CatalogRow,
     Connection,
     DedicatedSession,
@@ -42,7 +43,7 @@ from service.connectors.postgres.sessions import (
     PostgresSettings,
     RunQuery,
     close_session,
-    dedicated_connection,
+    connected,
     fixed_settings,
 )
 from service.connectors.postgres.table import PostgresTable, RelationKind
@@ -119,7 +120,7 @@ async def read_size(run: RunQuery, table: PostgresTable) -> CatalogRow:
 
     Raises the errors of `run`.
     """
-    (size,) = await run(_SIZE, [table.table_id, key_columns(table)[0].name])
+    (size,) = await run(_SIZE, [table.origin.table_id, key_columns(table)[0].name])
     return size
 
 
@@ -165,9 +166,16 @@ class PostgresSnapshotSession(DedicatedSession):
         connection reaches the snapshot.
         """
         settings = self._settings
+        isolation = {} if settings.pgbouncer else READ_COMMITTED
         async with self.bounded(settings.connect_timeout_s):
             for _ in range(_ATTEMPTS):
-                connection = await self.connect(dedicated_connection(settings, "load"))
+                connecting = connected(
+                    settings,
+                    timeout=settings.connect_timeout_s,
+                    server_settings={"application_name": "sidelook load", **isolation},
+                    statement_cache_size=settings.statement_cache_size,
+                )
+                connection = await self.connect(connecting)
                 if await _has_begun(connection, snapshot_id):
                     return
                 await close_session(connection)

@@ -69,15 +69,10 @@ class RelationKind(Enum):
 class PostgresTable:
     """Relation with its names in the catalog, its key columns and its other columns."""
 
-    schema_name: str  # empty for a query
-    name: str
+    origin: TableOrigin  # of a query: its name in messages
     keys: tuple[tuple[str, KeySending], ...]  # in the order of the configuration
     columns: tuple[tuple[str, ColumnReading], ...]
-    table_id: int = 0  # oid
     primary_key: tuple[str, ...] = ()  # empty if there is none that may be read
-    reports_rows: bool = False  # rows of its changelog equal queried rows; see the catalog
-    has_full_identity: bool = False  # REPLICA IDENTITY FULL, of each partition
-    loses_keys: bool = False  # see TableOrigin
     versions: VersionColumns | None = None
     kind: RelationKind = RelationKind.TABLE
     has_foreign_parts: bool = False  # a partition is a foreign table
@@ -86,9 +81,6 @@ class PostgresTable:
     is_guarded: bool = False  # each lookup fixes its settings: sessions have those of the role
     row_bytes: int = ROW_BYTES  # limit for one row, or for all rows of a key with several
     has_several_rows: bool = False  # per key
-    database: str | None = None
-    is_subscribed: bool = False  # see TableOrigin
-    version: str = ""  # see TableOrigin
 
     @property
     def has_sql(self) -> bool:
@@ -99,8 +91,8 @@ class PostgresTable:
     def sql_name(self) -> str:
         """Schema and name, quoted; for messages only if it is a query."""
         if self.query is not None:
-            return self.name
-        return f"{quoted(self.schema_name)}.{quoted(self.name)}"
+            return self.origin.table_name
+        return f"{quoted(self.origin.schema_name)}.{quoted(self.origin.table_name)}"
 
     @property
     def is_unique(self) -> bool:
@@ -140,23 +132,7 @@ class PostgresTable:
         return DimensionSchema(
             key=pa.schema([sending.field for _, sending in self.keys]),
             columns=pa.schema([pa.field(name, reading.type) for name, reading in self.columns]),
-            origin=None if self.query is not None else self._origin,
-        )
-
-    @property
-    def _origin(self) -> TableOrigin:
-        return TableOrigin(
-            self.schema_name,
-            self.name,
-            table_id=self.table_id,
-            reports_rows=self.reports_rows,
-            has_full_identity=self.has_full_identity,
-            loses_keys=self.loses_keys,
-            is_partitioned=self.kind is RelationKind.PARTITIONED,
-            has_row_order=bool(self.primary_key),
-            database=self.database,
-            is_subscribed=self.is_subscribed,
-            version=self.version,
+            origin=None if self.query is not None else self.origin,
         )
 
     @property
@@ -307,27 +283,13 @@ class WatchedTable:
         self.interval_s = interval_s
         self.reading_mode = changes.reading_mode
         self.enumerator = changes.enumerator
-        self._version: _Version | None = None
+        self.version: _Version | None = None  # the last one, of all readers
 
     def reader(self, schema: DimensionSchema) -> "WatchingReader":
         """A reader that compares the table."""
         reader, origin = self._changes.reader(schema), schema.origin
         assert origin is not None  # every table of PostgreSQL has one
         return WatchingReader(reader, self, origin)
-
-    def change(self, found: _Version) -> str | None:
-        """Why rows may differ from those of the earlier version; notes this version.
-
-        A first version that is not known differs from the next one: rows may be cached already.
-        """
-        earlier = self._version
-        if earlier is None or found.is_known:
-            self._version = found
-        if earlier is None or not found.is_known:
-            return None
-        if earlier.text != found.text:
-            return _CHANGED
-        return _OTHER_SERVER if earlier.epoch < found.epoch else None
 
 
 class WatchingReader(Resource):
@@ -370,9 +332,18 @@ class WatchingReader(Resource):
         return [replace(first, changes=(change, *first.changes)), *others]
 
     def _compare(self, found: _Version) -> None:
+        """Note this version, and whether rows may differ from those of the earlier one.
+
+        A first version that is not known differs from the next one: rows may be cached already.
+        """
         self._due_at_s = asyncio.get_running_loop().time() + self._watch.interval_s
-        reason = self._watch.change(found)
-        if reason is not None:
+        earlier = self._watch.version
+        if earlier is None or found.is_known:
+            self._watch.version = found
+        if earlier is None or not found.is_known:
+            return
+        if earlier.text != found.text or earlier.epoch < found.epoch:
+            reason = _OTHER_SERVER if earlier.text == found.text else _CHANGED
             self._change = TableChange(reason, found.last_transaction_id & _LOW_HALF, is_gap=True)
 
     async def _version(self) -> _Version:

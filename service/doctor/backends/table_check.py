@@ -86,7 +86,7 @@ class TableReader:
         publications = None
         if self.settings.needs_publication:
             publications = await read_publications(
-                self.run_statement, self.settings, table.table_id
+                self.run_statement, self.settings, table.origin.table_id
             )
         return table, TableFacts(
             backend.uses_index,
@@ -100,7 +100,7 @@ class TableReader:
         try:
             key = table.schema.key.names
             found = await self.run_statement(
-                sql_text("table_rights", __package__), [table.table_id, key]
+                sql_text("table_rights", __package__), [table.origin.table_id, key]
             )
         except BackendError as error:
             if error.code is not ErrorCode.FORBIDDEN:

@@ -18,6 +18,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from lookup_core.dimension_schema import TableOrigin
 from lookup_core.errors import SidecarUnreachable
 from service.bound_sockets import unix_socket
 from service.config.listen import ListenTls
@@ -287,7 +288,7 @@ async def test_absent_stores_are_one_error_each() -> None:
 
     lines = await found(check_database(SUBJECT, database))
     trial = await try_notifications(
-        SUBJECT, listening, PostgresTable("public", "t", (("id", key),), ())
+        SUBJECT, listening, PostgresTable(TableOrigin("public", "t"), (("id", key),), ())
     )
     kafka = await found(check_kafka(SUBJECT, changelog))
 

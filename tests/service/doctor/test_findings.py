@@ -15,6 +15,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from lookup_core.dimension_schema import TableOrigin
 from lookup_core.errors import BackendError, ErrorCode
 from service.config.cache import Cache
 from service.config.settings import Settings
@@ -64,7 +65,9 @@ TABLES = sorted((Path(__file__).parent / "finding_tables").iterdir())
 MIB = 2**20
 NOW = ClockReading(0.0, 0.0, 0.0)
 SERVER = PostgresServer(160004, "16.4", "reader", "shop", NOW, identity="5432", used=17)
-TABLE = PostgresTable("public", "t", (("id", KeySending(pa.field("id", pa.int32()), "int4")),), ())
+TABLE = PostgresTable(
+    TableOrigin("public", "t"), (("id", KeySending(pa.field("id", pa.int32()), "int4")),), ()
+)
 TOPIC = KafkaSettings(("h:1",), "t", heartbeat_topic="beats")
 SOCKET = SocketFacts(Path("/run/s/s.sock"), mode=stat.S_IFSOCK | 0o660, owner=(185, 185))
 POSTGRES = {"kind": "postgres", "dsn": "postgresql://me@h/d", "table": "t"}

@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pyarrow as pa
 
+from lookup_core.dimension_schema import TableOrigin
 from lookup_core.freshness.server_identity import ServerIdentity
 from lookup_core.freshness.table_snapshot import TableSnapshot
 from lookup_core.keys.typed_keys import UUID_FIELD
@@ -41,13 +42,12 @@ def numeric(precision: int, scale: int) -> PostgresType:
 def table_of(*kinds: PostgresType) -> PostgresTable:
     """A table whose columns c0, c1 and so on have these types."""
     columns = tuple((f"c{number}", column_reading(kind)) for number, kind in enumerate(kinds))
-    return PostgresTable("public", "things", (ID,), columns)
+    return PostgresTable(TableOrigin("public", "things"), (ID,), columns)
 
 
 # A composite key, and columns that are read in different ways.
 WEATHER = PostgresTable(
-    schema_name="public",
-    name="we ather",
+    TableOrigin("public", "we ather"),
     keys=(("origin", KeySending(pa.field("origin", pa.utf8()), "text")), HOUR),
     columns=(
         ("temp", column_reading(builtin("float8"))),
@@ -56,8 +56,7 @@ WEATHER = PostgresTable(
 )
 # A primary key with the columns of the key in another order.
 PRICES = PostgresTable(
-    schema_name="public",
-    name="pri ces",
+    TableOrigin("public", "pri ces"),
     keys=(ITEM, LIMIT),
     columns=(("price", column_reading(builtin("int4"))),),
     primary_key=("limit", "item"),

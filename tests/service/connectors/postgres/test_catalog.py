@@ -198,7 +198,9 @@ async def test_changelog_rows_must_be_exact(
     """Rows of a changelog are used only if they certainly equal queried rows."""
     catalog = CannedCatalog(entry, [ID, NAME | column, THIRD])
 
-    assert (await read(catalog, replace(SETTINGS, columns=("name",)))).reports_rows is expected
+    assert (
+        await read(catalog, replace(SETTINGS, columns=("name",)))
+    ).origin.reports_rows is expected
 
 
 @pytest.mark.parametrize("primary_key", [[1, 2], [2], [1]])
@@ -211,4 +213,4 @@ async def test_key_may_exceed_primary_key(primary_key: list[int]) -> None:
         for more in ({}, {"is_domain": True})
     ]
 
-    assert [table.reports_rows for table in tables] == [True, False]
+    assert [table.origin.reports_rows for table in tables] == [True, False]

@@ -125,4 +125,4 @@ async def test_requested_types_are_not_of_changelogs() -> None:
         for types in ({}, {"name": pa.utf8()})
     ]
 
-    assert [table.reports_rows for table in tables] == [True, False]
+    assert [table.origin.reports_rows for table in tables] == [True, False]

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from lookup_core.dimension_schema import VersionColumns
+from lookup_core.dimension_schema import TableOrigin, VersionColumns
 from lookup_core.errors import ErrorCode, InvalidRequest
 from service.connectors.postgres.backend import index_remedy, uses_index
 from service.connectors.postgres.queries import (
@@ -47,8 +47,7 @@ INDEX: dict[str, Any] = WHOLE_INDEX | {"Index Cond": "(id = k.key1)"}
 
 HOSTILE = replace(
     PRICES,
-    schema_name='s"; DROP',
-    name='t"; DROP',
+    origin=TableOrigin('s"; DROP', 't"; DROP'),
     keys=tuple((f'{name}"; DROP', sending) for name, sending in PRICES.keys),
     columns=tuple((f'{name}"; DROP', reading) for name, reading in PRICES.columns),
     primary_key=('nr"; DROP',),
