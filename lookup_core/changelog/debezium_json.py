@@ -9,7 +9,6 @@ from lookup_core.changelog.change_decoder import (
     ChangeMessage,
     Decoded,
     DecoderSettings,
-    JsonLoads,
     ReplayFilter,
     log_position,
     snapshot_position,
@@ -20,11 +19,10 @@ from lookup_core.changelog.gathered_changes import (
     OTHER_KEY,
     ChangeKind,
     GatheredChanges,
-    refuse_unnameable,
+    JsonDecoder,
 )
 from lookup_core.changelog.json_column import JsonDocuments
 from lookup_core.changelog.key_readings import Forms, KeyDocuments
-from lookup_core.dimension_schema import DimensionSchema
 
 _ENVELOPE = {"schema", "payload"}
 _UNKNOWN_KEY = (
@@ -87,32 +85,14 @@ def _is_envelope(document: Mapping[str, Any]) -> bool:
     return document.keys() == _ENVELOPE and isinstance(document["schema"], dict | None)
 
 
-class DebeziumDecoder:
-    """A ChangeDecoder for the events of one table, and for the connector's heartbeats.
-
-    Raises InvalidRequest (`key_type`) for a key type that JSON cannot state exactly.
-    """
-
-    def __init__(
-        self, schema: DimensionSchema, settings: DecoderSettings, *, loads: JsonLoads
-    ) -> None:
-        refuse_unnameable(schema)
-        self._schema, self._settings = schema, settings
-        self._documents = JsonDocuments(loads, settings.max_message_bytes)
-        self._keys = KeyDocuments(self._documents, schema)
+class DebeziumDecoder(JsonDecoder):
+    """A ChangeDecoder for the events of one table, and for the connector's heartbeats."""
 
     def decode(self, messages: Sequence[ChangeMessage], log: ReplayFilter | None = None) -> Decoded:
         """See ChangeDecoder."""
-        settings = self._settings
-        gathered = GatheredChanges(
-            self._schema,
-            with_rows=settings.with_rows,
-            rewrite=plain_json,
-            read_value=key_readings,
-            max_row_bytes=settings.row_bytes,
-        )
+        gathered = self._no_changes(plain_json, key_readings)
         reader = _EventReader(
-            settings, self._documents, self._keys, gathered, log or ReplayFilter()
+            self._settings, self._documents, self._keys, gathered, log or ReplayFilter()
         )
         return gathered.decode(messages, reader.read)
 

@@ -15,14 +15,17 @@ from lookup_core.changelog.change_decoder import (
     UNKNOWN_TRANSACTION,
     Change,
     Decoded,
+    DecoderSettings,
+    JsonLoads,
     Mask,
     RowChanges,
     TableChange,
 )
-from lookup_core.changelog.json_column import UNUSABLE, json_column
+from lookup_core.changelog.json_column import UNUSABLE, JsonDocuments, json_column
 from lookup_core.changelog.key_readings import (
     CONVERTER,
     Forms,
+    KeyDocuments,
     PlainText,
     ReadValue,
     all_readings,
@@ -270,6 +273,33 @@ def _hint(key: Values) -> str:
     if any(isinstance(value, PlainText) for value in key.values()):
         return f"keys are plain texts, and drop all keys that they may mean; {CONVERTER}"
     return f"keys have several readings, and drop all of them; {KEY_REMEDY}"
+
+
+class JsonDecoder:
+    """The parts of a ChangeDecoder for JSON messages of one dimension.
+
+    Raises InvalidRequest (`key_type`) for a key type that JSON cannot state exactly.
+    """
+
+    def __init__(
+        self, schema: DimensionSchema, settings: DecoderSettings, *, loads: JsonLoads
+    ) -> None:
+        refuse_unnameable(schema)
+        self._schema, self._settings = schema, settings
+        self._documents = JsonDocuments(loads, settings.max_message_bytes)
+        self._keys = KeyDocuments(self._documents, schema)
+        self._names = frozenset({*schema.columns.names, *schema.key.names})
+
+    def _no_changes(
+        self, rewrite: Rewrite, read_value: ReadValue = loose_readings
+    ) -> GatheredChanges:
+        return GatheredChanges(
+            self._schema,
+            with_rows=self._settings.with_rows,
+            rewrite=rewrite,
+            read_value=read_value,
+            max_row_bytes=self._settings.row_bytes,
+        )
 
 
 def refuse_unnameable(schema: DimensionSchema) -> None:

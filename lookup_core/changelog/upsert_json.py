@@ -19,8 +19,6 @@ from pyarrow import types
 from lookup_core.changelog.change_decoder import (
     ChangeMessage,
     Decoded,
-    DecoderSettings,
-    JsonLoads,
     ReplayFilter,
 )
 from lookup_core.changelog.debezium_values import UNAVAILABLE
@@ -28,12 +26,11 @@ from lookup_core.changelog.gathered_changes import (
     OTHER_KEY,
     ChangeKind,
     GatheredChanges,
+    JsonDecoder,
     Values,
-    refuse_unnameable,
 )
-from lookup_core.changelog.json_column import UNUSABLE, JsonDocuments
-from lookup_core.changelog.key_readings import Forms, KeyDocuments
-from lookup_core.dimension_schema import DimensionSchema
+from lookup_core.changelog.json_column import UNUSABLE
+from lookup_core.changelog.key_readings import Forms
 
 # Begins names that producers add to rows: `__deleted`, `_ab_cdc_deleted_at`, `_meta`. Such a row
 # may be gone.
@@ -41,31 +38,13 @@ _MARK = "_"
 _SCHEMAS_OFF = "; set key.converter.schemas.enable=false and value.converter.schemas.enable=false"
 
 
-class UpsertDecoder:
-    """A ChangeDecoder for upserts; the source time is the messages' timestamp.
-
-    Raises InvalidRequest (`key_type`) for a key type that JSON cannot state exactly.
-    """
-
-    def __init__(
-        self, schema: DimensionSchema, settings: DecoderSettings, *, loads: JsonLoads
-    ) -> None:
-        refuse_unnameable(schema)
-        self._schema, self._settings = schema, settings
-        self._documents = JsonDocuments(loads, settings.max_message_bytes)
-        self._keys = KeyDocuments(self._documents, schema)
-        self._names = frozenset({*schema.columns.names, *schema.key.names})
+class UpsertDecoder(JsonDecoder):
+    """A ChangeDecoder for upserts; the source time is the messages' timestamp."""
 
     def decode(self, messages: Sequence[ChangeMessage], log: ReplayFilter | None = None) -> Decoded:
         """See ChangeDecoder."""
         del log
-        settings = self._settings
-        gathered = GatheredChanges(
-            self._schema,
-            with_rows=settings.with_rows,
-            rewrite=_known,
-            max_row_bytes=settings.row_bytes,
-        )
+        gathered = self._no_changes(_known)
         return gathered.decode(messages, partial(self._read, gathered))
 
     def _read(self, gathered: GatheredChanges, message: ChangeMessage) -> None:

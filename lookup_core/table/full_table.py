@@ -81,9 +81,7 @@ class FullTable:
             ttl_s=np.full(keys.size, np.inf),
         )
 
-    def peek(self, keys: CanonicalKeys, now: float) -> Probe:
-        """Like `probe`, which counts no visits here."""
-        return self.probe(keys, now)
+    peek = probe  # no visits are counted here
 
     def hit(self, key: SingleKey, now: float) -> Hit | None:
         """The row of one key, if it is known."""

@@ -56,7 +56,7 @@ class KafkaChangelog(Source):
         self._decoder = decoder
         self._topic = KafkaTopic()
 
-    def enumerator(self, schema: DimensionSchema) -> "KafkaEnumerator":  # noqa: ARG002  # of the port
+    def enumerator(self, schema: DimensionSchema) -> "KafkaEnumerator":  # noqa: ARG002  of the port
         """An enumerator of the partitions, not opened yet."""
         return KafkaEnumerator(self._settings, self._topic)
 

@@ -150,7 +150,7 @@ class PostgresNotificationsReader(Resource, SplitReader):
         self._session = DedicatedSession(settings.table)
         self._server = ServerIdentity()
         self._entries: deque[_Entry] = deque()  # in the order of arrival
-        self._nbytes = 0  # of the entries
+        self._waiting_bytes = 0
         self._gap: TableChange | None = TableChange(_JUST_CONNECTED)  # before the entries
         self._failure: BackendError | None = None
         self._has_news = asyncio.Event()
@@ -285,9 +285,9 @@ class PostgresNotificationsReader(Resource, SplitReader):
 
     def _add_entry(self, entry: _Entry) -> None:
         self._received_at_s = asyncio.get_running_loop().time()
-        self._nbytes += sys.getsizeof(entry)
+        self._waiting_bytes += sys.getsizeof(entry)
         self._entries.append(entry)
-        if self._nbytes > self._settings.max_waiting_bytes:
+        if self._waiting_bytes > self._settings.max_waiting_bytes:
             # The next session limits the gap by its last transaction.
             self._lose("notifications arrived faster than they were read")
         self._has_news.set()
@@ -298,7 +298,7 @@ class PostgresNotificationsReader(Resource, SplitReader):
         watermark_ms = NO_WATERMARK_MS
         while self._entries and max_bytes > 0:
             entry = self._entries.popleft()
-            self._nbytes -= sys.getsizeof(entry)
+            self._waiting_bytes -= sys.getsizeof(entry)
             max_bytes -= sys.getsizeof(entry)
             if isinstance(entry, str):
                 payloads.append(entry)

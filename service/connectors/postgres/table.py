@@ -69,7 +69,7 @@ class RelationKind(Enum):
 class PostgresTable:
     """Relation with its names in the catalog, its key columns and its other columns."""
 
-    origin: TableOrigin  # of a query: its name in messages
+    origin: TableOrigin  # a query has its name in messages
     keys: tuple[tuple[str, KeySending], ...]  # in the order of the configuration
     columns: tuple[tuple[str, ColumnReading], ...]
     primary_key: tuple[str, ...] = ()  # empty if there is none that may be read
