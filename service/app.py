@@ -30,7 +30,7 @@ from service.http.routes.status import ProcessStatistics
 from service.http.status_history import StatusHistory
 from service.listeners import certificate_rotation, listeners
 from service.observability.collector import Collector
-from service.observability.event_loop import EventLoopLag, Watchdog
+from service.observability.event_loop import Watchdog
 from service.observability.load_bars import LoadBars
 from service.observability.logs import configure_logs, log_loop_error
 from service.observability.prometheus_observer import PrometheusObserver, exposition
@@ -78,10 +78,10 @@ async def run(
         sidecar = ServingSidecar(
             settings, dimensions, observer=observer, tracer=tracer, certificate=certificate
         )
-        watchdog = stack.enter_context(Watchdog().watching())
+        stack.enter_context(sidecar.watchdog.watching())
         bars = LoadBars(sink, lambda: {n: each.load_statistics() for n, each in dimensions.items()})
         running = await stack.enter_async_context(asyncio.TaskGroup())
-        runs = [caches.run, watchdog.run, bars.run, *(each.run for each in dimensions.values())]
+        runs = [caches.run, bars.run, *(each.run for each in dimensions.values())]
         tasks = [running.create_task(each()) for each in (*runs, *sidecar.runs)]
         async with listeners(settings, sidecar.parts, sockets, certificate=certificate):
             await stopped.wait()
@@ -177,7 +177,7 @@ class ServingSidecar:
         self._settings = settings
         self._dimensions = dimensions
         self._shares = shares = MemoryShares(limits.memory_bytes)
-        self._lag = EventLoopLag()
+        self.watchdog = Watchdog()
         self._tracer = tracer
         self.streams = StreamHandler(
             dimensions,
@@ -195,7 +195,7 @@ class ServingSidecar:
         self.guard = self._memory_guard()
         metrics = partial(exposition, observer, self._collector(certificate))
         self.parts = self._parts(metrics)
-        runs = (self._lag.run, self.guard.run, self.parts.history.run, self.streams.run)
+        runs = (self.watchdog.run, self.guard.run, self.parts.history.run, self.streams.run)
         self.runs: Sequence[Callable[[], Coroutine[Any, Any, None]]] = runs  # until cancelled
 
     def _memory_guard(self) -> MemoryGuard:
@@ -231,7 +231,7 @@ class ServingSidecar:
             watermarks_ms=self.streams.watermarks_ms,
             undescribed=self.readiness.undescribed,
             uses_index=lambda: {name: each.backend.uses_index for name, each in dimensions.items()},
-            lag_s=lambda: self._lag.lag_s,
+            lag_s=lambda: self.watchdog.lag_s,
             is_reachable=lambda: self.readiness.unreachable is None,
             memory=self.guard.statistics,
             version=own_version(),
@@ -252,7 +252,7 @@ class ServingSidecar:
             process=ProcessStatistics(
                 shares.total_bytes,
                 resident_bytes=lambda: self.guard.statistics().resident_bytes,
-                lag_s=lambda: self._lag.lag_s,
+                lag_s=lambda: self.watchdog.lag_s,
             ),
             limits=RequestLimits(
                 connections=limits.connections,

@@ -21,7 +21,7 @@ log = structlog.get_logger()
 
 
 class Watchdog:
-    """Watches the loop of the thread that creates it; `run` is its heartbeat."""
+    """Watches the loop of the thread that creates it; `run` is its heartbeat, and measures it."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -29,12 +29,27 @@ class Watchdog:
         self._last_beat_s = clock()
         self._is_reported = False  # the present blockage
         self._must_end = threading.Event()
+        self._delays_s: deque[float] = deque(maxlen=round(LAG_WINDOW_S / INTERVAL_S))
 
     async def run(self) -> None:
         """Beat until cancelled."""
         while True:
             self.beat()
             await asyncio.sleep(INTERVAL_S)
+            self.record(self._late_s)
+
+    @property
+    def lag_s(self) -> float:
+        """The longest delay within the last `LAG_WINDOW_S`, in seconds; 0 before the first one."""
+        return max(self._delays_s, default=0.0)
+
+    def record(self, delay_s: float) -> None:
+        """Record a delay of the heartbeat; the oldest one leaves a full window."""
+        self._delays_s.append(max(0.0, delay_s))
+
+    @property
+    def _late_s(self) -> float:
+        return self._clock() - self._last_beat_s - INTERVAL_S
 
     def beat(self) -> None:
         """Record that the loop runs."""
@@ -43,9 +58,8 @@ class Watchdog:
 
     def check(self) -> Sequence[str] | None:
         """The stack of the watched thread, outermost frame first, for a new blockage."""
-        late_s = self._clock() - self._last_beat_s - INTERVAL_S
         frame = sys._current_frames().get(self._watched)  # noqa: SLF001  # the documented way
-        if late_s < LATE_S or self._is_reported or frame is None:
+        if self._late_s < LATE_S or self._is_reported or frame is None:
             return None
         self._is_reported = True
         return frame_texts(traceback.extract_stack(frame))
@@ -67,27 +81,3 @@ class Watchdog:
             frames = self.check()
             if frames is not None:
                 log.error("event_loop.blocked", late_s=LATE_S, frames=frames)
-
-
-class EventLoopLag:
-    """The longest timer delay within the last `LAG_WINDOW_S`, for one event loop."""
-
-    def __init__(self) -> None:
-        self._delays_s: deque[float] = deque(maxlen=round(LAG_WINDOW_S / INTERVAL_S))
-
-    @property
-    def lag_s(self) -> float:
-        """The longest recent delay in seconds; 0 before the first one."""
-        return max(self._delays_s, default=0.0)
-
-    def record(self, delay_s: float) -> None:
-        """Record a delay; the oldest one leaves a full window."""
-        self._delays_s.append(max(0.0, delay_s))
-
-    async def run(self) -> None:
-        """Measure until cancelled."""
-        loop = asyncio.get_running_loop()
-        while True:
-            expected_s = loop.time() + INTERVAL_S
-            await asyncio.sleep(INTERVAL_S)
-            self.record(loop.time() - expected_s)
