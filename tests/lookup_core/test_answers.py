@@ -44,23 +44,6 @@ def test_answer_can_name_other_positions() -> None:
     assert list(answer.pieces(1)) == [answer]
 
 
-@pytest.mark.parametrize("rows", [None, pa.record_batch([], pa.schema([]))])
-def test_selection_needs_no_columns(rows: pa.RecordBatch | None) -> None:
-    """A part of an answer has its outcomes and errors, also if its rows have no columns."""
-    outcomes = np.array([Outcome.HIT, Outcome.FETCHED, Outcome.HIT], np.uint8)
-    ages_ms, errors = np.array([7, 8, 9], np.uint32), {1: ErrorCode.TYPE, 5: ErrorCode.TIMEOUT}
-    answer = Answer(positions(1, 3, 5), outcomes, ages_ms, rows, errors)
-
-    part = answer.only(np.array([False, True, True]))
-
-    assert [each.tolist() for each in (part.positions, part.outcomes, part.ages_ms)] == [
-        [3, 5],
-        [Outcome.FETCHED, Outcome.HIT],
-        [8, 9],
-    ]
-    assert (part.rows, part.errors) == (rows, {5: ErrorCode.TIMEOUT})
-
-
 def test_answer_bytes_count_rows_and_keys() -> None:
     """An answer takes its rows, nine bytes for each key and a hundred for each error."""
     missing = rowless_answer(positions(0, 1, 2), Outcome.MISSING)

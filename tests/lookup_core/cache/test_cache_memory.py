@@ -6,7 +6,7 @@ from lookup_core.cache.row_cache import RowCache
 from lookup_core.statistics import CacheStatistics, EvictionReason
 from tests.lookup_core.cache.row_caches import KINDS, OVERHEAD_BYTES, CacheKind, evictions
 
-NUMBERS, TEXTS = KINDS["number"], KINDS["text"]
+NUMBERS = KINDS["number"]
 each_kind = pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
 # Equal hashes make chains too long for thousands of keys.
 MANY = {name: kind for name, kind in KINDS.items() if name != "equal hashes"}

@@ -245,18 +245,6 @@ def test_merging_takes_no_more_memory(nulls: tuple[bool, bool]) -> None:
     assert held.get_total_buffer_size() + 100 * 4 <= store.row_bytes <= bound
 
 
-def test_moved_row_releases_its_segment() -> None:
-    """A row that moved takes its own memory, not that of the segment it came from."""
-    store = new_store()
-    put(store, range(100), SMALL)
-
-    store.move_rows(slots_of(50), MAIN)
-    store.remove_rows(store.oldest_slots(SMALL))
-
-    held = store.table.gather_slots(slots_of(50, 50), SCHEMA.names).rows
-    assert store.row_bytes <= stored_bytes(held)
-
-
 def test_addresses_are_given_again() -> None:
     """When all addresses have been given, those of removed rows are given again."""
     store = new_store(slots=8, address_count=24)

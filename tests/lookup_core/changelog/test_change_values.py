@@ -147,8 +147,6 @@ def test_shortest_text_is_its_float(values: list[float | None]) -> None:
 @pytest.mark.parametrize(
     ("value", "kind", "expected"),
     [
-        (None, DECIMAL, None),
-        (7, pa.int16(), 7),
         ("text", pa.utf8(), "text"),
         ("NaN", pa.float32(), pytest.approx(float("nan"), nan_ok=True)),
         (18321, pa.date32(), date(2020, 2, 29)),
@@ -159,15 +157,11 @@ def test_shortest_text_is_its_float(values: list[float | None]) -> None:
         ("BOI=", DECIMAL, Decimal("12.50")),
         ("/w==", DECIMAL, Decimal("-0.01")),
         ("12.50", DECIMAL, Decimal("12.50")),
-        ("-99", WHOLE, Decimal(-99)),
         ("12345678", WHOLE, Decimal(12345678)),  # the precision refutes base64
         (12.5, DECIMAL, Decimal("12.50")),
-        (12, DECIMAL, Decimal(12)),
         ({"scale": 1, "value": "Dw=="}, DECIMAL, Decimal("1.50")),
         (1582979696123456, TIMESTAMP, MOMENT),  # milliseconds would be beyond the calendar
-        ("12345", WHOLE, Decimal(12345)),
         ("3q2+7w==", pa.binary(), b"\xde\xad\xbe\xef"),
-        ("3q2-7w==", pa.binary(), b"\xde\xad\xbe\xef"),
         ("deadbe", pa.binary(), b"\xde\xad\xbe"),
         ("", pa.binary(), b""),
         # Values with two readings: a unit of time, and base64 or digits.
@@ -177,16 +171,13 @@ def test_shortest_text_is_its_float(values: list[float | None]) -> None:
         ("deadbeef", pa.binary(), UNKNOWN),
         # Infinite moments may be in another unit: of 64 bits, in milli- or microseconds.
         (9223372036825200000, TIMESTAMP, UNKNOWN),
-        (-9223372036832400000, TIMESTAMP, UNKNOWN),
         (9223372036825200, TIMESTAMP, UNKNOWN),
         (253402300800000000, TIMESTAMP, UNKNOWN),  # the year 10000
         # Values that the column has as null.
         (-2147472692, pa.date32(), None),  # -infinity
         (2932897, pa.date32(), None),  # the year 10000
         ("-5877611-06-21Z", pa.date32(), None),
-        ("0000-12-31Z", pa.date32(), None),
         ("infinity", ZONED, None),
-        ("+12020-01-01T00:00:00.000000Z", ZONED, None),
         (9223372036854775807, TIMESTAMP, None),
         ("NAN", DECIMAL, None),
         ("POSITIVE_INFINITY", DECIMAL, None),
@@ -199,11 +190,9 @@ def test_shortest_text_is_its_float(values: list[float | None]) -> None:
         ("0E-2", DECIMAL, Decimal("0.00")),
         ("1E+2", DECIMAL, UNKNOWN),  # maybe base64
         (12.505, DECIMAL, UNKNOWN),
-        ("12.505", DECIMAL, UNKNOWN),
         ("", DECIMAL, UNKNOWN),
         ("A" * 23 + "=", DECIMAL, UNKNOWN),  # 17 bytes
         ({"scale": 3, "value": "Dw=="}, DECIMAL, UNKNOWN),
-        ({"scale": "1", "value": "Dw=="}, DECIMAL, UNKNOWN),
         ({"scale": 1}, DECIMAL, UNKNOWN),
         (7, pa.binary(), UNKNOWN),
         ("?", pa.binary(), UNKNOWN),

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lookup_core.changelog.change_decoder import Decoded, DecoderSettings, ReplayFilter, TableChange
-from lookup_core.changelog.debezium_json import DebeziumDecoder, debezium_document
+from lookup_core.changelog.debezium_json import DebeziumDecoder
 from lookup_core.changelog.event_origin import EventOrigins
 from lookup_core.dimension_schema import DimensionSchema
 from lookup_core.event_time.watermark_valve import NO_WATERMARK_MS
@@ -449,33 +449,6 @@ def test_new_log_changes_the_table(settings: DecoderSettings) -> None:
     assert words(snapshot) == [row, "0", row, "0", row, row, row, "0", row, row]
     assert words(restore) == [row, "0", row, row]
     assert (snapshot.faults, restore.faults) == ({}, {})
-
-
-@pytest.mark.parametrize(
-    ("document", "payload", "forms"),
-    [
-        ({"after": {"id": 1}}, {"after": {"id": 1}}, {}),
-        (
-            {"schema": {"fields": [{"field": "id", "type": "int64"}]}, "payload": {"id": 1}},
-            {"id": 1},
-            {"id": {"field": "id", "type": "int64"}},
-        ),
-        # A key may have columns of these names.
-        ({"schema": "public", "payload": 1}, {"schema": "public", "payload": 1}, {}),
-        *(
-            ({"schema": schema, "payload": {}}, {}, {})
-            for schema in ({}, {"fields": 1}, {"fields": [1, {"field": []}]}, None)
-        ),
-    ],
-)
-def test_envelope_is_optional(
-    document: object, payload: Mapping[str, Any], forms: Mapping[str, Any]
-) -> None:
-    """A document may have an envelope with a schema; a malformed schema has no forms."""
-    found = debezium_document(document)
-
-    assert found is not None
-    assert (found.payload, found.forms(), found.within("other")) == (payload, forms, None)
 
 
 @settings(max_examples=25)

@@ -61,28 +61,6 @@ def test_only_later_positions_are_news(
     assert log_of(*noted).is_new(position) is expected
 
 
-@pytest.mark.parametrize(
-    ("position", "time_ms", "expected"),
-    [
-        ((5, 5), LATER_MS, True),
-        (None, LATER_MS, True),
-        ((5, 5), LATER_MS - 1, False),  # a replay is not later than what it repeats
-        ((5, 5), 0, False),
-        ((10, 15), LATER_MS, False),  # the same log
-    ],
-)
-def test_restored_database_starts_a_log(
-    position: LogPosition | None, time_ms: int, *, expected: bool
-) -> None:
-    """An earlier position, more than a minute later, is of the log of a restored database."""
-    log = log_of((10, 15))
-
-    assert log.is_other_log(position, time_ms) is expected
-    assert log.note(position, time_ms) is expected
-    assert log.is_new((6, 6)) is expected
-    assert not log.is_other_log(position, time_ms - 1)
-
-
 def test_replay_does_not_advance_time() -> None:
     """On a busy table, too, a restored database is detected after a minute."""
     log = log_of((10, 15))

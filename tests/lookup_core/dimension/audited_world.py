@@ -43,7 +43,6 @@ _RESERVED_IDS = 3  # the least ones of 32 bits, as in PostgreSQL
 NO_ROW = -1  # instead of a version
 ROW_NAMES = pa.array([f"name {version}" for version in range(20_000)])
 _MASKED = len(ROW_NAMES) - 1
-_HOLD_OFF_S = 5.0  # for which reads may lack a change without a comparable id
 _PROMPT_S, _LATE_S, _LONG_S = 4.0, 59.0, 200.0  # lags of standbys; changes are kept for 60 s
 _LOOKBACK_S = 60.0  # of a feed that starts
 _WAITS_S = (0.1, 0.5, 4.0, 10.0)  # at most; some worlds are slower

@@ -135,20 +135,6 @@ def test_full_batch_does_not_linger() -> None:
     assert scenario.send() == Order(2, [3])
 
 
-def test_linger_or_retry_is_next() -> None:
-    """The next deadline is the end of the linger or a retry, whichever is earlier."""
-    scenario = Scenario(settings(linger_s=0.5, retries=1))
-    scenario.look_up(1, 1)
-    scenario.now = 0.5
-    scenario.fail(scenario.resend())
-    scenario.now = 0.75
-    scenario.look_up(2, 2)
-
-    assert scenario.next_deadline == 1.25
-    scenario.now = 1.25
-    assert (scenario.send_all(), scenario.next_deadline) == ([[2]], 1.5)
-
-
 def test_large_rows_make_small_queries() -> None:
     """Once rows are known to be large, fewer keys share a query, and they do not linger."""
     scenario = Scenario(settings(linger_s=1.0))

@@ -147,36 +147,6 @@ def test_early_attempt_costs_no_retry(patient: Scenario, landed_at: float, retry
     assert patient.land(patient.resend(), snapshot=AFTER) == ended(1, "missing")
 
 
-def test_second_change_adds_no_attempt(patient: Scenario) -> None:
-    """A key that is due already is queried once, for all of its changes and waiters."""
-    patient.now = 1.0
-    patient.land(patient.query(1, 7))
-    patient.change(7, by=103)
-    patient.change(7, by=104)
-    batch = patient.resend()
-    patient.look_up(2, 7)
-    assert patient.send() is None
-
-    result = patient.land(batch, {7: "Ada"}, snapshot=TableSnapshot.parse("105:105:"))
-
-    assert result == Result({1: {0: "fetched Ada"}, 2: {0: "fetched Ada"}}, [1, 2])
-
-
-def test_change_drops_abandoned_keys(patient: Scenario) -> None:
-    """Other keys of the same query without waiters are dropped, not retried."""
-    patient.look_up(1, 7)
-    patient.look_up(2, 8)
-    patient.land(patient.resend())
-    patient.leave(2)
-    patient.now = 1.0
-    patient.change(7, by=103)
-
-    result = patient.land(patient.resend(), {7: "Ada"})
-
-    assert result == ended(1, "fetched Ada")
-    assert patient.next_deadline is None
-
-
 def test_stalled_feed_bypasses_the_cache(scenario: Scenario) -> None:
     """While the feed is stalled cached rows are not served, and nothing is cached."""
     scenario.cache({7: "Ada"})

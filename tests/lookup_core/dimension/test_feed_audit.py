@@ -306,20 +306,6 @@ def test_rows_of_events_need_proof(full: AuditScenario) -> None:
     assert full.answer(1) == "hit name 41"
 
 
-def test_busy_tables_prove_their_values(full: AuditScenario) -> None:
-    """Without comparable ids only quiet keys are a proof: their rows stay until they are read."""
-    full.state.fence.relate(IdRelation.UNKNOWN)
-    full.report(NAMES)
-    for second in range(61):
-        full.now += 1.0
-        full.report({100 + second: "busy", 200: "busiest"}, by=701 + second)
-    keys = full.audit.sample(np.linspace(0, 0.999, 50))["id"].to_pylist()
-    full.read(NAMES, *keys)
-    full.report({1: "name 41"}, by=800)
-
-    assert full.answer(1) == "hit name 41"
-
-
 def test_events_without_rows_keep_places(full: AuditScenario) -> None:
     """Rows are used and remembered by their keys, next to changes that bring no row."""
     prove(full)
@@ -445,12 +431,3 @@ def test_later_event_explains_event_rows(full: AuditScenario) -> None:
     full.report({1: "name 42"}, by=701)
 
     assert full.judge() is None
-
-
-def test_lost_row_is_no_masked_value(full: AuditScenario) -> None:
-    """An event whose row is gone without a deletion shows a feed without deletions."""
-    prove(full)
-    full.report({1: "name 41"}, by=701)
-    full.read({}, 1)
-
-    assert full.judge() is Verdict.INCOMPLETE

@@ -243,17 +243,18 @@ def test_only_missing_keys_wait(patient: Scenario) -> None:
     )
 
 
-@pytest.mark.parametrize(("deadline", "is_retried"), [(2.0, False), (2.001, True)])
-def test_missing_precedes_a_late_retry(
-    patient: Scenario, deadline: float, *, is_retried: bool
-) -> None:
-    """Lookups whose deadline precedes the retry return `missing` immediately; it is not cached."""
-    result = patient.land(patient.query(1, 7, deadline=deadline))
+def test_lookup_joins_a_waiting_key(patient: Scenario) -> None:
+    """A lookup with enough time waits for the retry of a key; one without is queried at once."""
+    patient.land(patient.query(1, 7))
+    patient.now = 1.0
+    patient.look_up(2, 7, deadline=2.001)
+    assert patient.send() is None
+    assert patient.query(3, 7, 7, deadline=2.0) == 3
 
-    assert result == (NOTHING if is_retried else ended(1, "missing"))
-    assert (patient.next_deadline is None) is not is_retried
-    patient.leave(1)
-    assert patient.look_up(2, 7) == {}
+    assert patient.land(3) == ended(3, "missing", "missing")
+    patient.now = 2.0
+    assert patient.send() == Order(2, [7], attempt=2)
+    assert patient.land(2, {7: "Ada"}).ended == [1, 2]
 
 
 @pytest.mark.parametrize("is_timeout", [True, False])
@@ -270,20 +271,3 @@ def test_failed_retry_is_not_missing(patient: Scenario, *, is_timeout: bool) -> 
     assert result == Result({1: {0: word}}, [1], cancelled=[retry] if is_timeout else [])
     assert patient.land(retry, {7: "late"}) == NOTHING
     assert patient.look_up(2, 7) == {}
-
-
-@pytest.mark.parametrize("is_read", [True, False])
-def test_invalidated_key_is_read_again(patient: Scenario, *, is_read: bool) -> None:
-    """A lookup after an invalidation waits neither for the read nor for the retry before it."""
-    first = patient.query(1, 7)
-    if is_read:
-        patient.land(first)
-    patient.invalidate(7)
-    second = patient.query(2, 7)
-    if not is_read:
-        assert patient.land(first) == NOTHING
-
-    assert patient.land(second, {7: "new"}) == ended(2, "fetched new")
-    patient.now = 2.0
-    assert patient.land(patient.resend(), {7: "last"}) == ended(1, "fetched last")
-    assert patient.look_up(3, 7) == {0: "hit last"}  # of the last read

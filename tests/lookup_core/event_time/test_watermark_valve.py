@@ -42,6 +42,22 @@ def test_unknown_channels_are_errors() -> None:
     ]
 
 
+def test_gone_channels_take_no_memory() -> None:
+    """Removed channels far ahead of a slow one take no memory."""
+    valve: WatermarkValve[int] = WatermarkValve()
+    valve.add(-1)
+    valve.on_watermark(-1, 10)
+
+    for number in range(200):
+        valve.add(number)
+        valve.on_watermark(number, 1_000)
+        valve.remove(number)
+        valve.check_invariants()
+
+    assert (-1 in valve, 199 in valve) == (True, False)
+    assert len(valve._bounds) < 20
+
+
 @dataclass(slots=True)
 class NaiveChannel:
     """One channel; its alignment is updated when it changes."""

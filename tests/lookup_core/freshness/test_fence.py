@@ -51,29 +51,6 @@ def fence() -> Fence:
 
 
 @pytest.mark.parametrize(
-    ("text", "is_of_standby", "ids", "seen"),
-    [
-        ("100:105:100,103", False, range(99, 107), [99, 101, 102, 104]),
-        ("100:100:", False, [99, 100], [99]),
-        ("100:105:", True, range(99, 107), [99]),
-        (
-            f"{WRAP - 2}:{WRAP + 3}:{WRAP - 2},{WRAP + 1}",
-            *(False, [WRAP - 3, WRAP - 2, WRAP - 1, *range(4)], [WRAP - 3, WRAP - 1, 0, 2]),
-        ),
-    ],
-    ids=["some in progress", "none in progress", "standby", "wrapped"],
-)
-def test_snapshot_sees_ended_transactions(
-    text: str, ids: Sequence[int], seen: list[int], *, is_of_standby: bool
-) -> None:
-    """It sees all ids below `xmin`, and unlisted ones below `xmax`; a standby lists none."""
-    snapshot = TableSnapshot.parse(text, is_of_standby=is_of_standby)
-    short_ids = np.array(ids, np.uint32)
-
-    assert short_ids[snapshot.sees(short_ids)].tolist() == seen
-
-
-@pytest.mark.parametrize(
     ("keys", "by", "snapshot", "admitted"),
     [
         ([], [], "100:100:", [True, True]),

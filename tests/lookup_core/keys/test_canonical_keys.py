@@ -21,7 +21,6 @@ from lookup_core.keys.canonical_keys import (
     SingleKey,
     SingleKeys,
     canonical_keys,
-    has_number_keys,
     is_among,
     key_groups,
     key_hashes,
@@ -72,17 +71,6 @@ def schema_of(*fields: pa.Field) -> DimensionSchema:
     return DimensionSchema(pa.schema(fields), pa.schema([]))
 
 
-@each_type
-def test_different_values_differ(kind: pa.DataType) -> None:
-    """Different values have different bytes and hashes; another seed gives other hashes."""
-    values = DISTINCT[kind]
-
-    known, seeded = keys_of((kind, values)), keys_of((kind, values), seed=SEED)
-
-    assert len(set(known.ids())) == len(values)
-    assert len({*known.hashes.tolist(), *seeded.hashes.tolist()}) == 2 * len(values)
-
-
 @pytest.mark.parametrize("width", [1, 2])
 @each_type
 def test_slices_are_read_in_their_bounds(kind: pa.DataType, width: int) -> None:
@@ -108,17 +96,6 @@ def test_keys_can_be_taken_and_restored(kind: pa.DataType) -> None:
     assert plain(taken) == plain(keys_of((kind, [values[at] for at in (1, 0, 1)]), seed=7))
     assert plain(keys_of_ids(keys.ids(), seed=7)) == plain(keys)
     assert plain(keys_of_ids([])) == ([], [])
-
-
-@each_type
-def test_number_is_its_own_hash(kind: pa.DataType) -> None:
-    """A key of one column of at most eight bytes keeps no bytes, as its schema says."""
-    is_number = kind not in {pa.utf8(), pa.binary(), pa.binary(16), pa.decimal128(10, 2)}
-    field = pa.field("a", kind)
-
-    assert has_number_keys(schema_of(field)) is is_number
-    assert (keys_of((kind, [])).parts is None) is is_number
-    assert has_number_keys(schema_of(field, field.with_name("b"))) is False
 
 
 @few_examples

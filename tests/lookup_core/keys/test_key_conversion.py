@@ -318,6 +318,15 @@ def test_nul_is_a_fault_on_request(kind: pa.DataType) -> None:
     assert cast(column.slice(0, 1), TEXT_KEY) == (["a"], [], {})
 
 
+def test_char_keys_ignore_trailing_blanks() -> None:
+    """Keys of char(n) have no trailing blanks; other white space counts."""
+    column = pa.array(["a", "a  ", " a\t ", "", None, "a\0 "])
+
+    found = cast(column, CHAR_KEY)
+
+    assert found == (["a", "a", " a\t", "", None, None], [4], {5: INVALID_TEXT})
+
+
 @pytest.mark.parametrize(
     ("kind", "to", "value"),
     [

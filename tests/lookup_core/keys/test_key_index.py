@@ -61,22 +61,6 @@ def test_slots_grow_by_a_quarter(index: KeyIndex) -> None:
         assert index.slot_count % 8 == 0
 
 
-@pytest.mark.parametrize("count", [411, 412, 413, 512, 513, 514, 614, 615, 5_000])
-@pytest.mark.parametrize("kept", [0, 100])
-def test_growth_is_known_before(index: KeyIndex, count: int, kept: int) -> None:
-    """Growth by an insertion is known before it, also after removals."""
-    slots = index.insert(hashes_of(*range(100)))
-    expected = (
-        index.bytes + index.more_bytes(count, kept=kept),
-        index.slot_count + index.more_slots(count, kept=kept),
-    )
-
-    index.remove(slots[kept:])
-    index.insert(hashes_of(*range(100, 100 + count)))
-
-    assert (index.bytes, index.slot_count) == expected
-
-
 def test_table_without_empty_places_is_searched_once() -> None:
     """A search ends also where another process has left no empty place."""
     table = KeyTable(np.full(4, -2, np.int32), hashes_of(*range(8)))

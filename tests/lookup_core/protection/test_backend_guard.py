@@ -101,20 +101,6 @@ def test_long_outage_is_probed_less_often(outage_s: float, pause_s: float) -> No
     assert breaker.probe_due_at() == pytest.approx(outage_s + pause_s)
 
 
-def test_one_probe_at_a_time() -> None:
-    """While a probe is in progress no other is due, and no query is sent."""
-    assert not BackendGuard(1).start_probe_if_due(1e9)
-    guard = failing(AWAY)
-    due_at = guard.breaker.probe_due_at()
-    assert due_at == 2.6
-
-    assert [guard.start_probe_if_due(at) for at in (due_at - 0.01, due_at, due_at)] == [
-        *(False, True, False),
-    ]
-    assert (guard.breaker.state, guard.breaker.probe_due_at()) == (HALF_OPEN, None)
-    assert not guard.has_slot(0)
-
-
 def test_good_probe_closes_the_breaker() -> None:
     """A failed probe gives the cause from then on; after a good one results count from zero."""
     guard, seen = failing(AWAY), []
@@ -154,23 +140,6 @@ def lowered() -> ConcurrencyLimit:
     limit = ConcurrencyLimit(10)
     limit.on_overload(0.5, 1.0)
     return limit
-
-
-@pytest.mark.parametrize(
-    ("sent_at", "limits"),
-    [
-        ([1.0, 2.0, 3.0, 4.0, 5.0], [4, 3, 2, 1, 1]),  # each takes three tenths away
-        ([0.999, 1.0, 1.1, 1.9], [7, 4, 4, 3]),  # those before the last decrease are ignored
-    ],
-)
-def test_overloads_lower_the_limit(sent_at: list[float], limits: list[int]) -> None:
-    """Each overload lowers the limit, down to one query, if it was sent after the last decrease."""
-    limit, found = lowered(), []
-    for at in sent_at:
-        limit.on_overload(at, at + 0.9)
-        found.append(limit.limit)
-
-    assert found == limits
 
 
 @pytest.mark.parametrize(

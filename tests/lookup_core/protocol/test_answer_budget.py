@@ -53,31 +53,6 @@ def test_one_connection_leaves_a_quarter(budget: AnswerBudget, record_bytes: int
     assert fitting == [1, 1]
 
 
-@pytest.mark.parametrize(
-    ("held_bytes", "record_bytes", "wanted", "expected"),
-    [(0, 10, 20, 20), (100, 10, 100, 40), (100, 10, 160, 40), (100, 10, 200, 0)],
-)
-def test_small_parts_do_not_fit(
-    budget: AnswerBudget, held_bytes: int, record_bytes: int, *, wanted: int, expected: int
-) -> None:
-    """A part of the wanted records fits if it is a quarter of them at least."""
-    budget.hold(A, 1, held_bytes)
-
-    assert budget.records_that_fit(A, 1, record_bytes, wanted=wanted) == expected
-
-
-def test_large_records_come_one_by_one(budget: AnswerBudget) -> None:
-    """Of records larger than the budget, one at a time fits on each connection."""
-    large = 10 * TOTAL_BYTES
-    fitting = [budget.records_that_fit(A, 1, large, wanted=1)]
-    budget.hold(A, 1, large)
-    fitting += [budget.records_that_fit(owner, 2, large, wanted=1) for owner in (A, B)]
-    budget.release(A, 1, large)
-
-    assert fitting == [1, 0, 1]
-    assert budget.records_that_fit(A, 2, large, wanted=1) == 1
-
-
 def learned(*record_bytes: int) -> AnswerSize:
     """The estimate after answers of ten records each, with this number of bytes a record."""
     size = AnswerSize()

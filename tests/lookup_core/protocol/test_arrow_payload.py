@@ -184,12 +184,10 @@ def test_true_forgeries_are_read() -> None:
         {
             NO_MESSAGE: {
                 "no bytes": b"",
-                "short": BATCH[:7],
                 "garbage": b"garbage, and more of it",
                 "envelope of Arrow 0.14": BATCH[4:],
                 "end of stream": MARKER + struct.pack("<i", 0),
                 "negative size": MARKER + struct.pack("<i", -8) + BATCH[8:],
-                "misaligned size": MARKER + struct.pack("<i", 4) + BATCH[8:],
                 "size beyond message": MARKER + struct.pack("<i", 2**31 - 8) + BATCH[8:],
             },
             "expected a record batch, got: schema": {"schema": SCHEMA},
@@ -198,13 +196,11 @@ def test_true_forgeries_are_read() -> None:
                 "no header": forged_arrow.headless(forged_arrow.RECORD_BATCH)
             },
             FOLLOWS: {
-                "byte behind": BATCH + b"\0",
                 "batch behind": BATCH + BATCH,
                 "short body": lie(body_bytes=8),
             },
             "buffers must not be compressed": {
                 "lz4": lie(codec=forged_arrow.LZ4),
-                "zstd": lie(codec=forged_arrow.ZSTD),
                 "unknown codec": lie(codec=9),
             },
             OTHER_VERSION: {
@@ -216,25 +212,18 @@ def test_true_forgeries_are_read() -> None:
             NO_BATCH: {
                 "truncated": BATCH[:-8],
                 "negative body": lie(body_bytes=-1),
-                "terabyte of body": lie(body_bytes=2**40),
                 "body beyond all memory": lie(body_bytes=2**62),
                 "negative length": lie(length=-1, nodes=((-1, 0),)),
-                "length of node": lie(length=3),
                 "length of buffer": lie(length=3, nodes=((3, 0),)),
-                "huge length": lie(length=2**62, nodes=((2**62, 0),)),
                 "largest length": lie(length=2**63 - 1, nodes=((2**63 - 1, 0),)),
                 "misaligned buffer": buffer(4, 8),
                 "buffer over the end": buffer(8, 16),
                 "negative offset": buffer(-8, 16),
                 "negative buffer": buffer(0, -16),
-                "large buffer": buffer(0, 2**40),
-                "far buffer": buffer(2**40, 16),
                 "farthest buffer": buffer(2**63 - 8, 16),
                 "largest buffer": buffer(8, 2**63 - 8),
                 "nulls without bitmap": lie(nodes=((2, 1),)),
-                "negative nulls": lie(nodes=((2, -5),)),
                 "too many nulls": replace(WITH_BITMAP, nodes=((2, 2),)),
-                "more nulls than rows": replace(WITH_BITMAP, nodes=((2, 3),)),
                 "negative nulls of bitmap": replace(WITH_BITMAP, nodes=((2, -5),)),
                 "short bitmap": ForgedBatch(9, ((9, 1),), ((72, 1), (0, 72)), bytes(80)),
             },
@@ -285,7 +274,7 @@ def test_columns_share_no_bytes() -> None:
         *(
             (with_offsets(layout, *offsets).message(), kind)
             for kind, layout in ((pa.utf8(), "<3i"), (pa.large_binary(), "<3q"))
-            for offsets in ((0, 300, 7), (0, 7, 3), (-1, 3, 7), (0, 3, 2**31 - 1))
+            for offsets in ((0, 7, 3), (-1, 3, 7), (0, 3, 2**31 - 1))
         ),
         *(
             (LIST_MESSAGE.replace(LIST_OFFSETS, struct.pack("<4i", *offsets)), LIST_TYPE)
@@ -339,7 +328,6 @@ def field(**facts: Any) -> bytes:  # noqa: ANN401
             },
             NO_SCHEMA: {
                 "name is no text": field(name=b"\xff"),
-                "seven bits": field(numbers=(("<i", 7), ("<B", 1))),
                 "negative bits": field(numbers=(("<i", -64), ("<B", 1))),
                 "negative width": field(kind=forged_arrow.FIXED_SIZE_BINARY, numbers=(("<i", -1),)),
                 "precision": field(
@@ -369,7 +357,7 @@ def test_bad_schemas_are_refused(message: bytes, reason: str) -> None:
                 *(pa.list_(pa.int8()), pa.struct({"a": pa.int8()}), pa.map_(pa.int8(), pa.int8())),
                 *(pa.dictionary(pa.int8(), pa.utf8()), pa.run_end_encoded(pa.int16(), pa.int8())),
                 *(pa.uuid(), pa.string_view(), pa.duration("s"), pa.null(), pa.binary(0)),
-                *(decimal(5, scale) for scale in (-1, 6, 100, 2 * 10**9, -2 * 10**9)
+                *(decimal(5, scale) for scale in (-1, 6, 2 * 10**9)
                   for decimal in (pa.decimal32, pa.decimal64, pa.decimal128, pa.decimal256)),
             )
         ),
@@ -410,7 +398,7 @@ def test_extension_fields_are_refused(name: str, kind: pa.DataType) -> None:
     assert "only flat types" in refusal(decode_schema, message, may_be_nested=True)
 
 
-@pytest.mark.parametrize("depth", [1, 8, 9, 50, 200, 400])
+@pytest.mark.parametrize("depth", [1, 8, 400])
 def test_deep_nesting_is_refused(depth: int) -> None:
     """Lists in lists are refused at any depth."""
     nested = ForgedField(name=b"\xff")

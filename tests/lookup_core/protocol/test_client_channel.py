@@ -242,20 +242,6 @@ def test_ended_lookup_releases_sliver() -> None:
     assert (held_back, summary(channel.resume(now_s=0.0))) == ([], [(2, ["1"])])
 
 
-def test_replay_precedes_backlog(channel: ClientChannel) -> None:
-    """After a connection loss, lookups without their last answer leave before the backlog."""
-    channel.look_up(sent_keys(1, "1"), now_s=0.0)
-    channel.look_up(sent_keys(2, "2"), now_s=0.0)
-    channel.mark(5, now_s=0.0)
-    answer_of(channel, result(1, missing(0)))
-
-    channel.open()
-    channel.look_up(sent_keys(3, "3"), now_s=0.0)
-
-    assert summary(channel.receive(opened(), now_s=0.0)) == [(1, ["2"]), MARK, (2, ["3"])]
-    channel.check_invariants()
-
-
 def test_replay_sends_open_keys_only(channel: ClientChannel) -> None:
     """Answered keys are not sent again; answers to the others have their positions."""
     channel.look_up(replace(sent_keys(1, "a", "b", "c", "d", "e"), start=10), now_s=0.0)
@@ -458,6 +444,27 @@ def test_event_time_depends_on_service() -> None:
     assert (times, channel.versions) == ([[5], [5], [5], [None]], VersionColumns("since"))
 
 
+@pytest.mark.parametrize(
+    ("columns", "least_bytes"),
+    [
+        ([pa.array([7])], 400),
+        ([pa.array(["abc"])], 435),
+        ([pa.array([7]), pa.array(["a"])], 697),
+    ],
+)
+@pytest.mark.parametrize("count", [1, 200])
+def test_small_credit_fits_small_keys(
+    columns: list[pa.Array], least_bytes: int, count: int
+) -> None:
+    """The least credit for a key is that of one key alone, whatever the batch is."""
+    key = pa.record_batch(columns, [f"k{number}" for number in range(len(columns))])
+    keys = pa.concat_batches([key] * count)
+
+    refused = [len(too_large_keys(keys, each)) for each in (least_bytes - 1, least_bytes)]
+
+    assert refused == [count, 0]
+
+
 @pytest.mark.parametrize("kind", [pa.int64(), pa.utf8(), pa.large_utf8(), pa.binary()], ids=str)
 def test_small_keys_of_large_batch_fit(kind: pa.DataType) -> None:
     """The size of each key counts, not that of the batch."""
@@ -491,16 +498,10 @@ def test_keys_beyond_credit_are_found(column: pa.Array, columns: int) -> None:
         assert too_large_keys(alone, size - 1).tolist() == [0]
 
 
-@pytest.fixture
-def credit() -> ClientCredit:
-    """The credit of a new channel: 100 records, 1000 bytes."""
+def test_bytes_limit_the_records() -> None:
+    """Too many bytes reduce the records in proportion, to one at least; large keys wait."""
     credit = ClientCredit()
     credit.restart(100, 1000)
-    return credit
-
-
-def test_bytes_limit_the_records(credit: ClientCredit) -> None:
-    """Too many bytes reduce the records in proportion, to one at least; large keys wait."""
     sizes = [(50, 2000), (50, 1001), (2, 900_000)]
     within = [credit.records_within(count, size, in_flight=0) for count, size in sizes]
     credit.spend(1, 300)

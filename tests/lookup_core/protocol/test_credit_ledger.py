@@ -23,17 +23,6 @@ def crowded(channels: int) -> CreditLedger[int]:
 
 
 @pytest.mark.parametrize(
-    ("pool_bytes", "max_channels", "cost_bytes"),
-    [(128 * MIB, 1024, 64 * 1024), (MIB, 100, 24 * 1024), (999 * MIB, 100, MIB)],
-)
-def test_share_is_useful_and_bounded(pool_bytes: int, max_channels: int, cost_bytes: int) -> None:
-    """Half of the pool is divided into shares, which have a smallest and a largest size."""
-    share = CreditLedger[str](pool_bytes, max_channels=max_channels).share
-
-    assert share == Grant(cost_bytes // 2 // RECORD_BYTES, cost_bytes // 2)
-
-
-@pytest.mark.parametrize(
     ("pool_bytes", "max_channels", "count"), [(MIB, 1000, 21), (128 * MIB, 1024, 1024)]
 )
 def test_channels_beyond_shares_are_refused(pool_bytes: int, max_channels: int, count: int) -> None:
@@ -93,14 +82,16 @@ def test_excess_follows_the_key_size(ended: Grant, record_bytes: int, taken: Gra
     ledger.check_invariants()
 
 
-def test_shares_of_absent_channels_float() -> None:
-    """Half of the shares of channels that are not open may be lent."""
-    ledger = crowded(1)
+def test_closed_channel_returns_all_once() -> None:
+    """Closing returns share and floating credit once; an open channel cannot open again."""
+    ledger = ledger_with("a")
+    lent = ledger.lend("a", MUCH)
+    with pytest.raises(AssertionError):
+        ledger.open("a")
 
-    lent = ledger.lend(0, MUCH)
-
-    kept_bytes = (1 + 999 // 2) * ledger.share.cost_bytes
-    assert lent.records == (64 * MIB - kept_bytes) // 2 // RECORD_BYTES
+    assert [ledger.close("a"), ledger.close("a"), ledger.close("b")] == [True, False, False]
+    ledger.open("a")
+    assert ledger.lend("a", MUCH) == lent
 
 
 def test_half_of_absent_channels_may_open() -> None:

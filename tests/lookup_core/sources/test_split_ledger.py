@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from lookup_core.errors import BackendError, ErrorCode
-from lookup_core.sources.split_ledger import SplitLedger
+from lookup_core.sources.split_ledger import Assignment, SplitLedger
 from lookup_core.sources.splits import Split, SplitProgress, SplitState
 from tests.lookup_core.hypothesis_runs import QUICK_AND_FULL, run_model
 
@@ -23,6 +23,17 @@ def ledger_of(*splits: Split, assigned: int = 0, most_failures: int | None = Non
     for _ in range(assigned):
         ledger.assign_next(0.0)
     return ledger
+
+
+def test_failed_split_continues_after_delay() -> None:
+    """A failed split is assigned after its delay, from its position."""
+    ledger = ledger_of(A, assigned=1)
+    ledger.on_progress("a", 7)
+
+    assert not ledger.is_caught_up
+    assert (ledger.on_failure("a", DOWN, now=10.0, jitter=1.0), ledger.next_due()) == (0.5, 10.5)
+    assert [ledger.assign_next(10.4), ledger.assign_next(10.5)] == [None, Assignment(A, 7)]
+    assert ledger.next_due() is None
 
 
 def test_progress_resets_the_delay() -> None:
