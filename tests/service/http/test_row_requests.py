@@ -186,8 +186,9 @@ async def test_keys_of_a_request_are_bounded() -> None:
 
 async def test_failed_keys_are_outcomes(service: Served) -> None:
     """A failed query, a wrong type and a timeout fail their keys, not the request."""
-    service.customers.fail_next(1, BackendError(ErrorCode.BACKEND_REJECTED, "no"))
+    service.customers.fail_next(2, BackendError(ErrorCode.BACKEND_REJECTED, "no"))
     failed = await service.lookup('{"keys": [1, "x"]}')
+    as_arrow = await service.post("lookup", '{"keys": [1, "x"]}', Accept=ARROW)
     service.customers.hold()
     late = await service.lookup('{"keys": [1], "timeout_ms": 50}')
 
@@ -196,6 +197,7 @@ async def test_failed_keys_are_outcomes(service: Served) -> None:
         "0": {"code": "backend_rejected", "retryable": False, "detail": "no"},
         "1": TYPE_FAILURE,
     }
+    assert as_arrow.rows["error"].to_pylist() == ["backend_rejected", "type"]
     assert late.json["outcomes"] == ["timeout"]
 
 
