@@ -9,7 +9,7 @@ import signal
 import sys
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -75,20 +75,20 @@ async def run(
         caches = SharedCaches.for_socket(settings.listen.unix)
         make = partial(Dimension, observer=observer, tracer=tracer, shared_caches=caches)
         dimensions = await _dimensions(settings, file, make, stack=stack)
-        sidecar = ServingSidecar(
+        served = serving(
             settings, dimensions, observer=observer, tracer=tracer, certificate=certificate
         )
-        stack.enter_context(sidecar.watchdog.watching())
+        stack.enter_context(served.watchdog.watching())
         bars = LoadBars(sink, lambda: {n: each.load_statistics() for n, each in dimensions.items()})
         running = await stack.enter_async_context(asyncio.TaskGroup())
         runs = [caches.run, bars.run, *(each.run for each in dimensions.values())]
-        tasks = [running.create_task(each()) for each in (*runs, *sidecar.runs)]
-        async with listeners(settings, sidecar.parts, sockets, certificate=certificate):
+        tasks = [running.create_task(each()) for each in (*runs, *served.runs)]
+        async with listeners(settings, served.parts, sockets, certificate=certificate):
             await stopped.wait()
             log.info("service.draining")
             caches.drain()
-            sidecar.readiness.start_draining()
-            await drain(sidecar.streams, dimensions, timeout_s=DRAIN_S)
+            served.parts.readiness.start_draining()
+            await drain(served.streams, dimensions, timeout_s=DRAIN_S)
         for task in tasks:
             task.cancel()
     log.info("service.stopped")
@@ -161,105 +161,143 @@ async def _dimensions(
     return dimensions
 
 
-class ServingSidecar:
+@dataclass(frozen=True, slots=True)
+class Serving:
     """What serves the dimensions: streams, memory guard, readiness, metrics and status."""
 
-    def __init__(
-        self,
-        settings: Settings,
-        dimensions: Mapping[str, Dimension],
-        *,
-        observer: PrometheusObserver,
-        tracer: Tracer,
-        certificate: CertificateRotation | None = None,
-    ) -> None:
-        limits = settings.limits
-        self._settings = settings
-        self._dimensions = dimensions
-        self._shares = shares = MemoryShares(limits.memory_bytes)
-        self.watchdog = Watchdog()
-        self._tracer = tracer
-        self.streams = StreamHandler(
-            dimensions,
-            StreamLimits(
-                max_channels=limits.channels,
-                credit_bytes=shares.credit_bytes,
-                answer_bytes=shares.stream_answer_bytes,
-                # Credit allows a LOOKUP of this size, also if HTTP requests may not have it.
-                max_message_bytes=max(limits.request_bytes, _STREAM_MESSAGE_BYTES),
-            ),
-            agent=f"sidelook/{own_version()}",
-            tracer=tracer,
-        )
-        self.readiness = Readiness(dimensions)
-        self.guard = self._memory_guard()
-        metrics = partial(exposition, observer, self._collector(certificate))
-        self.parts = self._parts(metrics)
-        runs = (self.watchdog.run, self.guard.run, self.parts.history.run, self.streams.run)
-        self.runs: Sequence[Callable[[], Coroutine[Any, Any, None]]] = runs  # until cancelled
+    parts: ServiceParts
+    streams: StreamHandler
+    guard: MemoryGuard
+    watchdog: Watchdog
+    runs: Sequence[Callable[[], Coroutine[Any, Any, None]]]  # until cancelled
 
-    def _memory_guard(self) -> MemoryGuard:
-        configs, demand = self._settings.dimensions, CacheDemand.of(self._settings)
-        demand.log_reductions()
-        scale = demand.scale
-        full = {name for name, each in configs.items() if each.cache.mode is CacheMode.FULL}
-        files = {name for name, each in configs.items() if isinstance(each.source, ParquetSource)}
 
-        def limit_caches(share: float) -> None:
-            for name, dimension in self._dimensions.items():
-                # A full table evicts nothing: with less room it could not take its changes.
-                dimension.limit_cache(scale if name in full else share * scale)
+def serving(
+    settings: Settings,
+    dimensions: Mapping[str, Dimension],
+    *,
+    observer: PrometheusObserver,
+    tracer: Tracer,
+    certificate: CertificateRotation | None = None,
+) -> Serving:
+    """The parts that serve these dimensions; limits the caches to their shares of the memory."""
+    limits, shares = settings.limits, MemoryShares(settings.limits.memory_bytes)
+    streams = StreamHandler(
+        dimensions,
+        StreamLimits(
+            max_channels=limits.channels,
+            credit_bytes=shares.credit_bytes,
+            answer_bytes=shares.stream_answer_bytes,
+            # Credit allows a LOOKUP of this size, also if HTTP requests may not have it.
+            max_message_bytes=max(limits.request_bytes, _STREAM_MESSAGE_BYTES),
+        ),
+        agent=f"sidelook/{own_version()}",
+        tracer=tracer,
+    )
+    readiness, watchdog = Readiness(dimensions), Watchdog()
+    limit_caches = _cache_limit(settings, dimensions)
+    limit_caches(1.0)
+    guard = MemoryGuard(
+        ProcessMemory().read,
+        PressureMeasures(limit_caches, streams.registry.allow_growth, readiness.allow_requests),
+        limit_bytes=shares.total_bytes,
+        is_settled=partial(_are_settled, _unevictable(settings), readiness),
+    )
+    watched = _Watched(dimensions, streams, readiness, watchdog, guard)
+    metrics = partial(exposition, observer, _collector(watched, certificate))
+    parts = _service_parts(settings, shares, watched, metrics=metrics, tracer=tracer)
+    runs = (watchdog.run, guard.run, parts.history.run, streams.run)
+    return Serving(parts, streams, guard, watchdog, runs)
 
-        limit_caches(1.0)
-        readiness, registry = self.readiness, self.streams.registry
-        return MemoryGuard(
-            ProcessMemory().read,
-            PressureMeasures(limit_caches, registry.allow_growth, readiness.allow_requests),
-            limit_bytes=self._shares.total_bytes,
-            # Full tables and files cannot be evicted: they are part of the base.
-            is_settled=lambda: (full | files).isdisjoint(
-                (*readiness.undescribed(), *readiness.cold())
-            ),
-        )
 
-    def _collector(self, certificate: CertificateRotation | None) -> Collector:
-        dimensions = self._dimensions
-        return Collector(
-            dimensions=lambda: {name: each.statistics() for name, each in dimensions.items()},
-            refreshes=lambda: {n: each.refresh_statistics() for n, each in dimensions.items()},
-            channels=self.streams.registry.statistics,
-            watermarks_ms=self.streams.watermarks_ms,
-            undescribed=self.readiness.undescribed,
-            uses_index=lambda: {name: each.backend.uses_index for name, each in dimensions.items()},
-            lag_s=lambda: self.watchdog.lag_s,
-            is_reachable=lambda: self.readiness.unreachable is None,
-            memory=self.guard.statistics,
-            version=own_version(),
-            certificate=None if certificate is None else certificate.statistics,
-        )
+@dataclass(frozen=True, slots=True)
+class _Watched:
+    """The parts whose statistics metrics and status show."""
 
-    def _parts(self, metrics: Callable[[], bytes]) -> ServiceParts:
-        limits, shares = self._settings.limits, self._shares
-        return ServiceParts(
-            dimensions=self._dimensions,
-            readiness=self.readiness,
-            channels=self.streams.registry.statistics,
-            stream=self.streams.handle,
-            metrics=metrics,
-            version=own_version(),
-            history=StatusHistory(self._dimensions),
-            ended_streams=self.streams.ended_streams,
-            process=ProcessStatistics(
-                shares.total_bytes,
-                resident_bytes=lambda: self.guard.statistics().resident_bytes,
-                lag_s=lambda: self.watchdog.lag_s,
-            ),
-            limits=RequestLimits(
-                connections=limits.connections,
-                request_keys=limits.request_keys,
-                request_bytes=limits.request_bytes,
-            ),
-            body_budget=BodyByteBudget(shares.body_bytes),
-            answer_budget=AnswerByteBudget(shares.plain_answer_bytes),
-            tracer=self._tracer,
-        )
+    dimensions: Mapping[str, Dimension]
+    streams: StreamHandler
+    readiness: Readiness
+    watchdog: Watchdog
+    guard: MemoryGuard
+
+
+def _cache_limit(
+    settings: Settings, dimensions: Mapping[str, Dimension]
+) -> Callable[[float], None]:
+    """Limits the caches to a share, 0 to 1, of the memory that they have by the settings."""
+    demand = CacheDemand.of(settings)
+    demand.log_reductions()
+    scale = demand.scale
+
+    def limit_caches(share: float) -> None:
+        for name, dimension in dimensions.items():
+            # A full table evicts nothing: with less room it could not take its changes.
+            is_full = settings.dimensions[name].cache.mode is CacheMode.FULL
+            dimension.limit_cache(scale if is_full else share * scale)
+
+    return limit_caches
+
+
+def _unevictable(settings: Settings) -> frozenset[str]:
+    """The dimensions with full tables or files, which are part of the base of the memory."""
+    return frozenset(
+        name
+        for name, each in settings.dimensions.items()
+        if each.cache.mode is CacheMode.FULL or isinstance(each.source, ParquetSource)
+    )
+
+
+def _are_settled(names: frozenset[str], readiness: Readiness) -> bool:
+    """Whether these dimensions are described and started."""
+    return names.isdisjoint((*readiness.undescribed(), *readiness.cold()))
+
+
+def _collector(watched: _Watched, certificate: CertificateRotation | None) -> Collector:
+    dimensions, streams, readiness = watched.dimensions, watched.streams, watched.readiness
+    return Collector(
+        dimensions=lambda: {name: each.statistics() for name, each in dimensions.items()},
+        refreshes=lambda: {n: each.refresh_statistics() for n, each in dimensions.items()},
+        channels=streams.registry.statistics,
+        watermarks_ms=streams.watermarks_ms,
+        undescribed=readiness.undescribed,
+        uses_index=lambda: {name: each.backend.uses_index for name, each in dimensions.items()},
+        lag_s=lambda: watched.watchdog.lag_s,
+        is_reachable=lambda: readiness.unreachable is None,
+        memory=watched.guard.statistics,
+        version=own_version(),
+        certificate=None if certificate is None else certificate.statistics,
+    )
+
+
+def _service_parts(
+    settings: Settings,
+    shares: MemoryShares,
+    watched: _Watched,
+    *,
+    metrics: Callable[[], bytes],
+    tracer: Tracer,
+) -> ServiceParts:
+    limits, streams = settings.limits, watched.streams
+    return ServiceParts(
+        dimensions=watched.dimensions,
+        readiness=watched.readiness,
+        channels=streams.registry.statistics,
+        stream=streams.handle,
+        metrics=metrics,
+        version=own_version(),
+        history=StatusHistory(watched.dimensions),
+        ended_streams=streams.ended_streams,
+        process=ProcessStatistics(
+            shares.total_bytes,
+            resident_bytes=lambda: watched.guard.statistics().resident_bytes,
+            lag_s=lambda: watched.watchdog.lag_s,
+        ),
+        limits=RequestLimits(
+            connections=limits.connections,
+            request_keys=limits.request_keys,
+            request_bytes=limits.request_bytes,
+        ),
+        body_budget=BodyByteBudget(shares.body_bytes),
+        answer_budget=AnswerByteBudget(shares.plain_answer_bytes),
+        tracer=tracer,
+    )

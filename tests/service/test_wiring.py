@@ -13,7 +13,7 @@ from lookup_core.changelog.change_decoder import ChangeDecoder
 from lookup_core.changelog.event_origin import EventOrigins
 from lookup_core.dimension_schema import TableOrigin, VersionColumns
 from lookup_core.statistics import InvalidationOrigin
-from service.app import ServingSidecar
+from service.app import serving
 from service.config.dimension import DimensionConfig
 from service.config.refresh import Changelog
 from service.config.settings import Settings
@@ -331,15 +331,13 @@ async def test_endpoint_switches_tracing_on() -> None:
 
 def test_sidecar_shows_its_figures() -> None:
     """Metrics of process, streams and lookups are one text; memory is unknown at first."""
-    sidecar = ServingSidecar(
-        Settings(MINIMAL), {}, observer=PrometheusObserver(), tracer=NullTracer()
-    )
-    process = sidecar.parts.process
+    served = serving(Settings(MINIMAL), {}, observer=PrometheusObserver(), tracer=NullTracer())
+    process = served.parts.process
 
     resident = [process.resident_bytes()]
-    sidecar.guard.check()
+    served.guard.check()
     resident.append(process.resident_bytes())
-    text = sidecar.parts.metrics().decode()
+    text = served.parts.metrics().decode()
 
     families = {family.name: family.samples for family in text_string_to_metric_families(text)}
     (read,) = families["sidelook_memory_resident_bytes"]
