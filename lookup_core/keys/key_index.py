@@ -167,7 +167,8 @@ class KeyIndex:
 
     def insert(self, hashes: Hashes) -> Slots:
         """Add distinct, absent keys; returns their slots."""
-        self._make_places(len(hashes))
+        if not self._has_places(len(hashes)):
+            self._make_table(self._places_for(len(hashes), kept=self._used), self.used_slots())
         slots = self._allocate(len(hashes))
         self.table.hashes[slots] = hashes
         self._place(slots)
@@ -176,11 +177,12 @@ class KeyIndex:
 
     def remove(self, slots: Slots) -> None:
         """Remove the keys in these distinct, used slots."""
+        last = len(self.table.places) - 1
         pending, places = slots, self.table.first_places(self.table.hashes[slots])
         while pending.size:
             is_match = self.table.places[places] == pending
             self.table.places[places[is_match]] = _REMOVED
-            pending, places = pending[~is_match], self._next_places(places[~is_match])
+            pending, places = pending[~is_match], (places[~is_match] + 1) & last
         self._used -= len(slots)
         self._removed += len(slots)
         slots = slots[: len(self._free) - self._free_count]
@@ -224,9 +226,6 @@ class KeyIndex:
         places.fill(_EMPTY)
         return places
 
-    def _next_places(self, places: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        return (places + 1) & (len(self.table.places) - 1)
-
     def _allocate(self, count: int) -> Slots:
         if self.slot_count - self._used < count:
             self._add_slots(self._slots_for(self._used + count))
@@ -260,11 +259,6 @@ class KeyIndex:
         free[: self._free_count] = self._free[: self._free_count]
         self._free = free
 
-    def _make_places(self, count: int) -> None:
-        if self._has_places(count):
-            return
-        self._make_table(self._places_for(count, kept=self._used), self.used_slots())
-
     def _has_places(self, count: int) -> bool:
         return self._used + self._removed + count <= len(self.table.places) * _MAX_LOAD
 
@@ -288,6 +282,7 @@ class KeyIndex:
         self._place(slots.take(order[within:]))  # beyond the end
 
     def _place(self, slots: Slots) -> None:
+        last = len(self.table.places) - 1
         pending, places = slots, self.table.first_places(self.table.hashes[slots])
         while pending.size:
             before = self.table.places[places]
@@ -295,7 +290,7 @@ class KeyIndex:
             self.table.places[places[is_free]] = pending[is_free]  # the last write wins
             has_won = is_free & (self.table.places[places] == pending)
             self._removed -= int(np.count_nonzero(before[has_won] == _REMOVED))
-            pending, places = pending[~has_won], self._next_places(places[~has_won])
+            pending, places = pending[~has_won], (places[~has_won] + 1) & last
 
 
 def _bytes_of(slots: int) -> int:
