@@ -112,7 +112,9 @@ def _look_up(cache: RowCache, numbers: npt.NDArray[np.int64]) -> None:
     assert not cache.probe(keys, 0.0).is_row.any()
     columns = [pa.array((numbers % 9).astype(np.int32)), pa.array(numbers * 0.5)]
     rows = pa.record_batch([*columns, column.cast(pa.utf8())], schema=_SCHEMA.columns)
-    cache.fill(keys, np.ones(len(numbers), np.bool_), rows=rows, read_at=0.0, now=0.0)
+    cache.fill(
+        keys, np.ones(len(numbers), np.bool_), rows=rows, read_at=0.0, now=0.0, settles_later=False
+    )
 
 
 def _thirds(resident: Sequence[int]) -> tuple[int, int, int]:

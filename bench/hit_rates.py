@@ -159,7 +159,7 @@ class SidelookKeys:
 def _fill(cache: RowCache, numbers: Keys) -> None:
     rows = pa.record_batch([pa.array(numbers), pa.array(numbers * 0.5)], schema=SCHEMA.columns)
     has_row = np.ones(len(numbers), np.bool_)
-    cache.fill(_canonical(numbers), has_row, rows=rows, read_at=0.0, now=0.0)
+    cache.fill(_canonical(numbers), has_row, rows=rows, read_at=0.0, now=0.0, settles_later=False)
 
 
 def _canonical(numbers: Keys) -> CanonicalKeys:

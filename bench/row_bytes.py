@@ -116,7 +116,7 @@ def _fill(cache: RowCache, batch: pa.RecordBatch, schema: DimensionSchema) -> No
     keys = canonical_keys(batch.select(schema.key.names))
     has_row = np.ones(batch.num_rows, np.bool_)
     rows = batch.select(schema.columns.names)
-    cache.fill(keys, has_row, rows=rows, read_at=0.0, now=0.0)
+    cache.fill(keys, has_row, rows=rows, read_at=0.0, now=0.0, settles_later=False)
 
 
 def _used_bytes(memory: ProcessMemory) -> int:

@@ -202,5 +202,19 @@ def summed_statistics(
     )
 
 
+def summed_refresh(former: RefreshStatistics, current: RefreshStatistics) -> RefreshStatistics:
+    """The state of the current feed and loads with the totals of both."""
+    feed, load = current.feed, current.load
+    if feed is not None and former.feed is not None:
+        feed = replace(
+            feed,
+            unused_messages=_sums(former.feed.unused_messages, feed.unused_messages),
+            audited_keys=_sums(former.feed.audited_keys, feed.audited_keys),
+        )
+    if load is not None and former.load is not None:
+        load = replace(load, counts=_sums(former.load.counts, load.counts))
+    return replace(current, feed=feed, load=load)
+
+
 def _sums(former: Mapping[K, int], current: Mapping[K, int]) -> dict[K, int]:
     return {name: former[name] + number for name, number in current.items()}

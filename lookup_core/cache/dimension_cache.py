@@ -6,9 +6,12 @@ from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from lookup_core.cache.cache_view import Gathered
+from lookup_core.cache.cached_entries import CachedEntries
 from lookup_core.cache.row_store import StoredRow
+from lookup_core.changelog.change_decoder import RowChanges
 from lookup_core.keys.canonical_keys import CanonicalKeys, SingleKey
 from lookup_core.keys.key_index import Slots
 from lookup_core.statistics import CacheStatistics
@@ -37,11 +40,19 @@ class Hit:
 
 
 class DimensionCache(Protocol):
-    """Rows of one dimension by key; `now` is monotonic seconds throughout.
+    """Rows of one dimension by key; `now` is monotonic seconds throughout."""
 
-    How rows come in is the concern of each cache: `RowCache.fill` stores the rows of queries,
-    `FullTable` takes reloads, changes of rows, and `fill_holes`.
-    """
+    @property
+    def takes_changed_rows(self) -> bool:
+        """Whether changes bring rows in; otherwise they remove them, and queries read them."""
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether a key without an entry has no row; never of a partial cache."""
+
+    @property
+    def entries(self) -> CachedEntries:
+        """The present entries, for reading."""
 
     @property
     def bytes(self) -> int:
@@ -59,8 +70,31 @@ class DimensionCache(Protocol):
     def hit(self, key: SingleKey, now: float) -> Hit | None:
         """The fresh row of one key, if there is one; counts like `probe`."""
 
-    def sample(self, draws: npt.NDArray[np.float64]) -> CanonicalKeys:
-        """The distinct keys of random entries, for numbers in [0, 1)."""
+    def visit(self, slots: Slots) -> None:
+        """Count a visit of each of these slots, as readers report them; others are ignored."""
+
+    def fill(
+        self,
+        keys: CanonicalKeys,
+        has_row: Mask,
+        *,
+        rows: pa.RecordBatch,
+        read_at: float,
+        now: float,
+    ) -> None:
+        """A query, read at `read_at`, has found `rows`: those of the keys that have one, in order.
+
+        The keys are distinct. Readers in other processes may see the rows after `settle` only.
+        """
+
+    def settle(self, now: float) -> float | None:
+        """Let readers in other processes see all rows, if that is due; returns the next time."""
+
+    def apply(self, keys: CanonicalKeys, changes: RowChanges, now: float) -> int:
+        """Apply changes of the rows with these keys, in order; returns the rows removed."""
+
+    def confirm(self, reported_until: float) -> None:
+        """All changes until then are reported."""
 
     def invalidate(self, keys: CanonicalKeys) -> int:
         """Remove what is known of the keys; returns how many were cached."""

@@ -68,7 +68,7 @@ class StateTable:
 
     def count_visits(self, slots: Slots, words: Words) -> None:
         """Count a visit of these slots with these states; duplicates are one visit."""
-        is_more = self.visits(words) < MAX_VISITS
+        is_more = (words & MAX_VISITS) < MAX_VISITS
         if is_more.any():
             self.words[slots[is_more]] = words[is_more] + 1
 

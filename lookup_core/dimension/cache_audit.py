@@ -135,7 +135,7 @@ class CacheAudit:
             chosen = np.unique((draws * len(self._copies)).astype(np.intp))[: len(self._copies)]
             batches.append(self._copies.columns.take(pa.array(chosen)))
         else:
-            batches.append(resolver.columns_of(resolver.cache.sample(draws)))
+            batches.append(resolver.columns_of(resolver.cache.entries.sample(draws)))
         columns = concat_batches(batches)
         distinct = last_of_each(resolver.canonical(columns))
         return columns.take(pa.array(distinct[: len(draws)]))
@@ -160,7 +160,7 @@ class CacheAudit:
     def on_changes(self, keys: CanonicalKeys, change: RowChanges, now: float) -> RowChanges:
         """An event of these keys: explains their differences; returns it with proved rows only."""
         self.forget(keys.hashes)
-        if self._resolver.table is None or not change.has_row.any():
+        if not self._resolver.cache.takes_changed_rows or not change.has_row.any():
             return change
         if not self.values.refusal.is_on and len(self._events) < _EVENT_ROWS:
             self._remember(keys, change, now)

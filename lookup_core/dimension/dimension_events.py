@@ -48,6 +48,16 @@ class LookupRequest:
 
 
 @dataclass(frozen=True, slots=True)
+class Submitted:
+    """The immediate answers to a lookup; others are delivered later unless `is_done`."""
+
+    lookup_id: LookupId
+    answers: list[Answer]
+    is_done: bool
+    is_queued: bool = False  # the next query or deadline may come sooner
+
+
+@dataclass(frozen=True, slots=True)
 class KeyGroup:
     """Keys of one lookup with their positions in it."""
 
@@ -61,7 +71,7 @@ class Delivery:
 
     lookup_id: LookupId
     answer: Answer
-    is_last: bool
+    is_last: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +80,10 @@ class Effects:
 
     deliveries: list[Delivery] = field(default_factory=list)
     cancelled: list[BatchId] = field(default_factory=list)  # at the backend, wanted by no lookup
+    removed: int = 0  # cached entries, at the end of a schema
+
+
+NO_EFFECTS = Effects()
 
 
 @dataclass(frozen=True, slots=True)

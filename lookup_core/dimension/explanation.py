@@ -6,17 +6,12 @@ Reads the parts of a dimension's state, and changes none.
 import math
 from dataclasses import dataclass, replace
 
-from lookup_core.cache.dimension_cache import Probe
 from lookup_core.compatibility import TextEnum
+from lookup_core.dimension.dimension_state import DimensionState
 from lookup_core.dimension.flights import Flight
-from lookup_core.dimension.in_flight import InFlight
-from lookup_core.dimension.local_resolver import LocalResolver
 from lookup_core.errors import ErrorCode
 from lookup_core.freshness.feed_health import FeedState
-from lookup_core.keys.canonical_keys import KeyId
 from lookup_core.keys.typed_keys import TypedKeys
-from lookup_core.protection.backend_guard import BackendGuard
-from lookup_core.settings import OnMissingSettings
 
 
 class KeyState(TextEnum):
@@ -66,49 +61,36 @@ class _KeyFacts:
     retry_in_s: float | None  # while the flight's query is parked
 
 
-class Explainer:
-    """Explains keys of one dimension to lookups without options; `now` is monotonic seconds."""
+def explain(state: DimensionState, keys: TypedKeys, now: float) -> list[Explanation]:
+    """The explanation of each key, to lookups without options; counts as no visit.
 
-    def __init__(
-        self,
-        resolver: LocalResolver,
-        in_flight: InFlight,
-        *,
-        guard: BackendGuard,
-        on_missing: OnMissingSettings | None,
-    ) -> None:
-        self._resolver = resolver
-        self._in_flight = in_flight
-        self._guard = guard
-        self._on_missing = on_missing
-
-    def explain(self, keys: TypedKeys, now: float) -> list[Explanation]:
-        """The explanation of each key; counts as no visit."""
-        explained = [_explain_invalid(keys.faults.get(position)) for position in range(keys.size)]
-        positions, canonical, probe = self._resolver.peek(keys, now)
-        for index, key_id in enumerate(canonical.ids()):
-            explained[positions[index]] = _explain_key(self._facts(key_id, probe, index, now=now))
-        breaker = self._guard.breaker.state.label
-        return [replace(each, breaker=breaker) for each in explained]
-
-    def _facts(self, key_id: KeyId, probe: Probe, index: int, *, now: float) -> _KeyFacts:
-        refused_until = self._resolver.quarantine.until(key_id, now)
-        flight = self._in_flight.flight(key_id, self._on_missing)
+    `now` is monotonic seconds.
+    """
+    local, in_flight, guard = state.local, state.in_flight, state.guard
+    explained = [_explain_invalid(keys.faults.get(position)) for position in range(keys.size)]
+    positions, canonical, probe = local.peek(keys, now)
+    is_revalidated = local.is_revalidated(probe, now)
+    for index, key_id in enumerate(canonical.ids()):
+        refused_until = local.quarantine.until(key_id, now)
+        flight = in_flight.flight(key_id)
         retry_at = None if flight is None else flight.retry_at
-        return _KeyFacts(
+        facts = _KeyFacts(
             is_row=bool(probe.is_row[index]),
             is_missing=bool(probe.is_missing[index]),
             is_stale=bool(probe.is_stale[index]),
-            is_revalidated=bool(self._resolver.is_revalidated(probe, now)[index]),
-            distrusted_feed=self._resolver.distrusted_feed(now),
-            is_held=now < self._in_flight.held_until,
-            is_backend_down=self._guard.is_open,
+            is_revalidated=bool(is_revalidated[index]),
+            distrusted_feed=local.distrusted_feed(now),
+            is_held=in_flight.is_held(now),
+            is_backend_down=guard.is_open,
             age_s=float(probe.ages_s[index]),
             ttl_s=float(probe.ttl_s[index]),
             refused_for_s=None if refused_until is None else refused_until - now,
             flight=flight,
             retry_in_s=None if retry_at is None else retry_at - now,
         )
+        explained[positions[index]] = _explain_key(facts)
+    breaker = guard.breaker.state.label
+    return [replace(each, breaker=breaker) for each in explained]
 
 
 def _explain_invalid(fault: ErrorCode | None) -> Explanation:

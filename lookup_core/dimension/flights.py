@@ -32,7 +32,7 @@ _FLIGHT: dict[str, npt.DTypeLike] = {
     "key_id": object,
     "key_hash": np.uint64,
     "batch_id": np.int64,
-    "may_keep": np.bool_,  # its row may be cached, and any lookup may join it
+    "is_joinable": np.bool_,  # its row may be cached, and any lookup may join it
     "postponed_to": np.float64,  # the next attempt for a missing key, or _NOT_POSTPONED
     "on_missing": object,  # the retries of a postponed flight's lookups
     "waiters": np.int32,  # the number of open ones
@@ -174,9 +174,9 @@ class Flights:
             if other is not None:
                 if self._flight["batch_id"][other] == _QUEUED:
                     continue
-                self._flight["may_keep"][other] = False
+                self._flight["is_joinable"][other] = False
             self._joinable[key_id] = flight
-            self._flight["may_keep"][flight] = True
+            self._flight["is_joinable"][flight] = True
 
     def postpone_to(self, flights: Numbers, retry_at: float) -> None:
         """Move the next attempt of postponed flights."""
@@ -293,9 +293,9 @@ class Flights:
         """Which flights have waiters."""
         return self._flight["waiters"][flights] > 0
 
-    def may_keep(self, flights: Numbers) -> tuple[Hashes, Mask]:
-        """The hashes of the flights' keys, and which of them may have their rows cached."""
-        return self._flight["key_hash"][flights], self._flight["may_keep"][flights]
+    def hashes_and_joinable(self, flights: Numbers) -> tuple[Hashes, Mask]:
+        """The hashes of the flights' keys, and which of them lookups may join: no change came."""
+        return self._flight["key_hash"][flights], self._flight["is_joinable"][flights]
 
     def key_ids(self, flights: Numbers) -> list[KeyId]:
         """The keys of flights."""
@@ -314,7 +314,7 @@ class Flights:
         joinable = np.array(list(self._joinable.values()), np.intp)
         assert self.key_ids(joinable) == list(self._joinable)
         assert self.is_wanted(joinable).all()
-        assert set(joinable.tolist()) == set(carried[self._flight["may_keep"][carried]].tolist())
+        assert set(joinable.tolist()) == set(carried[self._flight["is_joinable"][carried]].tolist())
         waiters, _ = self._waiters_of(carried)
         assert len(set(waiters.tolist())) == len(waiters) == len(self._waiters)
         ordinals = [ordinals for _, ordinals in self.waiters(carried).values()]
@@ -327,7 +327,7 @@ class Flights:
         assert list(terms) == list(self._postponed)
         assert (self.is_postponed(postponed) & self.is_wanted(postponed)).all()
         assert set(postponed.tolist()) <= set(carried.tolist())
-        assert not (self.is_postponed(carried) & self._flight["may_keep"][carried]).any()
+        assert not (self.is_postponed(carried) & self._flight["is_joinable"][carried]).any()
         followed = carried[self._flight["has_followers"][carried]]
         assert set(followed.tolist()) == self._followers.keys()
 
@@ -364,7 +364,7 @@ class Flights:
         new = placed[is_new]
         self._start(new, self._flight["key_id"][flights[is_new]])
         self._flight["key_hash"][new] = self._flight["key_hash"][flights[is_new]]
-        self._flight["may_keep"][new] = False
+        self._flight["is_joinable"][new] = False
         self._flight["postponed_to"][new] = keys.retry_at
         self._flight["on_missing"][new] = keys.on_missing
         return placed, is_new
@@ -382,7 +382,7 @@ class Flights:
     def _start(self, flights: Numbers, key_ids: npt.NDArray[np.object_]) -> None:
         self._flight["key_id"][flights] = key_ids
         self._flight["batch_id"][flights] = _QUEUED
-        self._flight["may_keep"][flights] = True
+        self._flight["is_joinable"][flights] = True
         self._flight["postponed_to"][flights] = _NOT_POSTPONED
         self._flight["waiters"][flights] = 1
         self._flight["has_followers"][flights] = False
@@ -395,8 +395,8 @@ class Flights:
 
     def _take_out(self, flights: Numbers) -> None:
         """Let no lookup join these flights, and keep nothing that they read."""
-        current = flights[self._flight["may_keep"][flights]]
-        self._flight["may_keep"][current] = False
+        current = flights[self._flight["is_joinable"][flights]]
+        self._flight["is_joinable"][current] = False
         for key_id in self.key_ids(current):
             del self._joinable[key_id]
         if self._postponed:

@@ -10,7 +10,6 @@ from itertools import count
 import numpy as np
 import pyarrow as pa
 
-from lookup_core.answer import Answer
 from lookup_core.backoff import NEVER
 from lookup_core.compatibility import concat_batches
 from lookup_core.deadlines import Deadlines, earliest
@@ -39,9 +38,7 @@ from lookup_core.protection.backend_guard import BackendGuard
 from lookup_core.settings import DimensionSettings, OnMissingSettings
 
 # A tenth of the limit on waiting keys: few unwanted keys cost less than to look for them.
-_MAX_UNWANTED_SHARE = 10
-
-Share = tuple[LookupId, Answer]
+_MAX_UNWANTED_DIVISOR = 10
 
 
 class InFlight:
@@ -57,6 +54,7 @@ class InFlight:
         self._settings = settings
         self._guard = guard
         self.rules = RetryRules(settings.retry, guard)
+        self.on_missing = settings.retry.on_missing.or_none  # of lookups without options
         self._flights = Flights()
         self.queue = KeyQueue()
         self._size = QuerySize(settings.batch, timeout_s=settings.timeout_s)
@@ -65,7 +63,7 @@ class InFlight:
         self._queries: dict[BatchId, Query] = {}
         self._retries: Deadlines[BatchId] = Deadlines()  # the parked queries
         self.at_backend = 0  # all other queries
-        self.held_until = -np.inf  # no query starts before: the first load, at the latest
+        self._held_until = -np.inf  # no query starts before
         self._is_new_first = False  # new and parked queries take turns
 
     # Lookups
@@ -113,21 +111,21 @@ class InFlight:
             self.queue.put(request.channel, run, now)
         return len(joined.waiters) - len(joined.started)
 
-    def may_join(self, key_ids: Sequence[KeyId], on_missing: OnMissingSettings | None) -> Mask:
-        """Which keys are in flight for lookups with these retries, given the time."""
-        return self._flights.may_join(key_ids, on_missing)
+    def may_join(self, key_ids: Sequence[KeyId]) -> Mask:
+        """Which keys are in flight for lookups without options, given the time."""
+        return self._flights.may_join(key_ids, self.on_missing)
 
     def open_keys(self, lookup: WaitingLookup) -> tuple[Positions, list[KeyId]]:
         """The positions, and their keys, that a lookup still waits for."""
         return self._flights.left_open(lookup.id, lookup.waiters)
 
-    def deliveries(self, shares: Sequence[Share]) -> list[Delivery]:
-        """The deliveries of answers to keys that are no longer waited for."""
+    def deliveries(self, answers: Sequence[Delivery]) -> list[Delivery]:
+        """These answers, each with whether it is the last; their keys are not waited for."""
         deliveries = [
-            Delivery(lookup_id, answer, is_last=self.lookups.on_answer(lookup_id, answer.size))
-            for lookup_id, answer in shares
+            replace(each, is_last=self.lookups.on_answer(each.lookup_id, each.answer.size))
+            for each in answers
         ]
-        for lookup_id in dict(shares):
+        for lookup_id in {each.lookup_id for each in answers}:
             if lookup_id not in self.lookups:
                 continue
             lookup = self.lookups[lookup_id]
@@ -148,7 +146,7 @@ class InFlight:
         """Close the waiters of ended lookups; returns the queries at the backend to cancel."""
         batch_ids = self._flights.leave({lookup.id: lookup.waiters for lookup in lookups})
         # While no query is sent, unwanted keys would add up and keep new keys out.
-        max_unwanted = self._settings.max_waiting_keys // _MAX_UNWANTED_SHARE
+        max_unwanted = self._settings.max_waiting_keys // _MAX_UNWANTED_DIVISOR
         if len(self.queue) > 2 * self.lookups.keys + max_unwanted:
             self.queue.drop_unwanted(self._wanted)
         cancelled = []
@@ -161,24 +159,30 @@ class InFlight:
 
     # Queries
 
+    def hold_queries(self, until: float) -> None:
+        """Send no query before this time, as after the first load; -inf ends the hold."""
+        self._held_until = until
+
+    def is_held(self, now: float) -> bool:
+        """Whether no query is sent yet."""
+        return now < self._held_until
+
     def next_query_at(self, *, is_local: bool) -> float | None:
         """The time of the next query; None without a slot: then another event comes first.
 
         The rate does not limit queries that a loaded table answers (`is_local`).
         """
-        if self.held_until > -np.inf:
-            return self.held_until
         if not self._guard.has_slot(self.at_backend):
             return None
         due_at = earliest(self._batch_due_at(), self._retries.earliest())
-        return due_at if due_at is None or is_local else self._guard.pace.next_at(due_at)
+        if due_at is None:
+            return None
+        due_at = max(due_at, self._held_until)
+        return due_at if is_local else self._guard.pace.next_at(due_at)
 
     def next_query(self, now: float, *, is_local: bool) -> Query | None:
         """A query that is at the backend from now on; None without a slot, or if none is due."""
-        if now < self.held_until:
-            return None
-        self.held_until = -np.inf
-        if not self._guard.has_slot(self.at_backend):
+        if self.is_held(now) or not self._guard.has_slot(self.at_backend):
             return None
         if not is_local and self._guard.pace.next_at(now) > now:
             return None
@@ -242,7 +246,7 @@ class InFlight:
 
     def may_keep(self, query: Query) -> tuple[Hashes, Mask]:
         """The hashes of a query's keys, and which rows no change has overtaken on their way."""
-        return self._flights.may_keep(query.flights)
+        return self._flights.hashes_and_joinable(query.flights)
 
     def key_ids(self, query: Query) -> list[KeyId]:
         """The keys of a query."""
@@ -280,9 +284,9 @@ class InFlight:
             self._park(query, retry_at)
         return True
 
-    def flight(self, key_id: KeyId, on_missing: OnMissingSettings | None) -> Flight | None:
-        """The flight of a key that lookups with these retries may join, given the time."""
-        flight = self._flights.get(key_id, on_missing)
+    def flight(self, key_id: KeyId) -> Flight | None:
+        """The flight of a key that lookups without options may join, given the time."""
+        flight = self._flights.get(key_id, self.on_missing)
         if flight is None or flight.batch_id is None:
             return flight
         return replace(flight, retry_at=self._queries[flight.batch_id].retry_at)

@@ -18,17 +18,16 @@ from lookup_core.answer import Answer, Outcome, ages_ms, rowless_answer, with_de
 from lookup_core.cache.cache_memory import CacheMemory, OwnMemory
 from lookup_core.cache.dimension_cache import DimensionCache, Hit, Probe
 from lookup_core.cache.row_cache import RowCache
-from lookup_core.changelog.change_decoder import RowChanges
-from lookup_core.dimension.default_row import default_row
 from lookup_core.dimension.dimension_events import (
     NO_ROW,
+    Delivery,
     FetchedRows,
     KeyGroup,
     LookupRequest,
     QueryResult,
     Read,
 )
-from lookup_core.dimension.waiting_lookups import WaitingLookup
+from lookup_core.dimension.waiting_lookups import Served, WaitingLookup
 from lookup_core.dimension_schema import DimensionSchema
 from lookup_core.errors import ErrorCode
 from lookup_core.freshness.feed_health import FeedState
@@ -40,7 +39,6 @@ from lookup_core.keys.canonical_keys import (
     canonical_keys,
     keys_of_ids,
 )
-from lookup_core.keys.key_index import Slots
 from lookup_core.keys.restored_keys import restored_keys
 from lookup_core.keys.typed_keys import TypedKeys
 from lookup_core.lookup_options import LookupOptions
@@ -67,10 +65,7 @@ _NO_KEYS = KeyGroup(np.zeros(0, np.int32), CanonicalKeys(np.zeros(0, np.uint64),
 
 
 class LocalResolver:
-    """The cache, quarantine and default row of one dimension; `now` is monotonic seconds.
-
-    Raises BackendError if the default row does not fit the schema.
-    """
+    """The cache, quarantine and default row of one dimension; `now` is monotonic seconds."""
 
     def __init__(
         self,
@@ -78,18 +73,15 @@ class LocalResolver:
         schema: DimensionSchema,
         *,
         seed: int,
+        default: pa.RecordBatch | None = None,
         memory: CacheMemory | None = None,
     ) -> None:
+        """`default` is the row of missing keys, in the columns of the schema."""
         self._settings = settings.cache
         self._seed = seed
         self.schema = schema
-        self.table: FullTable | None = None  # in full mode
-        self.row_cache: RowCache | None = None  # in the other modes
-        self.cache: DimensionCache
-        if settings.cache.mode is CacheMode.FULL:
-            self.cache = self.table = FullTable(schema, settings.cache, memory)
-        else:
-            self.cache = self.row_cache = RowCache(schema, settings.cache, memory)
+        cache_of = FullTable if settings.cache.mode is CacheMode.FULL else RowCache
+        self.cache: DimensionCache = cache_of(schema, settings.cache, memory)
         self._memory = memory or OwnMemory()
         self._trusted_until = math.inf  # later, cached rows may have changed unnoticed
         self._feed = FeedState.LIVE
@@ -97,9 +89,7 @@ class LocalResolver:
         self.quarantine = Quarantine()
         # Those of the last lookup that found some in a whole table; at most _MAX_ABSENT_KEYS.
         self.absent = self.canonical(pa.RecordBatch.from_pylist([], schema=schema.key))
-        self._default = None
-        if settings.default is not None:
-            self._default = default_row(settings.default, schema.columns)
+        self._default = default
 
     def trust(self, *, until: float, feed: FeedState = FeedState.LIVE) -> None:
         """Set until when all changes are reported, by the feed's state; for ever at first.
@@ -109,11 +99,6 @@ class LocalResolver:
         """
         self._trusted_until, self._feed = until, feed
         self._memory.allow_reads(until=until)
-
-    @property
-    def is_whole(self) -> bool:
-        """Whether the whole table is loaded; false in other modes than full."""
-        return self.table is not None and self.table.is_whole
 
     def is_trusted(self, now: float) -> bool:
         """Whether cached rows may be served as current."""
@@ -144,12 +129,14 @@ class LocalResolver:
         """
         positions = request.keys.valid_positions()
         keys = self.canonical(request.keys.columns, positions)
-        probe = self._trusted(self.cache.probe(keys, now), now)
+        probe = self.cache.probe(keys, now)
+        if now >= self._trusted_until:
+            probe = _distrusted(probe)
         if request.options is not None:
             probe = self._within(request.options, probe)
         if np.count_nonzero(probe.is_row) == request.keys.size:  # the usual case: all are hits
             return LocalAnswers([self._all_rows(probe, request.columns)], _NO_KEYS, _NO_KEYS)
-        if self.table is not None and probe.is_missing.any():
+        if self.cache.is_whole and probe.is_missing.any():
             self.absent = keys.take(
                 np.flatnonzero(probe.is_missing)[:_MAX_ABSENT_KEYS].astype(np.int32)
             )
@@ -167,27 +154,21 @@ class LocalResolver:
             answers += refused
         return LocalAnswers(self._with_default(answers, request.columns), unknown, outdated)
 
-    def fetched(
-        self,
-        result: QueryResult,
-        positions: Positions,
-        ordinals: Positions,
-        *,
-        columns: Sequence[str],
-    ) -> list[Answer]:
+    def fetched(self, result: QueryResult, served: Served) -> list[Delivery]:
         """The answers to one lookup from a query's result."""
-        answers = [*result.answers(positions, ordinals, columns)]
-        return self._with_default(answers, columns)
+        lookup = served.lookup
+        answers = [*result.answers(served.positions, served.ordinals, lookup.columns)]
+        return [Delivery(lookup.id, a) for a in self._with_default(answers, lookup.columns)]
 
     def failed(
         self,
         lookup: WaitingLookup,
-        key_ids: Sequence[KeyId],
         positions: Positions,
+        key_ids: Sequence[KeyId],
         *,
         code: ErrorCode,
         now: float,
-    ) -> Iterator[Answer]:
+    ) -> Iterator[Delivery]:
         """The answers to failed keys of one lookup: stale rows if allowed, else the error.
 
         Key i is at `positions[i]` of the lookup. After a schema change, and without the right to
@@ -195,16 +176,17 @@ class LocalResolver:
         """
         if self._settings.stale_if_error_s > 0 and code.is_retryable:
             keys = keys_of_ids(key_ids, seed=self._seed)
-            probe = self._trusted(self.cache.peek(keys, now), now)
+            probe = self._peek(keys, now)
             # Fresh rows too: another query may have brought them.
             is_served = self._may_replace_error(probe) | probe.is_row
             served = np.flatnonzero(is_served & (probe.ages_s < now - lookup.read_after))
             if served.size:
-                yield self._cached_rows(probe, served, positions, columns=lookup.columns)
+                stale = self._cached_rows(probe, served, positions, columns=lookup.columns)
+                yield Delivery(lookup.id, stale)
                 positions = np.delete(positions, served)
         if positions.size:
             outcome = Outcome.TIMEOUT if code is ErrorCode.TIMEOUT else Outcome.ERROR
-            yield rowless_answer(positions, outcome, error=code)
+            yield Delivery(lookup.id, rowless_answer(positions, outcome, error=code))
 
     def keep(self, read: Read, *, may_keep: Mask, is_last_try: bool, now: float) -> None:
         """Cache a query's result where no change has overtaken it."""
@@ -219,34 +201,20 @@ class LocalResolver:
         keys = self.canonical(read.columns, kept)
         # Rows that the backend had read before it was queried are older than the query.
         read_at = min(read.sent_at, now - result.age_ms / 1000)
-        if self.table is not None:
-            self.table.fill_holes(keys, row_of >= 0, rows=rows, read_at=read_at)
-        elif self.row_cache is not None:
-            self.row_cache.fill(
-                keys, row_of >= 0, rows=rows, read_at=read_at, now=now, settles_later=True
-            )
+        self.cache.fill(keys, row_of >= 0, rows=rows, read_at=read_at, now=now)
         failed = np.flatnonzero(result.row_of < NO_ROW).astype(np.int32)
         if failed.size:  # the table has another row now: the former must not be served as stale
             self.cache.invalidate(self.canonical(read.columns, failed))
 
-    def visit(self, slots: Slots) -> None:
-        """Count a visit of each of these slots, as readers report them."""
-        if self.row_cache is not None:  # rows of a full table are not evicted
-            self.row_cache.visit(slots)
-
-    def settle_cache(self, now: float) -> float | None:
-        """Let readers in other processes see new rows, if that is due; returns the next time."""
-        return None if self.row_cache is None else self.row_cache.settle(now)
-
     def known_rows(self, keys: pa.RecordBatch, now: float) -> FetchedRows | None:
         """The rows of distinct keys from a loaded table; None unless all keys are known."""
-        if self.table is None or not self.table.is_whole or not self.is_trusted(now):
+        if not self.cache.is_whole or not self.is_trusted(now):
             return None
-        probe = self.table.probe(self.canonical(keys), now)
+        probe = self.cache.probe(self.canonical(keys), now)
         if not (probe.is_row | probe.is_missing).all():
             return None
         at = np.flatnonzero(probe.is_row).astype(np.int32)
-        gathered = self.table.rows(probe.slots[at], self.schema.columns.names)
+        gathered = self.cache.rows(probe.slots[at], self.schema.columns.names)
         oldest_s = float(probe.ages_s.max()) if probe.ages_s.size else 0.0
         return FetchedRows(at[gathered.order], gathered.rows, read_at=now - oldest_s)
 
@@ -255,14 +223,6 @@ class LocalResolver:
         if not self.is_trusted(now):
             return np.zeros_like(probe.is_stale)
         return _is_stale_within(probe, self._settings.stale_while_revalidate_s)
-
-    def apply(self, keys: CanonicalKeys, changes: RowChanges, now: float) -> int:
-        """Apply changes of rows with these keys to the cache; returns the entries removed."""
-        if self.table is None:
-            return self.cache.invalidate(keys)  # the next query reads the rows
-        return self.table.apply(
-            keys, changes.has_row, is_gone=changes.is_gone, rows=changes.rows, now=now
-        )
 
     def invalidate(self, keys: TypedKeys | None) -> tuple[Hashes | None, int]:
         """Remove keys, or all for None; their hashes (None for all), and the entries removed."""
@@ -277,16 +237,12 @@ class LocalResolver:
         """The cache's entries for the valid keys; counts as no visit."""
         positions = keys.valid_positions()
         canonical = self.canonical(keys.columns, positions)
-        return positions, canonical, self._trusted(self.cache.peek(canonical, now), now)
+        return positions, canonical, self._peek(canonical, now)
 
-    def _trusted(self, probe: Probe, now: float) -> Probe:
-        """The probe; without trust all rows count as stale, and negative entries as unknown."""
-        if self.is_trusted(now):
-            return probe
-        nothing = np.zeros_like(probe.is_row)
-        is_stale = probe.is_stale | probe.is_row
-        ttl_s = np.where(np.isinf(probe.ttl_s), 0.0, probe.ttl_s)  # rows that do not expire
-        return replace(probe, is_row=nothing, is_missing=nothing, is_stale=is_stale, ttl_s=ttl_s)
+    def _peek(self, keys: CanonicalKeys, now: float) -> Probe:
+        """The cache's entries for the keys, as far as they are trusted; counts as no visit."""
+        probe = self.cache.peek(keys, now)
+        return probe if self.is_trusted(now) else _distrusted(probe)
 
     def _within(self, options: LookupOptions, probe: Probe) -> Probe:
         """The probe without entries that a channel with these options has read again."""
@@ -361,6 +317,14 @@ class SingleKeyReader:
         if hit is not None:
             self.hits += 1
         return hit
+
+
+def _distrusted(probe: Probe) -> Probe:
+    """The probe without trust: all rows count as stale, and negative entries as unknown."""
+    nothing = np.zeros_like(probe.is_row)
+    is_stale = probe.is_stale | probe.is_row
+    ttl_s = np.where(np.isinf(probe.ttl_s), 0.0, probe.ttl_s)  # rows that do not expire
+    return replace(probe, is_row=nothing, is_missing=nothing, is_stale=is_stale, ttl_s=ttl_s)
 
 
 def _invalid_answers(keys: TypedKeys) -> Iterator[Answer]:

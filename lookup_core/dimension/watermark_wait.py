@@ -9,10 +9,12 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import numpy.typing as npt
 
+from lookup_core.answer import Outcome, rowless_answer
 from lookup_core.changelog.change_decoder import Change, RowChanges
 from lookup_core.deadlines import Deadlines
 from lookup_core.dimension.dimension_events import Delivery, LookupId, LookupRequest
 from lookup_core.dimension.local_resolver import LocalResolver
+from lookup_core.errors import ErrorCode
 from lookup_core.event_time.watermark_valve import NO_WATERMARK_MS
 from lookup_core.keys.canonical_keys import Hashes
 
@@ -113,9 +115,15 @@ class WatermarkWait:
             released.append(self._release(self._lookups[lookup_id]))
         return released
 
-    def release_all(self) -> list[LookupRequest]:
-        """Release all lookups."""
-        return [self._release(held) for held in self._waiting()]
+    def refuse_all(self, code: ErrorCode) -> list[Delivery]:
+        """End all keys that wait with this error."""
+        deliveries = []
+        for held in self._waiting():
+            part = self._release(held)
+            every = np.arange(part.keys.size, dtype=np.int32)
+            answer = rowless_answer(every, Outcome.ERROR, error=code)
+            deliveries.append(self.whole(Delivery(part.id, answer)))
+        return deliveries
 
     def whole(self, delivery: Delivery) -> Delivery:
         """A delivery to a part as one to its lookup; others as they are."""

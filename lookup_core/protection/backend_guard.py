@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from lookup_core.errors import ErrorCode
 from lookup_core.keys.canonical_keys import KeyId
-from lookup_core.protection.circuit_breaker import CircuitBreaker
+from lookup_core.protection.circuit_breaker import BreakerState, CircuitBreaker
 from lookup_core.protection.throughput_search import ThroughputSearch
 from lookup_core.rate_limits import Pace, TokenBucket
 
@@ -144,7 +144,7 @@ class BackendGuard:
     @property
     def is_open(self) -> bool:
         """Whether queries are held back, because the backend does not respond."""
-        return not self.breaker.allows_query
+        return self.breaker.state is not BreakerState.CLOSED
 
     @property
     def late_code(self) -> ErrorCode:
@@ -161,7 +161,7 @@ class BackendGuard:
 
     def has_slot(self, in_flight: int) -> bool:
         """Whether another query may be sent next to this many."""
-        return self.breaker.allows_query and in_flight < self.limit
+        return not self.is_open and in_flight < self.limit
 
     def on_sent(self, now: float, *, is_first: bool) -> None:
         """A query is sent; the first attempt of one earns a part of a retry."""

@@ -45,11 +45,6 @@ class CircuitBreaker:
         self._probe_at = 0.0  # while open
         self._pause_s = _FIRST_PROBE_S
 
-    @property
-    def allows_query(self) -> bool:
-        """Whether queries are sent."""
-        return self.state is BreakerState.CLOSED
-
     def on_success(self) -> None:
         """The backend answered a query, which may have been sent before the breaker opened."""
         if self.state is not BreakerState.CLOSED:

@@ -8,12 +8,12 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from lookup_core.cache.cache_memory import CacheMemory, OwnMemory
 from lookup_core.cache.cache_view import Gathered
 from lookup_core.cache.dimension_cache import Hit, Probe
+from lookup_core.changelog.change_decoder import RowChanges
 from lookup_core.dimension_schema import DimensionSchema
 from lookup_core.keys.canonical_keys import CanonicalKeys, Hashes, SingleKey
 from lookup_core.keys.key_index import ABSENT, Slots
@@ -27,10 +27,12 @@ class FullTable:
     """The rows of one dimension; `now` is monotonic seconds throughout.
 
     All keys are unknown until the first reload ends, and after `clear`. A *hole* is a key that
-    changed without its row being reported: it is unknown until `fill_holes` gets its row from a
-    query. A key with several rows stays a hole: each lookup of it needs a query. A *suspect* is a
-    key, known by its hash only, whose last change is not in the snapshot that was loaded.
+    changed without its row being reported: it is unknown until `fill` gets its row from a query. A
+    key with several rows stays a hole: each lookup of it needs a query. A *suspect* is a key, known
+    by its hash only, whose last change is not in the snapshot that was loaded.
     """
+
+    takes_changed_rows = True
 
     def __init__(
         self, schema: DimensionSchema, settings: CacheSettings, memory: CacheMemory | None = None
@@ -54,6 +56,11 @@ class FullTable:
     def bytes(self) -> int:
         """Memory of rows, keys, index and of the reload under way."""
         return self._table.bytes + self._suspects.nbytes + self._reload_bytes
+
+    @property
+    def entries(self) -> TableRows:
+        """The present rows and holes, for reading."""
+        return self._table
 
     @property
     def hole_count(self) -> int:
@@ -91,21 +98,27 @@ class FullTable:
             return None
         return Hit(self._table.rows.row(slot), min(age_s, now - self._fresh_at))
 
-    def sample(self, draws: npt.NDArray[np.float64]) -> CanonicalKeys:
-        """The distinct keys of random entries, for numbers in [0, 1)."""
-        return self._table.sample(draws)
-
     def rows(self, slots: Slots, names: Sequence[str]) -> Gathered:
         """The rows in these slots of a probe, in the order of their storage."""
         return self._table.rows.table.gather_slots(slots, names)
 
-    def fill_holes(
-        self, keys: CanonicalKeys, has_row: Mask, *, rows: pa.RecordBatch, read_at: float
+    def visit(self, slots: Slots) -> None:
+        """Nothing is evicted: visits do not count."""
+
+    def fill(
+        self,
+        keys: CanonicalKeys,
+        has_row: Mask,
+        *,
+        rows: pa.RecordBatch,
+        read_at: float,
+        now: float,
     ) -> None:
         """Close holes: `rows` are those of the distinct keys that have one, in order.
 
         Other keys stay as they are: the table is newer. Without room the holes stay open.
         """
+        del now  # no row expires
         slots = self._table.find(keys)
         is_open = (slots != ABSENT) & self._table.is_hole(slots)
         if self._suspects.size:
@@ -119,20 +132,16 @@ class FullTable:
                 self._table.forget(slots[is_open])
                 self._table.mark(self._table.add([new], read_at=read_at)[stays])
 
-    def apply(
-        self,
-        keys: CanonicalKeys,
-        has_row: Mask,
-        *,
-        is_gone: Mask,
-        rows: pa.RecordBatch,
-        now: float,
-    ) -> int:
+    def settle(self, now: float) -> None:
+        """Readers see each change at once."""
+
+    def apply(self, keys: CanonicalKeys, changes: RowChanges, now: float) -> int:
         """Apply n changes in their order: the row is `rows[i]` now, or deleted, or else a hole.
 
         A row is given only if no other row has its key. Without room for a row the key becomes a
         hole; without room for holes the table is cleared. Returns how many rows less are known.
         """
+        has_row, is_gone, rows = changes.has_row, changes.is_gone, changes.rows
         before = self._row_count
         last = last_of_each(keys)
         keys, has_row, is_gone = keys.take(last), has_row[last], is_gone[last]
@@ -186,9 +195,9 @@ class FullTable:
         if self._reload is not None:
             self._reload.max_bytes = max_bytes
 
-    def confirm(self, now: float) -> None:
-        """All changes until `now` are reported: the rows are as fresh as that."""
-        self._fresh_at = max(self._fresh_at, now)
+    def confirm(self, reported_until: float) -> None:
+        """All changes until then are reported: the rows are as fresh as that."""
+        self._fresh_at = max(self._fresh_at, reported_until)
         self._memory.confirm(self._fresh_at)
 
     def begin_reload(self, now: float) -> Reload:

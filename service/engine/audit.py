@@ -25,19 +25,16 @@ _POLL_S = 0.5
 
 
 class FeedAudit:
-    """Audits one feed; used by one event loop only. Totals of the former audit count on."""
+    """Audits one feed; used by one event loop only."""
 
-    def __init__(
-        self, running: RunningDimension, audit: CacheAudit, *, former: FeedStatistics
-    ) -> None:
+    def __init__(self, running: RunningDimension, audit: CacheAudit) -> None:
         self._running = running
         self._audit = audit
-        self._former = former.audited_keys
         self._state = FeedState.STARTING  # after the last verdict of this run
 
     async def run(self) -> None:
         """Read random keys at random times, as long as the feed is live, until cancelled."""
-        audit, clock, random = self._audit, self._running.clock, np.random.default_rng()
+        audit, clock, random = self._audit, self._running.parts.clock, np.random.default_rng()
         self._state = FeedState.STARTING
         audit.schedule(clock(), jitter())
         while True:
@@ -60,7 +57,7 @@ class FeedAudit:
         verdict = self._audit.judge(reported_until=reported_until, now=now)
         if verdict is not None:
             level = log.info if verdict is Verdict.RESTORED else log.warning
-            level("audit.verdict", dimension=self._running.name, verdict=verdict.value)
+            level("audit.verdict", dimension=self._running.parts.name, verdict=verdict.value)
             if verdict.empties_cache:
                 self._running.state.invalidate(None, InvalidationOrigin.AUDIT)
         if self._audit.is_distrusted:
@@ -69,12 +66,11 @@ class FeedAudit:
 
     def added_to(self, statistics: FeedStatistics) -> FeedStatistics:
         """The statistics of the feed with those of its audit."""
-        counts = self._audit.counts
         return replace(
             statistics,
             is_audited=True,
-            audited_keys={each: self._former[each] + counts[each] for each in counts},
-            distrust=self._audit.distrust(self._running.clock()),
+            audited_keys=dict(self._audit.counts),
+            distrust=self._audit.distrust(self._running.parts.clock()),
             are_values_refused=self._audit.values.refusal.is_on,
         )
 
@@ -91,16 +87,16 @@ class FeedAudit:
                     batches += [keys.slice(half), keys.slice(0, half)]
                     continue
                 self._audit.on_failure(keys.num_rows)
-                name = self._running.name
+                name = self._running.parts.name
                 log.info("audit.failed", dimension=name, code=error.code, detail=error.detail)
             else:
                 self._running.on_server(read.fetched.server)
-                self._running.state.on_read(read, self._running.clock())
+                self._running.state.on_read(read, self._running.parts.clock())
 
     async def _read(self, keys: pa.RecordBatch) -> Read:
         running, backend = self._running, self._running.parts.backend
-        order = QueryOrder(_AUDIT_QUERY, keys, running.settings.timeout_s)
+        order = QueryOrder(_AUDIT_QUERY, keys, running.parts.settings.timeout_s)
         async with backend.connections.for_check():
-            sent_at = running.clock()
+            sent_at = running.parts.clock()
             fetched = await backend.fetch(order, running.schema)
         return Read.of_audit(keys, fetched, sent_at=sent_at)

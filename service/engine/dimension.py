@@ -16,8 +16,8 @@ import structlog
 
 from lookup_core.answer import Answer, Outcome
 from lookup_core.cache.dimension_cache import Hit
-from lookup_core.dimension.dimension_events import ChannelId, LookupId, LookupRequest
-from lookup_core.dimension.explanation import Explanation
+from lookup_core.dimension.dimension_events import ChannelId, LookupId, LookupRequest, Submitted
+from lookup_core.dimension.explanation import Explanation, explain
 from lookup_core.dimension_schema import DimensionSchema
 from lookup_core.errors import ErrorCode, InvalidRequest
 from lookup_core.freshness.feed_trust import FeedTrust
@@ -31,19 +31,21 @@ from lookup_core.statistics import (
     LoadStatistics,
     RefreshStatistics,
     no_statistics,
+    summed_refresh,
     summed_statistics,
 )
 from service.connectors.ports.backend import Backend
 from service.engine.backend_call import BackendCalls
-from service.engine.gathering import FIRST_KEYS, AnswerGathering, Deliver, Submitted, Take
+from service.engine.gathering import FIRST_KEYS, AnswerGathering, Deliver, Take
 from service.engine.observer import Observer
 from service.engine.pause import pause
 from service.engine.recent_errors import DimensionRecord
-from service.engine.refresher import Refresher, RefreshSources, Warmup, not_refreshed
+from service.engine.refresher import Refresher, RefreshSources, not_refreshed
 from service.engine.running_dimension import Caller, DimensionParts, RunningDimension
-from service.engine.schema_watch import SchemaWatch
+from service.engine.schema_watch import SchemaOwner, SchemaWatch
 from service.engine.shared_connections import ConnectionShare, unlimited
 from service.engine.tracer import CallerSpan, NullTracer, Tracer
+from service.engine.warmup import Warmup
 from service.resources.shared_memory import SharedCaches, boot_time
 
 log = structlog.get_logger()
@@ -94,7 +96,6 @@ class Dimension:
         self.backend = backend
         self.record = DimensionRecord(observer, clock)
         self._clock, self._sources = clock, sources or RefreshSources()
-        self._warmup = Warmup(settings, began_at=clock())
         calls = BackendCalls(backend, self._connections)
         self.schema = SchemaWatch(settings.name, calls, clock=clock)
         self._parts = DimensionParts(
@@ -106,6 +107,7 @@ class Dimension:
             schema_watch=self.schema,
             shared_caches=shared_caches or SharedCaches(None),
             feed_trust=FeedTrust(),
+            warmup=Warmup(settings, began_at=clock()),
             is_due=asyncio.Event(),
         )
         self._present: _Present | None = None  # while the schema is known
@@ -130,9 +132,8 @@ class Dimension:
         is_due = self._parts.is_due
         try:
             async with asyncio.TaskGroup() as tasks:
-                on_described = partial(self._on_described, tasks)
-                watching = self.schema.run(on_described=on_described, on_unfit=self._on_unfit)
-                tasks.create_task(watching)
+                owner = SchemaOwner(partial(self._on_described, tasks), self._on_unfit)
+                tasks.create_task(self.schema.run(owner))
                 while True:
                     present = self._present
                     due_at = None if present is None else present.running.step(tasks)
@@ -150,7 +151,7 @@ class Dimension:
         """
         with suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):
-                await self.schema.is_unchanged()
+                await self.schema.describe_again()
         return self.schema.known()
 
     def submit(  # noqa: PLR0913 -- the parameters of one lookup
@@ -262,7 +263,7 @@ class Dimension:
 
     def explain(self, keys: TypedKeys) -> list[Explanation]:
         """Where the answer to each key would come from; raises BackendError without a schema."""
-        return self._known().running.state.explainer.explain(keys, self._clock())
+        return explain(self._known().running.state, keys, self._clock())
 
     def invalidate(self, keys: TypedKeys | None, *, origin: InvalidationOrigin) -> int:
         """Remove keys, or all for None; returns the number of cached entries removed.
@@ -291,10 +292,7 @@ class Dimension:
 
     def cold_reason(self) -> str | None:
         """Why this dimension does not count as started; None if it does."""
-        feed = self._refreshed.feed
-        if self._present is not None:
-            feed = self._present.refresher.feed_statistics()
-        return self._warmup.cold_reason(self.load_statistics(), feed, self._clock())
+        return self._parts.warmup.cold_reason(self._progress(), self._clock())
 
     def limit_cache(self, share: float) -> None:
         """Limit the cache to a share, 0 to 1, of its configured bytes."""
@@ -317,13 +315,19 @@ class Dimension:
 
     def refresh_statistics(self) -> RefreshStatistics:
         """Its loads, its feed and its staleness now. Reads all cache entries."""
-        return self._refreshed if self._present is None else self._present.refresher.statistics()
+        if self._present is None:
+            return self._refreshed
+        return summed_refresh(self._refreshed, self._present.refresher.statistics())
 
     def load_statistics(self) -> LoadStatistics | None:
         """Its loads, in full mode; cheap."""
+        return self._progress().load
+
+    def _progress(self) -> RefreshStatistics:
+        """Its loads and its feed now, without its staleness."""
         if self._present is None:
-            return self._refreshed.load
-        return self._present.refresher.load_statistics()
+            return self._refreshed
+        return summed_refresh(self._refreshed, self._present.refresher.progress())
 
     def _on_described(self, tasks: asyncio.TaskGroup, schema: DimensionSchema) -> None:
         """Start with this schema, unless it is the present one."""
@@ -333,7 +337,7 @@ class Dimension:
         running = RunningDimension(schema, self._parts)
         running.state.limit_cache(self._cache_share)
         self._end(ErrorCode.SCHEMA_CHANGED, "dimension.schema_changed")
-        refresher = Refresher(running, self._sources, former=self._refreshed)
+        refresher = Refresher(running, self._sources)
         refreshing = tasks.create_task(refresher.run())
         self._present = _Present(running, refresher, refreshing)
         self._parts.is_due.set()
@@ -349,7 +353,7 @@ class Dimension:
         removed = present.end(code)
         log.warning(event, dimension=self.name, code=code, forgotten=removed)
         self._former = summed_statistics(self._former, present.running.statistics())
-        self._refreshed = present.refresher.statistics()
+        self._refreshed = summed_refresh(self._refreshed, present.refresher.statistics())
 
     def _known(self) -> _Present:
         if self._present is None:

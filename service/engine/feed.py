@@ -37,8 +37,7 @@ _OTHER_SERVER = "another server responded than that of the feed"
 class Feed:
     """The changes of one dimension, for one running dimension; used by one event loop only.
 
-    The cache is not trusted until the feed has caught up. Totals of the former one's
-    feed count on.
+    The cache is not trusted until the feed has caught up.
     """
 
     def __init__(
@@ -47,23 +46,22 @@ class Feed:
         source: Callable[[], Source],
         *,
         origin: InvalidationOrigin,
-        former: FeedStatistics,
     ) -> None:
         """`source` makes a new source, read from its start."""
         self._running = running
         self._source = source
         self._origin = origin
-        self._settings = running.settings.feed
+        self._settings = running.parts.settings.feed
         self._health = FeedHealth(self._settings)
         self._state = FeedState.STARTING
-        self._unused_messages = dict(former.unused_messages)
+        self._unused_messages = dict.fromkeys(UnusedMessage, 0)
         self._flush_logs = EventRateLimit()
         self.is_live = asyncio.Event()
         self._news = asyncio.Event()
         self._audit: FeedAudit | None = None
         if running.state.audit is not None:
-            self._audit = FeedAudit(running, running.state.audit, former=former)
-        running.state.local.trust(until=-math.inf, feed=self._state)
+            self._audit = FeedAudit(running, running.state.audit)
+        running.state.on_feed(self._state)
         self._coordinator = self._new_coordinator()
 
     async def run(self) -> None:
@@ -79,7 +77,7 @@ class Feed:
                 reason = _OTHER_SERVER
             except Exception:
                 # The border of a task: lookups bypass the cache until the feed is live again.
-                log.exception("feed.failed", dimension=self._running.name)
+                log.exception("feed.failed", dimension=self._running.parts.name)
             self._restart(reason)
             await asyncio.sleep(backoff.on_failure(jitter()))
             self._coordinator = self._new_coordinator()
@@ -103,16 +101,15 @@ class Feed:
         )
 
     def _new_coordinator(self) -> SourceCoordinator:
-        drift_s = self._settings.max_drift_s
+        drift_s, name = self._settings.max_drift_s, self._running.parts.name
+        max_drift_ms = None if drift_s is None else int(drift_s * 1000)
         return SourceCoordinator(
             self._source(),
             self._running.schema,
             take=self._on_piece,
-            settings=CoordinatorSettings(
-                self._running.name, max_drift_ms=None if drift_s is None else int(drift_s * 1000)
-            ),
+            settings=CoordinatorSettings(name, max_drift_ms=max_drift_ms),
             on_news=self._news.set,
-            clock=self._running.clock,
+            clock=self._running.parts.clock,
         )
 
     async def _follow(self) -> None:
@@ -126,9 +123,9 @@ class Feed:
                 task.cancel()
 
     def _on_piece(self, piece: SplitPiece) -> None:
-        now = self._running.clock()
+        now = self._running.parts.clock()
         if piece.server is not None:
-            self._running.on_feed_server(piece.server)
+            self._running.state.on_feed_server(piece.server)
         if piece.changes:
             self._take(piece.changes)
         self._unused_messages[UnusedMessage.IGNORED] += piece.ignored
@@ -149,9 +146,10 @@ class Feed:
         )
 
     async def _watch(self) -> None:
-        epoch = self._running.server.number
-        while not self._running.has_left_feed(since=epoch):
-            now = self._running.clock()
+        servers = self._running.state.servers
+        epoch = servers.lookups.number
+        while not servers.has_left_feed(since=epoch):
+            now = self._running.parts.clock()
             if self._health.on_run(now):  # before any trust: changes may wait in sockets
                 self._coordinator.request_signs()
             state = self._state_now(now)
@@ -165,7 +163,7 @@ class Feed:
             # Without news the state may change at the deadline, and trust ends without renewal.
             until_s = math.inf if deadline_s is None else deadline_s - now
             await pause(self._news, min(until_s, _RENEWAL_S))
-        self._on_state(FeedState.STARTING, self._running.clock())
+        self._on_state(FeedState.STARTING, self._running.parts.clock())
 
     def _state_now(self, now: float) -> FeedState:
         state = self._health.state(now)
@@ -174,32 +172,34 @@ class Feed:
         return FeedState.STARTING if state is FeedState.LIVE and is_behind else state
 
     def _on_state(self, state: FeedState, now: float) -> None:
-        is_live = state is FeedState.LIVE
-        if is_live:
-            table = self._running.state.local.table
-            if table is not None:
-                table.confirm(self._health.reported_until())
-            self._running.state.local.trust(until=self._health.trusted_until(now))
+        if state is FeedState.LIVE:
+            self._running.state.on_feed(
+                state,
+                trusted_until=self._health.trusted_until(now),
+                reported_until=self._health.reported_until(),
+            )
         if state is self._state:
             return
         self._state = state
-        if is_live:
+        if state is FeedState.LIVE:
             self.is_live.set()
         else:
-            self._running.state.local.trust(until=-math.inf, feed=state)
+            self._running.state.on_feed(state)
             self.is_live.clear()
-        level = log.info if is_live else log.warning
-        level(f"feed.{state.value}", dimension=self._running.name)
+        level = log.info if self.is_live.is_set() else log.warning
+        level(f"feed.{state.value}", dimension=self._running.parts.name)
 
     def _restart(self, reason: str) -> None:
         self._health = FeedHealth(self._settings)
-        self._on_state(FeedState.STARTING, self._running.clock())
+        self._on_state(FeedState.STARTING, self._running.parts.clock())
         self._take([TableChange(reason)])
 
     def _take(self, changes: Sequence[Change]) -> None:
         for change in changes:
             if not isinstance(change, TableChange):
                 continue
-            if self._flush_logs.is_due(change.reason, self._running.clock()):
-                log.warning("feed.flushed", dimension=self._running.name, reason=change.reason)
+            if self._flush_logs.is_due(change.reason, self._running.parts.clock()):
+                log.warning(
+                    "feed.flushed", dimension=self._running.parts.name, reason=change.reason
+                )
         self._running.on_changes(changes, self._origin)

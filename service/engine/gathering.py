@@ -2,10 +2,9 @@
 
 import asyncio
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 
 from lookup_core.answer import Answer
-from lookup_core.dimension.dimension_events import LookupId
+from lookup_core.dimension.dimension_events import LookupId, Submitted
 from lookup_core.errors import SidelookError
 from lookup_core.keys.typed_keys import TypedKeys
 
@@ -15,15 +14,6 @@ _MAX_PART_KEYS = 2048  # later rows may be larger, and are copied before they ar
 _MAX_PART_BYTES = 4 * 1024 * 1024
 
 Deliver = Callable[[Answer, bool], None]  # an answer, and whether it is the lookup's last
-
-
-@dataclass(frozen=True, slots=True)
-class Submitted:
-    """The immediate answers to a lookup; others are delivered later unless `is_done`."""
-
-    lookup_id: LookupId
-    answers: list[Answer]
-    is_done: bool
 
 
 Take = Callable[[Answer], None]  # sees each answer before it is kept; raises to end the lookup

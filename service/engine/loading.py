@@ -11,7 +11,7 @@ import structlog
 
 from lookup_core.backoff import NEVER, Backoff
 from lookup_core.errors import BackendError, ErrorCode
-from lookup_core.settings import WhileLoading
+from lookup_core.freshness.server_identity import ServerIdentity
 from lookup_core.statistics import LoadResult, LoadStatistics
 from lookup_core.table.full_table import FullTable
 from lookup_core.table.reload import next_load_at
@@ -32,10 +32,7 @@ class _OutdatedError(Exception):
 
 
 class Loading:
-    """The loads of one running dimension; used by one event loop only.
-
-    Totals of the former one's loads count on.
-    """
+    """The loads of one running dimension; used by one event loop only."""
 
     def __init__(
         self,
@@ -44,22 +41,19 @@ class Loading:
         *,
         table: FullTable,
         feed: Feed | None = None,
-        former: LoadStatistics | None = None,
     ) -> None:
         """The feed, if there is one, must be live before a load begins."""
         self._running = running
         self._source = source
         self._table = table
         self._feed = feed
-        self._settings = running.settings.full
+        self._settings = running.parts.settings.full
         self._backoff = Backoff()
         self._due_at: float | None = None  # None: on demand
         self.is_requested = asyncio.Event()  # a load, after the one under way
-        self._statistics = LoadStatistics(counts=(former or LoadStatistics()).counts)
+        self._statistics = LoadStatistics()
         self._coordinator: SourceCoordinator | None = None  # that of the load under way
-        if self._settings.while_loading is WhileLoading.WAIT:
-            until = running.clock() + self._settings.warmup_max_wait_s
-            running.state.in_flight.held_until = until
+        running.state.wait_for_load(running.parts.clock())
 
     async def run(self) -> None:
         """Load whenever it is due, until cancelled, which drops the load under way."""
@@ -69,7 +63,7 @@ class Loading:
                 await pause(self.is_requested, self._settings.load_spread_s * jitter())
             if self._feed is not None:
                 await self._feed.is_live.wait()
-            now = self._running.clock()
+            now = self._running.parts.clock()
             await asyncio.sleep(self._running.state.fence.table.settled_from(now) - now)
             self.is_requested.clear()  # later requests need another load
             await self._load()
@@ -86,13 +80,13 @@ class Loading:
 
     async def _wait_until_due(self) -> None:
         # Polls: a flush of the table is not reported.
-        clock = self._running.clock
+        clock = self._running.parts.clock
         due_at = NEVER if self._due_at is None else self._due_at
         while self._table.is_whole and not self.is_requested.is_set() and clock() < due_at:
             await pause(self.is_requested, _POLL_S)
 
     async def _load(self) -> None:
-        began_at = self._running.clock()
+        began_at = self._running.parts.clock()
         failure, is_done = None, False
         try:
             is_done = await self._read(began_at)
@@ -102,7 +96,7 @@ class Loading:
         if failure is not None:
             await self._on_failure(failure)
         elif is_done:
-            self._on_success(self._running.clock() - began_at)
+            self._on_success(self._running.parts.clock() - began_at)
         else:
             await self._on_outdated()
 
@@ -112,10 +106,9 @@ class Loading:
         load = self._running.state.begin_load(self._table, began_at)
 
         def take(piece: SplitPiece) -> None:
-            if piece.server is not None and self._running.is_read_elsewhere(piece.server):
-                detail = f"the load reached another server than lookups: {piece.server}"
-                raise BackendError(ErrorCode.CONNECTION_LOST, detail)
-            if not load.add_changes(piece.changes, piece.snapshot, now=self._running.clock()):
+            if piece.server is not None:
+                self._check_server(piece.server)
+            if not load.add_changes(piece.changes, piece.snapshot, now=self._running.parts.clock()):
                 raise _OutdatedError
             self._statistics = replace(self._statistics, rows=load.reload.row_count)
 
@@ -123,30 +116,37 @@ class Loading:
             self._source,
             self._running.schema,
             take=take,
-            settings=CoordinatorSettings(self._running.name),
-            clock=self._running.clock,
+            settings=CoordinatorSettings(self._running.parts.name),
+            clock=self._running.parts.clock,
         )
         try:
             await coordinator.run()
-            return load.finish(self._running.clock())
+            return load.finish(self._running.parts.clock())
         except _OutdatedError:
             return False
         finally:
             self._coordinator = None  # its callback has the load
             self._statistics = _with_progress(self._statistics, coordinator)
-            self._running.state.end_load(load)
-            self._running.parts.is_due.set()  # lookups that waited for it may go on
+            self._running.end_load(load)
+
+    def _check_server(self, server: ServerIdentity) -> None:
+        """Raise BackendError if lookups have another server, which a description then finds."""
+        if server.is_other_than(self._running.state.servers.lookups.identity):
+            self._running.parts.schema_watch.is_requested.set()
+            detail = f"the load reached another server than lookups: {server}"
+            raise BackendError(ErrorCode.CONNECTION_LOST, detail)
 
     def _on_success(self, seconds: float) -> None:
         rows = self._statistics.rows
         self._count(LoadResult.OK)
         self._backoff.on_success()
+        self._running.parts.warmup.end()
         self._statistics = replace(self._statistics, last_seconds=seconds, last_error=None)
-        now, wall_s = self._running.clock(), time.time()
+        now, wall_s = self._running.parts.clock(), time.time()
         self._due_at = next_load_at(self._settings.reload, now=now, wall_s=wall_s, jitter=jitter())
         log.info(
             "dimension.loaded",
-            dimension=self._running.name,
+            dimension=self._running.parts.name,
             row_count=rows,
             seconds=round(seconds, 3),
             rows_per_second=round(rows / max(seconds, 1e-3)),
@@ -156,7 +156,7 @@ class Loading:
         self._count(LoadResult.OUTDATED)
         self._statistics = replace(self._statistics, last_error=_OUTDATED)
         rows = self._statistics.rows
-        log.warning("dimension.load_outdated", dimension=self._running.name, row_count=rows)
+        log.warning("dimension.load_outdated", dimension=self._running.parts.name, row_count=rows)
         # If flushes come faster than loads end, loads must not follow without a pause.
         await self._pause(self._backoff.on_failure(jitter()))
 
@@ -164,7 +164,7 @@ class Loading:
         """Why a load failed, without the frames of the error, which have its memory."""
         if isinstance(error, BackendError):
             return BackendError(error.code, error.detail)
-        log.error("dimension.load_broke", dimension=self._running.name, exc_info=error)
+        log.error("dimension.load_broke", dimension=self._running.parts.name, exc_info=error)
         return BackendError(ErrorCode.INTERNAL, "the load broke; see the log")
 
     async def _on_failure(self, error: BackendError) -> None:
@@ -173,18 +173,20 @@ class Loading:
         pause_s = self._backoff.on_failure(jitter())
         log.warning(
             "dimension.load_failed",
-            dimension=self._running.name,
+            dimension=self._running.parts.name,
             code=error.code,
             detail=error.detail,
             next_try_s=round(pause_s, 1),
         )
         if error.code is ErrorCode.SCHEMA_CHANGED:
-            await self._running.is_unchanged()  # if it is not, another dimension runs
+            await (
+                self._running.parts.schema_watch.describe_again()
+            )  # if it is not, another dimension runs
         await self._pause(pause_s)
 
     async def _pause(self, seconds: float) -> None:
         """Let a load follow after this time, or when one is requested."""
-        self._due_at = self._running.clock()
+        self._due_at = self._running.parts.clock()
         await pause(self.is_requested, seconds)
 
     def _count(self, result: LoadResult) -> None:

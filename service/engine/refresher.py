@@ -3,7 +3,7 @@
 import asyncio
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from lookup_core.errors import ErrorCode, InvalidRequest
 from lookup_core.freshness.feed_health import FeedState, served_for_s, staleness_limit_s
@@ -14,6 +14,7 @@ from lookup_core.statistics import (
     LoadStatistics,
     RefreshStatistics,
 )
+from lookup_core.table.full_table import FullTable
 from service.connectors.ports.source import Source
 from service.engine.feed import Feed
 from service.engine.loading import Loading
@@ -29,46 +30,18 @@ class RefreshSources:
     table: Source | None = None  # in full mode
 
 
-class Warmup:
-    """The start of one dimension: ends with its first load, or after the configured time."""
-
-    def __init__(self, settings: DimensionSettings, *, began_at: float) -> None:
-        self._is_over = settings.cache.mode is not CacheMode.FULL  # for good, once true
-        self._latest_end = began_at + settings.full.warmup_max_wait_s
-
-    def cold_reason(
-        self, load: LoadStatistics | None, feed: FeedStatistics | None, now: float
-    ) -> str | None:
-        """What the start waits for; None once it is over."""
-        self._is_over |= now >= self._latest_end or (load is not None and load.is_whole)
-        return None if self._is_over else _cold_reason(load or LoadStatistics(), feed)
-
-
 class Refresher:
-    """Feed, loads and staleness of one running dimension; totals of the former one count on."""
+    """Feed, loads and staleness of one running dimension."""
 
-    def __init__(
-        self,
-        running: RunningDimension,
-        sources: RefreshSources,
-        *,
-        former: RefreshStatistics,
-    ) -> None:
+    def __init__(self, running: RunningDimension, sources: RefreshSources) -> None:
         self._running = running
         self._feed: Feed | None = None
         self._loading: Loading | None = None
         if sources.changes is not None:
-            self._feed = Feed(
-                running,
-                sources.changes,
-                origin=sources.origin,
-                former=former.feed or FeedStatistics(FeedState.STARTING),
-            )
-        table = running.state.local.table
-        if table is not None and sources.table is not None:
-            self._loading = Loading(
-                running, sources.table, table=table, feed=self._feed, former=former.load
-            )
+            self._feed = Feed(running, sources.changes, origin=sources.origin)
+        cache = running.state.local.cache
+        if sources.table is not None and isinstance(cache, FullTable):
+            self._loading = Loading(running, sources.table, table=cache, feed=self._feed)
 
     async def run(self) -> None:
         """Follow the changes and load the table, until cancelled."""
@@ -83,34 +56,31 @@ class Refresher:
         Raises InvalidRequest in other modes than full.
         """
         if self._loading is None:
-            detail = f"{self._running.name} is not in cache.mode: full, so it has no reload"
+            detail = f"{self._running.parts.name} is not in cache.mode: full, so it has no reload"
             raise InvalidRequest(ErrorCode.BAD_REQUEST, detail)
         self._loading.is_requested.set()
 
     def statistics(self) -> RefreshStatistics:
         """Feed, loads and staleness now. Reads all cache entries."""
-        is_followed = self._feed is not None
-        limit_s = staleness_limit_s(self._running.settings, is_followed=is_followed)
+        return replace(self.progress(), staleness_s=self._staleness_s())
+
+    def progress(self) -> RefreshStatistics:
+        """Feed and loads now; cheap, as it leaves the staleness out."""
+        settings, is_followed = self._running.parts.settings, self._feed is not None
         return RefreshStatistics(
-            self._staleness_s(), self.feed_statistics(), self.load_statistics(), limit_s
+            feed=None if self._feed is None else self._feed.statistics(),
+            load=None if self._loading is None else self._loading.statistics(),
+            staleness_limit_s=staleness_limit_s(settings, is_followed=is_followed),
         )
 
-    def feed_statistics(self) -> FeedStatistics | None:
-        """The feed, if there is one; cheap."""
-        return None if self._feed is None else self._feed.statistics()
-
-    def load_statistics(self) -> LoadStatistics | None:
-        """The loads, in full mode; cheap, unlike `statistics`."""
-        return None if self._loading is None else self._loading.statistics()
-
     def _staleness_s(self) -> float | None:
-        now = self._running.clock()
+        now = self._running.parts.clock()
         oldest_s = self._running.state.local.cache.oldest_age_s(now)
         if oldest_s is None:
             return None
         reported_until = None if self._feed is None else self._feed.reported_until()
         unreported_s = math.inf if reported_until is None else now - reported_until
-        return min(oldest_s, served_for_s(self._running.settings.cache), unreported_s)
+        return min(oldest_s, served_for_s(self._running.parts.settings.cache), unreported_s)
 
 
 def not_refreshed(settings: DimensionSettings, sources: RefreshSources) -> RefreshStatistics:
@@ -122,16 +92,3 @@ def not_refreshed(settings: DimensionSettings, sources: RefreshSources) -> Refre
         LoadStatistics() if settings.cache.mode is CacheMode.FULL else None,
         staleness_limit_s(settings, is_followed=is_followed),
     )
-
-
-def _cold_reason(load: LoadStatistics, feed: FeedStatistics | None) -> str:
-    if load.is_loading:
-        expected = "" if load.expected_rows is None else f" of about {load.expected_rows:,}"
-        failed = "" if load.last_error is None else f"; an attempt failed: {load.last_error}"
-        return f"loading: {load.rows:,}{expected} rows{failed}"
-    if feed is not None and feed.state is not FeedState.LIVE:
-        why = "" if feed.last_error is None else f": {feed.last_error}"
-        return f"its load waits for its feed{why}"
-    if load.last_error is not None:
-        return f"its load failed: {load.last_error}"
-    return "its load has not begun"

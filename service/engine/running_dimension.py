@@ -11,12 +11,12 @@ from dataclasses import dataclass, replace
 
 import structlog
 
-from lookup_core.answer import Answer, Outcome
 from lookup_core.cache.cached_answers import CacheDescription
 from lookup_core.changelog.change_decoder import Change, TableChange
 from lookup_core.deadlines import earliest
 from lookup_core.dimension.default_row import default_row
 from lookup_core.dimension.dimension_events import (
+    NO_EFFECTS,
     BatchId,
     Delivery,
     Effects,
@@ -24,24 +24,26 @@ from lookup_core.dimension.dimension_events import (
     LookupId,
     LookupRequest,
     QueryOrder,
+    Submitted,
 )
 from lookup_core.dimension.dimension_state import DimensionState
 from lookup_core.dimension_schema import DimensionSchema
 from lookup_core.errors import BackendError, ErrorCode
 from lookup_core.freshness.feed_trust import FeedTrust
-from lookup_core.freshness.server_identity import ServerEpoch, ServerIdentity
-from lookup_core.freshness.table_snapshot import IdRelation
+from lookup_core.freshness.server_identity import ServerEpoch
 from lookup_core.protection.connection_shares import Ticket
 from lookup_core.rate_limits import EventRateLimit
 from lookup_core.settings import CacheMode, CacheSettings, CacheShare, DimensionSettings
 from lookup_core.statistics import DimensionStatistics, InvalidationOrigin
+from lookup_core.table.table_load import TableLoad
 from service.engine.backend_call import BackendCalls
-from service.engine.gathering import Deliver, Submitted
+from service.engine.gathering import Deliver
 from service.engine.observer import QueryStatus
 from service.engine.pause import jitter
 from service.engine.recent_errors import DimensionRecord
 from service.engine.schema_watch import SchemaWatch
 from service.engine.tracer import CallerSpan, QuerySpan, TracedQuery, Tracer
+from service.engine.warmup import Warmup
 from service.resources.shared_memory import SharedCaches, SharedMemory
 
 log = structlog.get_logger()
@@ -65,7 +67,13 @@ class DimensionParts:
     schema_watch: SchemaWatch
     shared_caches: SharedCaches
     feed_trust: FeedTrust
+    warmup: Warmup
     is_due: asyncio.Event  # a step is due before the time that the last one returned
+
+    @property
+    def name(self) -> str:
+        """The name of the dimension."""
+        return self.settings.name
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,25 +101,29 @@ class RunningDimension:
 
     def __init__(self, schema: DimensionSchema, parts: DimensionParts) -> None:
         self.schema = schema
+        self.parts = parts
+        settings = parts.settings
         seed = random.getrandbits(63)
-        self._memory = _shared_memory(schema, seed, parts)
+        default = None
+        if settings.default is not None:
+            default = default_row(settings.default, schema.columns)
+        self._memory: SharedMemory | None = None
+        if _why_private(settings.cache) is None:
+            description = CacheDescription(schema, seed, settings.cache, default)
+            self._memory = parts.shared_caches.new(settings.name, description)
         self.state = DimensionState(
-            parts.settings, schema, seed=seed, memory=self._memory, feed_trust=parts.feed_trust
+            settings,
+            schema,
+            seed=seed,
+            default=default,
+            memory=self._memory,
+            feed_trust=parts.feed_trust,
         )
         if self._memory is not None:
-            parts.shared_caches.restore(self._memory, self.state.local.cache)
-        self.parts = parts
-        self._observer = parts.record.observer
-        self.settings = parts.settings
-        self.clock = parts.clock
-        self.name = parts.settings.name
+            parts.shared_caches.add(self._memory, self.state.local.cache)
         self._callers: dict[LookupId, Caller] = {}
-        self._connections = parts.backend.connections
         self._queries: dict[BatchId, _RunningQuery] = {}
-        self.server = schema.server  # the one of the latest epoch that has answered
-        self._feed_server: ServerIdentity | None = None
         self._logs = EventRateLimit()
-        self._refreshes_stale_rows = parts.settings.cache.stale_while_revalidate_s > 0
 
     # Lookups
 
@@ -125,85 +137,64 @@ class RunningDimension:
 
         Raises Overloaded if too many keys wait.
         """
-        answers = self.state.submit(request, caller.started_at)
-        self.parts.record.errors.on_answers(answers)
-        is_done = sum(answer.size for answer in answers) == request.keys.size
-        if is_done:
+        submitted = self.state.submit(request, caller.started_at)
+        self.parts.record.errors.on_answers(submitted.answers)
+        if submitted.is_done:
             self.observe_end(caller.started_at)
         else:
             self._callers[request.id] = caller
-        if not is_done or (self._refreshes_stale_rows and any(map(_has_stale_rows, answers))):
-            self.parts.is_due.set()  # stale rows are refreshed although no lookup waits for it
-        return Submitted(request.id, answers, is_done)
+        if submitted.is_queued:
+            self.parts.is_due.set()
+        return submitted
 
     def leave(self, lookup_id: LookupId) -> None:
         """The caller of a lookup has left; a no-op if the lookup has ended."""
         if self._callers.pop(lookup_id, None) is not None:
             self._carry_out(self.state.leave(lookup_id))
 
-    # Time, changes and servers
+    # Time, changes and loads
 
     def step(self, tasks: asyncio.TaskGroup) -> float | None:
         """Send queries, end lookups, settle the cache; returns when the next step is due."""
-        now = self.clock()
-        self._carry_out(self.state.expire(now))
-        if self.state.guard.start_probe_if_due(now):
+        now, state = self.parts.clock(), self.state
+        self._perform(state.expire(now))
+        if state.guard.start_probe_if_due(now):
             tasks.create_task(self._probe())
         query_at = self._send_queries(tasks, now)
-        return earliest(query_at, self.state.next_deadline(), self.state.local.settle_cache(now))
+        return earliest(query_at, state.next_deadline(), state.local.cache.settle(now))
 
     def on_changes(self, changes: Sequence[Change], origin: InvalidationOrigin) -> None:
         """Apply changes of rows; a change of the whole table may have changed its description."""
         if any(isinstance(change, TableChange) for change in changes):
-            self.parts.schema_watch.request()
-        self._carry_out(self.state.on_changes(changes, origin, self.clock()))
-        self.parts.is_due.set()  # missing keys may be queried again
+            self.parts.schema_watch.is_requested.set()
+        self._carry_out(self.state.on_changes(changes, origin, self.parts.clock()))
 
     def on_watermark(self, watermark_ms: int) -> None:
         """All changes before this event time are applied."""
-        self._carry_out(self.state.on_watermark(watermark_ms, self.clock()))
-        if self._callers:
-            self.parts.is_due.set()  # keys that waited for it are queued
+        self._carry_out(self.state.on_watermark(watermark_ms, self.parts.clock()))
+
+    def end_load(self, load: TableLoad) -> None:
+        """End a load of the table; lookups that waited for it go on."""
+        self.state.end_load(load)
+        self._carry_out(NO_EFFECTS)
 
     def on_server(self, server: ServerEpoch) -> None:
         """A server has answered; one of a later epoch may lack changes of the former one."""
-        if server == self.server:  # the usual case
-            return
-        removed = self.state.on_epoch(server.number, self.clock())
-        if removed is not None and self._logs.is_due("failover", self.clock()):
+        now, former = self.parts.clock(), self.state.servers.lookups
+        removed = self.state.on_server(server, now)
+        if removed is not None and self._logs.is_due("failover", now):
             log.warning(
                 "dimension.failover",
-                dimension=self.name,
-                before=str(self.server.identity),
+                dimension=self.parts.name,
+                before=str(former.identity),
                 now=str(server.identity),
                 forgotten=removed,
             )
-        if server.number >= self.server.number:
-            self.server = server
-        self._relate_ids()
-
-    def on_feed_server(self, server: ServerIdentity) -> None:
-        """The server whose transaction ids the feed reports."""
-        self._feed_server = server
-        self._relate_ids()
-
-    def is_read_elsewhere(self, server: ServerIdentity) -> bool:
-        """Whether a load's server is another one than that of lookups; then finds the latter."""
-        is_other = server.is_other_than(self.server.identity)
-        if is_other:
-            self.parts.schema_watch.request()
-        return is_other
-
-    def has_left_feed(self, *, since: int) -> bool:
-        """Whether reads have another server than the feed, and had not in this epoch."""
-        if self._feed_server is None or self.server.number <= since:
-            return False
-        return self._feed_server.ids_in(self.server.identity) is not IdRelation.COMPARABLE
 
     @property
     def is_busy(self) -> bool:
         """Whether the backend has more to do than it can, or does not respond."""
-        return self.state.guard.is_open or self._connections.is_awaited
+        return self.state.guard.is_open or self.parts.backend.connections.is_awaited
 
     # The schema
 
@@ -215,31 +206,25 @@ class RunningDimension:
         self.on_server(schema.server)
         if not schema.has_rows_of(self.schema):
             removed = self.state.invalidate(None, InvalidationOrigin.SCHEMA)
-            log.warning("dimension.rows_changed", dimension=self.name, forgotten=removed)
-            self.parts.is_due.set()
+            log.warning("dimension.rows_changed", dimension=self.parts.name, forgotten=removed)
         self.schema = schema
-
-    async def is_unchanged(self) -> bool:
-        """Whether the table, described again, still has this schema."""
-        return await self.parts.schema_watch.is_unchanged()
 
     def end(self, code: ErrorCode) -> int:
         """The schema is no longer valid: end all lookups with this error, remove all rows.
 
         No reader uses the shared cache any more. Returns the number of cached entries removed.
         """
-        # First, so that no row of the former table stays: another table may get its name.
-        removed = self.state.invalidate(None, InvalidationOrigin.SCHEMA)
-        self._carry_out(self.state.abandon(code))
-        self._connections.withdraw()  # no step takes the connection that a query waited for
+        ended = self.state.abandon(code, self.parts.clock())
+        self._carry_out(ended)
+        self.parts.backend.connections.withdraw()  # no step takes what a query waited for
         if self._memory is not None:
             self.parts.shared_caches.remove(self._memory)
-        return removed
+        return ended.removed
 
     def stop(self) -> None:
         """End all keys that wait for changes with `schema_changed`; no step follows."""
-        self._deliver(self.state.end_waits(ErrorCode.SCHEMA_CHANGED))
-        self._connections.withdraw()
+        self._carry_out(self.state.end_waits(ErrorCode.SCHEMA_CHANGED))
+        self.parts.backend.connections.withdraw()
 
     # What is seen of it
 
@@ -254,7 +239,7 @@ class RunningDimension:
                 bytes=memory.file_bytes,
             )
         else:
-            why = _why_private(self.settings.cache) or self.parts.shared_caches.why_private
+            why = _why_private(self.parts.settings.cache) or self.parts.shared_caches.why_private
             shared = replace(statistics.shared, why_private=why)
         return replace(statistics, shared=shared)
 
@@ -273,34 +258,36 @@ class RunningDimension:
         While all connections are in use, no batch is formed: its keys are still gathered, and its
         time does not begin. A free connection wakes the dimension.
         """
+        connections = self.parts.backend.connections
         while (query_at := self.state.next_query_at()) is not None and query_at <= now:
-            connection = self._connections.take(self.parts.is_due.set)
+            connection = connections.take(self.parts.is_due.set)
             if connection is None:
                 return None
             order = self.state.next_order(now)
             if order is None:  # no lookup waits for its keys any more
-                self._connections.release(connection)
+                connections.release(connection)
                 continue
             task = tasks.create_task(self._query(order, connection))
             self._queries[order.id] = _RunningQuery(task, connection)
-        self._connections.withdraw()
+        connections.withdraw()
         return query_at
 
     async def _query(self, order: QueryOrder, connection: Ticket) -> None:
         try:
             effects = await self._answered(order, connection)
         except BackendError as error:
-            log.warning("query.failed", dimension=self.name, code=error.code, detail=error.detail)
+            name = self.parts.name
+            log.warning("query.failed", dimension=name, code=error.code, detail=error.detail)
             effects = self.state.on_failure(
-                order.id, code=error.code, now=self.clock(), jitter=jitter()
+                order.id, code=error.code, now=self.parts.clock(), jitter=jitter()
             )
         finally:
             self._queries.pop(order.id, None)
-            self.parts.is_due.set()  # a slot is free
         self._carry_out(effects)
 
     async def _answered(self, order: QueryOrder, connection: Ticket) -> Effects:
         """The effects of a query's rows; of a second attempt if the schema was in doubt."""
+        connections = self.parts.backend.connections
         try:
             return await self._attempt(order)
         except BackendError as error:
@@ -308,14 +295,14 @@ class RunningDimension:
                 raise
             failure = error
         finally:
-            self._connections.release(connection)  # the description takes one itself
-        if not await self.is_unchanged():
+            connections.release(connection)  # the description takes one itself
+        if not await self.parts.schema_watch.describe_again():
             raise failure  # if the schema has changed, the state ends this query
-        async with self._connections.for_check():
+        async with connections.for_check():
             return await self._attempt(order)
 
     async def _attempt(self, order: QueryOrder) -> Effects:
-        known = self.state.local.known_rows(order.keys, self.clock())
+        known = self.state.local.known_rows(order.keys, self.parts.clock())
         if known is not None:  # the query waited for a load, which has ended
             return self._on_rows(order, known)
         with self._observed(order) as span:
@@ -328,10 +315,10 @@ class RunningDimension:
     def _observed(self, order: QueryOrder) -> Iterator[QuerySpan | None]:
         """Record and trace the attempt in the block, whatever its result; errors pass through."""
         parts, keys = self.parts, order.keys.num_rows
-        started_at = self.clock()
+        started_at = self.parts.clock()
         span = None
         if parts.tracer.is_on:
-            query = TracedQuery(self.name, keys, order.tries)
+            query = TracedQuery(self.parts.name, keys, order.tries)
             span = parts.tracer.begin_query(query, self._traced_callers(order.id))
         result: QueryStatus = QueryStatus.CANCELLED
         code: ErrorCode | None = None
@@ -343,8 +330,8 @@ class RunningDimension:
             code, result = error.code, QueryStatus.of_failure(error.code)
             raise
         finally:
-            seconds = self.clock() - started_at
-            parts.record.query_ended(self.name, keys=keys, seconds=seconds, result=result)
+            seconds = self.parts.clock() - started_at
+            parts.record.query_ended(self.parts.name, keys=keys, seconds=seconds, result=result)
             if span is not None:
                 span.link(self._traced_callers(order.id))
                 span.end(result, code)
@@ -354,20 +341,18 @@ class RunningDimension:
         for unfit in fetched.unfit:
             self._on_unfit(BackendError(unfit.code, unfit.detail))
         try:
-            return self.state.on_rows(order.id, fetched, now=self.clock())
+            return self.state.on_rows(order.id, fetched, now=self.parts.clock())
         except Exception as error:
             # The border of a task: rows that Arrow cannot hold fail their query, not the process.
-            log.exception("query.undeliverable", dimension=self.name)
+            log.exception("query.undeliverable", dimension=self.parts.name)
             raise BackendError(ErrorCode.INTERNAL, "the rows cannot be delivered") from error
 
     def _on_unfit(self, error: BackendError) -> None:
         self.parts.record.errors.on_query_failed(error)
-        if self._logs.is_due(error.code, self.clock()):
-            log.warning("query.failed", dimension=self.name, code=error.code, detail=error.detail)
-
-    def _relate_ids(self) -> None:
-        if self._feed_server is not None:
-            self.state.fence.relate(self._feed_server.ids_in(self.server.identity))
+        if self._logs.is_due(error.code, self.parts.clock()):
+            log.warning(
+                "query.failed", dimension=self.parts.name, code=error.code, detail=error.detail
+            )
 
     async def _probe(self) -> None:
         error: ErrorCode | None = None
@@ -376,9 +361,9 @@ class RunningDimension:
         except BackendError as failure:
             error = failure.code
         else:
-            log.info("dimension.backend_is_back", dimension=self.name)
-        self.state.guard.on_probe(error, now=self.clock(), jitter=jitter())
-        self.parts.is_due.set()  # queries may be sent, or the next probe is due
+            log.info("dimension.backend_is_back", dimension=self.parts.name)
+        self.state.guard.on_probe(error, now=self.parts.clock(), jitter=jitter())
+        self._carry_out(NO_EFFECTS)
 
     def _traced_callers(self, batch_id: BatchId) -> list[CallerSpan]:
         # Background refreshes have no callers.
@@ -386,14 +371,22 @@ class RunningDimension:
         return [caller.span for caller in found if caller is not None and caller.span is not None]
 
     def _carry_out(self, effects: Effects) -> None:
+        """Perform the effects of an event, and let a step follow.
+
+        After any event a deadline may be earlier, or a slot free.
+        """
+        self._perform(effects)
+        self.parts.is_due.set()
+
+    def _perform(self, effects: Effects) -> None:
+        """Deliver answers and cancel queries."""
         self._deliver(effects.deliveries)
         for batch_id in effects.cancelled:
             # Removed here: a task that is cancelled before its first step runs no `finally`.
             query = self._queries.pop(batch_id, None)
             if query is not None:  # else it was cancelled with the task group
                 query.task.cancel()
-                self._connections.release(query.connection)
-            self.parts.is_due.set()  # a slot is free
+                self.parts.backend.connections.release(query.connection)
 
     def _deliver(self, deliveries: Sequence[Delivery]) -> None:
         self.parts.record.errors.on_answers([delivery.answer for delivery in deliveries])
@@ -406,12 +399,9 @@ class RunningDimension:
 
     def observe_end(self, started_at: float) -> None:
         """Report that a lookup has its last answer."""
-        if self._observer is not None:
-            self._observer.lookup_ended(self.name, seconds=self.clock() - started_at)
-
-
-def _has_stale_rows(answer: Answer) -> bool:
-    return bool((answer.outcomes == Outcome.STALE).any())
+        observer = self.parts.record.observer
+        if observer is not None:
+            observer.lookup_ended(self.parts.name, seconds=self.parts.clock() - started_at)
 
 
 def _why_private(cache: CacheSettings) -> str | None:
@@ -419,16 +409,3 @@ def _why_private(cache: CacheSettings) -> str | None:
     if cache.mode is CacheMode.NONE:
         return "cache.mode is none"
     return "cache.share is off" if cache.share is CacheShare.OFF else None
-
-
-def _shared_memory(
-    schema: DimensionSchema, seed: int, parts: DimensionParts
-) -> SharedMemory | None:
-    settings = parts.settings
-    if _why_private(settings.cache) is not None:
-        return None
-    default = None
-    if settings.default is not None:
-        default = default_row(settings.default, schema.columns)
-    description = CacheDescription(schema, seed, settings.cache, default)
-    return parts.shared_caches.new(settings.name, description)

@@ -6,6 +6,7 @@ Compares descriptions only; the dimension acts on a new one.
 import asyncio
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import structlog
 
@@ -24,6 +25,17 @@ _INDEX_RECHECK_S = 30.0  # while keys are found by scans: an index may have been
 _REST_S = 1.0  # after a description that changed nothing
 _AWAY = frozenset({ErrorCode.BACKEND_UNAVAILABLE, ErrorCode.CONNECTION_LOST, ErrorCode.TIMEOUT})
 _UNFIT = frozenset({ErrorCode.TABLE_UNAVAILABLE, ErrorCode.FORBIDDEN})
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaOwner:
+    """Acts on descriptions: `on_described` gets each one first, `on_unfit` the loss of a schema.
+
+    `on_described` raises BackendError for a description that it cannot use.
+    """
+
+    on_described: Callable[[DimensionSchema], None]
+    on_unfit: Callable[[ErrorCode], None]
 
 
 class SchemaWatch:
@@ -51,7 +63,7 @@ class SchemaWatch:
         )
         self._is_settled = asyncio.Event()  # by a schema, or a permanent fault
         self._checks: list[asyncio.Future[bool]] = []  # each waits for a later description
-        self._is_requested = asyncio.Event()
+        self.is_requested = asyncio.Event()  # another description, at most a second later
         self._paused_result: bool | None = None  # what checks during a pause return
         self._away = Backoff(initial_s=0.1, max_s=2.0)  # the default timeout of a lookup
         self._unfit = Backoff(initial_s=0.1, max_s=30.0)
@@ -86,40 +98,27 @@ class SchemaWatch:
         await pause(self._is_settled, timeout_s)
         return self.known()  # or the last fault
 
-    def request(self) -> None:
-        """Describe the table again, at most a second later."""
-        self._is_requested.set()
-
-    async def is_unchanged(self) -> bool:
-        """Whether a new description equals the known one; for a refused query.
+    async def describe_again(self) -> bool:
+        """Describe the table now, and return whether the description equals the known one.
 
         False also if the table cannot be described now. Concurrent calls share a description, which
         begins after them or ended less than a second ago.
         """
-        self.request()
+        self.is_requested.set()
         if self._paused_result is not None:
             return self._paused_result
         check: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         self._checks.append(check)
         return await check
 
-    async def run(
-        self,
-        *,
-        on_described: Callable[[DimensionSchema], None],
-        on_unfit: Callable[[ErrorCode], None],
-    ) -> None:
-        """Describe the table until that succeeds, and again on request, until cancelled.
-
-        `on_described` gets each description first, and raises BackendError for an unusable one.
-        `on_unfit` is called when a known schema is lost.
-        """
+    async def run(self, owner: SchemaOwner) -> None:
+        """Describe the table until that succeeds, and again on request, until cancelled."""
         while True:
-            self._is_requested.clear()
+            self.is_requested.clear()
             checks, self._checks = self._checks, []
-            fault = await self._describe_once(checks, on_described, on_unfit)
+            fault = await self._describe_once(checks, owner)
             if fault is None:
-                await pause(self._is_requested, self._until_recheck_s())
+                await pause(self.is_requested, self._until_recheck_s())
             else:
                 await self._pause(self.delay_s(fault, jitter=jitter()), result=False)
 
@@ -136,17 +135,14 @@ class SchemaWatch:
         return min(self._recheck_s, _INDEX_RECHECK_S) if has_no_index else self._recheck_s
 
     async def _describe_once(
-        self,
-        checks: list["asyncio.Future[bool]"],
-        on_described: Callable[[DimensionSchema], None],
-        on_unfit: Callable[[ErrorCode], None],
+        self, checks: list["asyncio.Future[bool]"], owner: SchemaOwner
     ) -> ErrorCode | None:
         """The error, None for success; pauses after a description that changed nothing."""
         try:
             schema = await self._backend.describe(timeout_s=_DESCRIBE_TIMEOUT_S)
-            on_described(schema)
+            owner.on_described(schema)
         except BackendError as error:
-            self._on_fault(error, on_unfit)
+            self._on_fault(error, owner)
             _end(checks, result=False)
             return error.code
         is_unchanged = self._schema is not None and self._schema.is_same(schema)
@@ -164,7 +160,7 @@ class SchemaWatch:
         if is_new:
             log.info("dimension.described", dimension=self._dimension)
 
-    def _on_fault(self, error: BackendError, on_unfit: Callable[[ErrorCode], None]) -> None:
+    def _on_fault(self, error: BackendError, owner: SchemaOwner) -> None:
         self._fault = error
         if error.is_permanent:
             self._is_settled.set()
@@ -177,7 +173,7 @@ class SchemaWatch:
             )
         if error.code in _UNFIT and self._schema is not None:
             self._schema = None
-            on_unfit(error.code)
+            owner.on_unfit(error.code)
 
     async def _pause(self, pause_s: float, *, result: bool) -> None:
         self._paused_result = result

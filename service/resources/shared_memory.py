@@ -78,7 +78,7 @@ class SharedCaches:
         self._socket = socket
         self.why_private = why_private
         self._numbers = count(1)
-        self._caches: dict[SharedMemory, DimensionCache | None] = {}
+        self._caches: dict[SharedMemory, DimensionCache] = {}
         self._is_draining = False
         self._folder: ProcessFolder | None = None  # since the first cache
 
@@ -100,7 +100,7 @@ class SharedCaches:
         return str(cache.folder.relative_to(self._socket.parent))
 
     def new(self, dimension: str, description: CacheDescription) -> "SharedMemory | None":
-        """The cache of a dimension; None if nothing is shared.
+        """Memory for the cache of a dimension, to be added once it is used; None without sharing.
 
         If it cannot be shared yet, it is private, with a log line.
         """
@@ -111,11 +111,10 @@ class SharedCaches:
         except OSError as error:
             cache = SharedMemory(dimension, self._parent, description, fault=error)
             log.warning("cache.not_shared", dimension=dimension, reason=cache.why_private)
-        self._caches[cache] = None
         return cache
 
-    def restore(self, cache: "SharedMemory", owner: DimensionCache) -> None:
-        """Share the cache of this owner again, whenever its sharing has ended."""
+    def add(self, cache: "SharedMemory", owner: DimensionCache) -> None:
+        """Let readers use the memory of this owner; share it again whenever its sharing ends."""
         self._caches[cache] = owner
 
     def remove(self, cache: "SharedMemory") -> None:
@@ -147,12 +146,12 @@ class SharedCaches:
         for cache in self._caches:
             cache.end_lease()
 
-    def _keep(self, cache: "SharedMemory", owner: DimensionCache | None, *, is_due: bool) -> None:
+    def _keep(self, cache: "SharedMemory", owner: DimensionCache, *, is_due: bool) -> None:
         if is_due:
             cache.check()
-        if owner is not None and is_due and not (cache.is_moving or cache.is_shared_now):
+        if is_due and not (cache.is_moving or cache.is_shared_now):
             self._restart(cache, owner)
-        if owner is not None and cache.is_moving:
+        if cache.is_moving:
             _move(cache, owner)
         cache.extend_lease()
 

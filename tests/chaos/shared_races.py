@@ -104,7 +104,7 @@ def write(race: Race) -> None:
     """Fill, invalidate and evict until the race is over."""
     memory = SharedMemory("customers", race.cache, CacheDescription(race.schema, 0, SETTINGS))
     cache = RowCache(race.schema, SETTINGS, memory)
-    cache._entries.rows._address_count = ADDRESSES
+    cache.entries.rows._address_count = ADDRESSES
     keys, least, fence = race.keys(), race.numbers(), LockFence(threading.Lock())
     random = np.random.default_rng(1)
     change = 0

@@ -92,7 +92,7 @@ async def test_old_rows_outlast_their_file(path: Path) -> None:
             dimension.reload()
             await until(lambda: "source.discovery_failed" in [entry["event"] for entry in logs])
             kept, stale_s = await look_up(dimension, 1), staleness_s(dimension)
-            is_same = await dimension.schema.is_unchanged()
+            is_same = await dimension.schema.describe_again()
             await until(lambda: staleness_s(dimension) > stale_s)
             write(path, ["Ada", "Bea"])
             await until(lambda: load_of(dimension).counts[LoadResult.OK] == 2)

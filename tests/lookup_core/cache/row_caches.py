@@ -73,7 +73,9 @@ class CacheKind:
         """Keep rows that show their key's number, and negative entries for the missing keys."""
         has_row = np.array([True] * len(numbers) + [False] * len(missing), np.bool_)
         keys = self.keys([*numbers, *missing])
-        cache.fill(keys, has_row, rows=self.rows(numbers), read_at=now, now=now)
+        cache.fill(
+            keys, has_row, rows=self.rows(numbers), read_at=now, now=now, settles_later=False
+        )
         cache.check_invariants()
 
     def found(self, cache: RowCache | FullTable, probe: Probe) -> list[object]:

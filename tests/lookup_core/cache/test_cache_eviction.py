@@ -36,7 +36,9 @@ def put(cache: RowCache, numbers: range, *, now: float = 0.0) -> None:
     for first in range(numbers.start, numbers.stop, 20):
         some = range(first, min(first + 20, numbers.stop))
         keys, has_row = NUMBERS.keys(some), np.ones(len(some), np.bool_)
-        cache.fill(keys, has_row, rows=NUMBERS.rows(some), read_at=now, now=now)
+        cache.fill(
+            keys, has_row, rows=NUMBERS.rows(some), read_at=now, now=now, settles_later=False
+        )
     cache.check_invariants()
 
 
@@ -67,7 +69,7 @@ def test_reads_count_as_visits(visit: Callable[[RowCache], object], count: int) 
 
     visit(cache)
 
-    entries = cache._entries
+    entries = cache.entries
     words = entries.states.table.words_of(entries.find(NUMBERS.keys([0, 1])))
     assert entries.states.table.visits(words).tolist() == [count, 0]
 
@@ -145,7 +147,7 @@ def test_oversized_batch_keeps_its_last_rows() -> None:
     assert rows == [*range(3_000 - len(rows), 3_000)]
     assert 10 < len(rows) < 100
     passed = NUMBERS.keys(range(2_850, 2_900))
-    assert cache._entries.ghosts.is_in(passed.hashes).mean() > 0.9
+    assert cache.entries.ghosts.is_in(passed.hashes).mean() > 0.9
 
 
 def test_expired_rows_get_no_second_chance() -> None:

@@ -89,11 +89,11 @@ def test_bound_of_zero_empties_the_cache(kind: CacheKind) -> None:
 def test_sparse_index_is_given_back(more: int, shrinks: bool) -> None:  # noqa: FBT001
     """A fill shrinks an index that would still have eight slots or more for each entry."""
     cache = cache_of(NUMBERS, 8_000)
-    slots = cache._entries.slot_count
+    slots = cache.entries.slot_count
     left = slots // 8 // 8 * 8 + more  # the index has slots in lines of eight
     cache.invalidate(NUMBERS.keys(range(8_000 - left)))
 
     NUMBERS.fill(cache, [9_000], now=0.0)
 
-    assert (cache._entries.slot_count < slots / 4) == shrinks
+    assert (cache.entries.slot_count < slots / 4) == shrinks
     assert cache.peek(NUMBERS.keys([8_000 - left, 7_999, 9_000]), 0.0).is_row.all()

@@ -19,6 +19,7 @@ from lookup_core.dimension_schema import DimensionSchema
 from lookup_core.keys.typed_keys import KeyCasts, named_key
 from lookup_core.lookup_options import LookupOptions
 from lookup_core.settings import CacheMode, CacheSettings, DimensionSettings
+from lookup_core.table.full_table import FullTable
 from tests.lookup_core.table.full_tables import ReadMemory
 
 TTL_S, NEGATIVE_TTL_S = 100.0, 20.0
@@ -40,7 +41,12 @@ class Cached:
     resolver: LocalResolver = field(init=False)
 
     def __post_init__(self) -> None:
-        self.resolver = LocalResolver(self.settings, self.schema, seed=SEED, memory=self.memory)
+        default = None
+        if self.settings.default is not None:
+            default = default_row(self.settings.default, self.schema.columns)
+        self.resolver = LocalResolver(
+            self.settings, self.schema, seed=SEED, default=default, memory=self.memory
+        )
 
     def fill(self, keys: Sequence[object], rows: Sequence[object], *, now: float) -> None:
         """Cache rows of keys; None is a key without a row."""
@@ -55,13 +61,14 @@ class Cached:
             rows=pa.RecordBatch.from_pylist(kept, schema=columns),
             read_at=now,
             now=now,
+            settles_later=False,
         )
 
     @property
     def row_cache(self) -> RowCache:
         """The cache of the resolver."""
-        assert self.resolver.row_cache is not None
-        return self.resolver.row_cache
+        assert isinstance(self.resolver.cache, RowCache)
+        return self.resolver.cache
 
     def batch(self, keys: Sequence[object]) -> pa.RecordBatch:
         """The key columns of these keys."""
@@ -233,8 +240,8 @@ def test_full_tables_are_answered() -> None:
     """A reader of a full table answers absent keys as missing, as old as the table."""
     settings = DimensionSettings("customers", cache=CacheSettings(mode=CacheMode.FULL))
     cached = Cached(NUMBERS, settings)
-    table = cached.resolver.table
-    assert table is not None
+    table = cached.resolver.cache
+    assert isinstance(table, FullTable)
     reload = table.begin_reload(10.0)
     rows = pa.RecordBatch.from_pylist([{"name": "Ann", "tier": 1}], schema=COLUMNS)
     reload.add(cached.resolver.canonical(cached.batch([1])), rows, np.ones(1, np.bool_))

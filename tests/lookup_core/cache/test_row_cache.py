@@ -65,7 +65,9 @@ def test_jitter_shortens_ttl_by_hash() -> None:
     cache = NUMBERS.cache(ttl_jitter=0.5, stay_s=2.0)
     keys = CanonicalKeys(np.array([0, 2**63, 2**64 - 1, 2**63 + 1], np.uint64), None)
     has_row = np.array([True, True, True, False])
-    cache.fill(keys, has_row, rows=NUMBERS.rows([1, 2, 3]), read_at=0.0, now=0.0)
+    cache.fill(
+        keys, has_row, rows=NUMBERS.rows([1, 2, 3]), read_at=0.0, now=0.0, settles_later=False
+    )
 
     ttl_s = cache.peek(keys, 0.0).ttl_s.tolist()
     probe = cache.peek(keys, 6.0)

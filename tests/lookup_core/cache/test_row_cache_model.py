@@ -57,7 +57,14 @@ class RowCacheMachine(RuleBasedStateMachine):
         has_row = np.array([choice >> at % 15 & 1 for at in range(len(keys))], np.bool_)
         self.value += 1
         rows = self.kind.rows([self.value] * int(has_row.sum()))
-        self.cache.fill(self.kind.keys(keys), has_row, rows=rows, read_at=self.now, now=self.now)
+        self.cache.fill(
+            self.kind.keys(keys),
+            has_row,
+            rows=rows,
+            read_at=self.now,
+            now=self.now,
+            settles_later=False,
+        )
         for key, has in zip(keys, has_row.tolist(), strict=True):
             self.held.pop(key, None)
             if has or self.negative_ttl_s:

@@ -57,7 +57,7 @@ class Writer:
     @property
     def entries(self) -> CachedEntries:
         """The parts of the cache."""
-        return self.cache._entries
+        return self.cache.entries
 
     def put(
         self, *numbers: int, generation: int = 0, age_s: float = 0.0, settles_later: bool = False
@@ -73,7 +73,7 @@ class Writer:
         """Cache a negative entry for each of these keys."""
         none = np.zeros(len(numbers), np.bool_)
         keys, rows = self.kind.keys(numbers), self.kind.rows([])
-        self.cache.fill(keys, none, rows=rows, read_at=NOW, now=NOW)
+        self.cache.fill(keys, none, rows=rows, read_at=NOW, now=NOW, settles_later=False)
 
     def remove(self, *numbers: int) -> None:
         """Invalidate keys."""

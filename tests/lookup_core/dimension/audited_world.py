@@ -31,6 +31,7 @@ from lookup_core.settings import (
     FeedSettings,
 )
 from lookup_core.statistics import InvalidationOrigin
+from lookup_core.table.full_table import FullTable
 from tests.lookup_core.dimension.scenario import SCHEMA, request
 
 Numbers = npt.NDArray[np.int64]
@@ -323,7 +324,7 @@ class World:
     def _resume(self) -> None:
         """The feed is live again once it has caught up."""
         if not self._is_live and (self._pending >= self._caught_up_at).all():
-            if self.mode is CacheMode.FULL and not self.state.local.is_whole:
+            if self.mode is CacheMode.FULL and not self.state.local.cache.is_whole:
                 self._load()
             self._is_live = True
             self.state.local.trust(until=np.inf)
@@ -352,8 +353,8 @@ class World:
 
     def _load(self) -> None:
         """Load the whole table from the primary."""
-        assert self.state.local.table is not None
-        load = self.state.begin_load(self.state.local.table, self.now)
+        assert isinstance(self.state.local.cache, FullTable)
+        load = self.state.begin_load(self.state.local.cache, self.now)
         keys = np.flatnonzero(self.primary.versions != NO_ROW)
         change = _changes(keys, self.primary.versions[keys], np.zeros(len(keys), np.int64))
         load.add_changes([change], self._snapshot(is_of_standby=False), now=self.now)

@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from lookup_core.answer import Answer, Outcome
 from lookup_core.changelog.change_decoder import UNKNOWN_TRANSACTION, RowChanges, TableChange
+from lookup_core.dimension.default_row import default_row
 from lookup_core.dimension.dimension_events import (
     BatchId,
     ChannelId,
@@ -23,7 +24,7 @@ from lookup_core.dimension.dimension_events import (
     UnfitRows,
 )
 from lookup_core.dimension.dimension_state import DimensionState
-from lookup_core.dimension.explanation import Explanation
+from lookup_core.dimension.explanation import Explanation, explain
 from lookup_core.dimension_schema import DimensionSchema
 from lookup_core.errors import ErrorCode
 from lookup_core.freshness.feed_health import FeedState
@@ -191,7 +192,11 @@ class Scenario:
 
     def __init__(self, chosen: DimensionSettings | None = None) -> None:
         self.now = 0.0
-        self.state = DimensionState(chosen or settings(), SCHEMA)
+        chosen = chosen or settings()
+        default = None
+        if chosen.default is not None:
+            default = default_row(chosen.default, SCHEMA.columns)
+        self.state = DimensionState(chosen, SCHEMA, default=default)
         self.state.fence.relate(IdRelation.COMPARABLE)
         self.server = UNKNOWN_SERVER  # that returns rows
         self.ages: dict[tuple[int, int], float] = {}  # {(lookup, position): seconds}
@@ -237,7 +242,7 @@ class Scenario:
             options=options,
             event_time_ms=at_ms,
         )
-        answers = self.state.submit(submitted, self.now)
+        answers = self.state.submit(submitted, self.now).answers
         self.state.check_invariants()
         self._note_ages(lookup, answers)
         return words_of(answers)
@@ -318,7 +323,7 @@ class Scenario:
 
     def abandon(self, code: ErrorCode) -> Result:
         """The schema of the dimension is no longer valid."""
-        return self._result(self.state.abandon(code))
+        return self._result(self.state.abandon(code, self.now))
 
     def expire(self) -> Result:
         """End the lookups whose deadline has passed."""
@@ -350,7 +355,7 @@ class Scenario:
 
     def explain(self, *keys: Key) -> list[Explanation]:
         """The source of the answer to each key."""
-        return self.state.explainer.explain(typed(*keys), self.now)
+        return explain(self.state, typed(*keys), self.now)
 
     def open_breaker(self) -> None:
         """Let the lookups 100 to 102 of the keys of these numbers fail."""

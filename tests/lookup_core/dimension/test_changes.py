@@ -180,7 +180,7 @@ def test_failover_frees_changed_keys_early(scenario: Scenario) -> None:
     scenario.cache({7: "Ada"})
     scenario.change(7, by=900)  # the new server has used fewer ids
     scenario.server = ServerEpoch(1)
-    assert scenario.state.on_epoch(1, scenario.now) == 0
+    assert scenario.state.on_server(ServerEpoch(1), scenario.now) == 0
 
     early = scenario.land(scenario.query(1, 7), {7: "Ada"}, snapshot=AFTER)
     scenario.now += 5.0
@@ -195,7 +195,8 @@ def test_former_epoch_is_not_cached(scenario: Scenario) -> None:
     scenario.cache({7: "Ada", 8: "Bert"})
     batch = scenario.query(1, 9)
 
-    switches = [scenario.state.on_epoch(epoch, scenario.now) for epoch in (0, 2, 1, 2)]
+    epochs = map(ServerEpoch, (0, 2, 1, 2))
+    switches = [scenario.state.on_server(each, scenario.now) for each in epochs]
     answers = [scenario.land(each, {9: "Cleo"}).answers for each in (batch, scenario.query(2, 9))]
 
     assert switches == [None, 2, None, None]

@@ -6,6 +6,7 @@ from lookup_core.dimension.explanation import Explanation, KeyState
 from lookup_core.errors import ErrorCode
 from lookup_core.freshness.feed_health import FeedState
 from lookup_core.settings import CacheMode
+from lookup_core.table.full_table import FullTable
 from tests.lookup_core.dimension.scenario import FAULTY, Key, Scenario, settings
 
 CACHED = "answered from the cache until it expires or is invalidated"
@@ -68,8 +69,8 @@ def test_each_key_shows_its_source(scenario: Scenario) -> None:
 def test_full_mode_never_expires() -> None:
     """In full mode an entry has an age, and no expiry."""
     scenario = Scenario(settings(mode=CacheMode.FULL))
-    assert scenario.state.local.table is not None
-    scenario.state.begin_load(scenario.state.local.table, now=0.0).finish(now=0.0)
+    assert isinstance(scenario.state.local.cache, FullTable)
+    scenario.state.begin_load(scenario.state.local.cache, now=0.0).finish(now=0.0)
     scenario.now = 1.5
 
     assert explain(scenario) == explained(KeyState.MISSING_CACHED, FROM_THE_TABLE, age_ms=1500)
@@ -159,7 +160,7 @@ def test_feed_without_trust_is_shown(scenario: Scenario, feed: FeedState, shown:
 def test_wait_for_the_load_is_shown(is_trusted: bool, reason: str) -> None:  # noqa: FBT001
     """While lookups wait for the first load, no key is said to be queried."""
     scenario = Scenario(settings(mode=CacheMode.FULL))
-    scenario.state.in_flight.held_until = 10.0
+    scenario.state.in_flight.hold_queries(10.0)
     scenario.trust(is_trusted=is_trusted, feed=FeedState.STARTING)
     scenario.look_up(1, 7)
 

@@ -22,6 +22,7 @@ from lookup_core.settings import (
     Match,
 )
 from lookup_core.statistics import AuditResult, DistrustStatistics, InvalidationOrigin
+from lookup_core.table.full_table import FullTable
 from tests.lookup_core.dimension.scenario import (
     SCHEMA,
     Names,
@@ -82,8 +83,8 @@ class AuditScenario(Scenario):
 
     def load(self, names: Mapping[int, str | None]) -> None:
         """Load the whole table."""
-        assert self.state.local.table is not None
-        load = self.state.begin_load(self.state.local.table, self.now)
+        assert isinstance(self.state.local.cache, FullTable)
+        load = self.state.begin_load(self.state.local.cache, self.now)
         load.add_changes([row_changes(names)], TableSnapshot.parse("650:650:"), now=self.now)
         assert load.finish(self.now)
         self.state.end_load(load)

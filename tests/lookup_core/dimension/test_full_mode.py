@@ -5,6 +5,7 @@ from collections.abc import Mapping
 import pyarrow as pa
 import pytest
 
+from lookup_core.freshness.feed_health import FeedState
 from lookup_core.freshness.table_snapshot import TableSnapshot
 from lookup_core.settings import CacheMode
 from lookup_core.table.full_table import FullTable
@@ -21,8 +22,8 @@ class FullScenario(Scenario):
     @property
     def table(self) -> FullTable:
         """Its table."""
-        assert self.state.local.table is not None
-        return self.state.local.table
+        assert isinstance(self.state.local.cache, FullTable)
+        return self.state.local.cache
 
     def begin_load(self, now: float) -> TableLoad:
         """Begin a load."""
@@ -162,8 +163,7 @@ def test_feed_confirms_the_age(scenario: FullScenario) -> None:
     scenario.now = 5.0
     loaded = scenario.state.local.known_rows(columns_of(1), 5.0)
 
-    assert scenario.state.local.table is not None
-    scenario.state.local.table.confirm(4.0)
+    scenario.state.on_feed(FeedState.LIVE, trusted_until=10.0, reported_until=4.0)
 
     confirmed = scenario.state.local.known_rows(columns_of(1), 5.0)
     assert [None if each is None else each.read_at for each in (loaded, confirmed)] == [1.0, 4.0]
@@ -177,7 +177,7 @@ def test_feed_confirms_the_age(scenario: FullScenario) -> None:
 
 def test_lookups_wait_for_the_load(scenario: FullScenario) -> None:
     """No query is sent while lookups wait for the first load; a failed load changes nothing."""
-    scenario.state.in_flight.held_until = 10.0
+    scenario.state.in_flight.hold_queries(10.0)
     scenario.look_up(1, 1)
     assert scenario.send() is None
     scenario.state.end_load(scenario.begin_load(1.0))
@@ -191,7 +191,7 @@ def test_lookups_wait_for_the_load(scenario: FullScenario) -> None:
 def test_rate_does_not_limit_a_loaded_table() -> None:
     """Queries that waited for the load, and that the table answers, all leave at once."""
     scenario = FullScenario(settings(mode=CacheMode.FULL, max_keys=1, max_queries_per_s=1))
-    scenario.state.in_flight.held_until = 100.0
+    scenario.state.in_flight.hold_queries(100.0)
     scenario.look_up(1, 1, 2, 3)
 
     scenario.load({1: "a", 2: "b", 3: "c"})

@@ -147,7 +147,7 @@ def test_columns_keep_the_requested_order() -> None:
     assert order is not None
 
     effects = state.on_rows(order.id, FetchedRows(np.array([1, 0], np.int32), rows), now=0.0)
-    (hit,) = state.submit(request(3, 7, columns=("c", "a")), 0.0)
+    (hit,) = state.submit(request(3, 7, columns=("c", "a")), 0.0).answers
 
     answers = [*(each.answer for each in effects.deliveries), hit]
     assert [list(each.rows.to_pydict().items()) for each in answers if each.rows is not None] == [
@@ -168,7 +168,7 @@ def test_dimension_without_columns_knows_existence() -> None:
     effects = state.on_rows(order.id, FetchedRows(np.array([1], np.int32), rows), now=0.0)
     later = state.submit(request(2, 7, 8, columns=()), 0.0)
 
-    answers = [*(delivery.answer for delivery in effects.deliveries), *later]
+    answers = [*(delivery.answer for delivery in effects.deliveries), *later.answers]
     outcomes = [(each.positions.tolist(), each.outcomes.tolist()) for each in answers]
     assert outcomes == [([1], [1]), ([0], [2]), ([0], [2]), ([1], [0])]
 

@@ -246,7 +246,7 @@ class FenceMachine(RuleBasedStateMachine):
     def switch(self, offset: int) -> None:
         """Another server with the same rows and other ids answers from now on."""
         self.scenario.server = ServerEpoch(self.scenario.server.number + 1)
-        self.scenario.state.on_epoch(self.scenario.server.number, self.scenario.now)
+        self.scenario.state.on_server(self.scenario.server, self.scenario.now)
         self.ids = Ids(IdRelation.UNKNOWN, offset, HOLD_OFF_S)
 
     @rule(seconds=st.sampled_from([0.5, 1.5, 6.0, 12.0]))

@@ -4,10 +4,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import pyarrow as pa
 
 from lookup_core.cache.cache_memory import OwnMemory
 from lookup_core.cache.cache_view import CacheView
 from lookup_core.cache.entry_states import Seconds
+from lookup_core.changelog.change_decoder import RowChanges
 from lookup_core.keys.canonical_keys import Hashes
 from lookup_core.settings import CacheSettings
 from lookup_core.table.full_reader import FullReader
@@ -103,13 +105,15 @@ class NumberTable:
     def apply(self, changes: Sequence[tuple[int, int | str]], *, now: float = 0.0) -> None:
         """Apply changes: a value, GONE or CHANGED for each key."""
         values = [value if isinstance(value, int) else 0 for _, value in changes]
-        self.table.apply(
-            self.kind.keys([key for key, _ in changes]),
-            np.array([isinstance(value, int) for _, value in changes], np.bool_),
+        keys = self.kind.keys([key for key, _ in changes])
+        change = RowChanges(
+            keys=pa.record_batch([pa.array(keys.hashes)], ["unused"]),
+            has_row=np.array([isinstance(value, int) for _, value in changes], np.bool_),
             is_gone=np.array([value == GONE for _, value in changes], np.bool_),
             rows=self.kind.rows(values),
-            now=now,
+            transaction_ids=np.zeros(len(changes), np.uint32),
         )
+        self.table.apply(keys, change, now)
         self.table.check_invariants()
 
     def fill(
@@ -119,7 +123,7 @@ class NumberTable:
         has_row = np.array([True] * len(values) + [False] * len(missing), np.bool_)
         keys = self.kind.keys([*values, *missing])
         rows = self.kind.rows([*values.values()])
-        self.table.fill_holes(keys, has_row, rows=rows, read_at=now)
+        self.table.fill(keys, has_row, rows=rows, read_at=now, now=now)
         self.table.check_invariants()
 
     def found(self, numbers: Sequence[int], *, now: float = 0.0) -> list[object]:

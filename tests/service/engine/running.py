@@ -12,13 +12,12 @@ import numpy as np
 import pyarrow as pa
 
 from lookup_core.answer import Answer, Outcome
-from lookup_core.dimension.dimension_events import ChannelId
+from lookup_core.dimension.dimension_events import ChannelId, Submitted
 from lookup_core.dimension_schema import DimensionSchema
 from lookup_core.errors import BackendError
 from lookup_core.keys.typed_keys import TypedKeys
 from lookup_core.settings import BatchSettings, DimensionSettings, RetrySettings
 from service.engine.dimension import Dimension
-from service.engine.gathering import Submitted
 from service.engine.observer import QueryStatus
 from service.engine.refresher import RefreshSources
 from service.engine.shared_connections import ConnectionShare

@@ -18,10 +18,12 @@ from lookup_core.statistics import (
     InvalidationOrigin,
     LoadResult,
     LoadStatistics,
+    RefreshStatistics,
     UnusedMessage,
 )
 from service.connectors.ports.source import SplitPiece
-from service.engine.refresher import RefreshSources, Warmup
+from service.engine.refresher import RefreshSources
+from service.engine.warmup import Warmup
 from tests.service.connectors.fake_source import FakeSource
 from tests.service.engine.refreshing import (
     PARTITION,
@@ -393,7 +395,10 @@ def test_cold_reason_names_the_cause(
     load: LoadStatistics | None, feed: FeedStatistics | None, reason: str
 ) -> None:
     """The reason gives the progress of the load, or what keeps it from beginning."""
-    assert Warmup(full(), began_at=0.0).cold_reason(load, feed, 1.0) == reason
+    assert (
+        Warmup(full(), began_at=0.0).cold_reason(RefreshStatistics(load=load, feed=feed), 1.0)
+        == reason
+    )
 
 
 def test_start_ends_for_good() -> None:
@@ -401,7 +406,9 @@ def test_start_ends_for_good() -> None:
     chosen = full(FullSettings(warmup_max_wait_s=60.0))
     whole, late = (Warmup(chosen, began_at=100.0) for _ in range(2))
 
-    assert whole.cold_reason(LoadStatistics(is_whole=True), None, 101.0) is None
-    assert whole.cold_reason(LOADING, None, 101.0) is None
-    assert late.cold_reason(LOADING, None, 159.9) == "loading: 1,500 rows"
-    assert late.cold_reason(LOADING, None, 160.0) is None
+    loading = RefreshStatistics(load=LOADING)
+    assert whole.cold_reason(loading, 101.0) == "loading: 1,500 rows"
+    whole.end()
+    assert whole.cold_reason(loading, 101.0) is None
+    assert late.cold_reason(loading, 159.9) == "loading: 1,500 rows"
+    assert late.cold_reason(loading, 160.0) is None

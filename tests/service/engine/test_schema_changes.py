@@ -16,7 +16,7 @@ from lookup_core.statistics import InvalidationOrigin
 from service.engine.backend_call import BackendCalls
 from service.engine.dimension import Dimension
 from service.engine.observer import QueryStatus
-from service.engine.schema_watch import SchemaWatch
+from service.engine.schema_watch import SchemaOwner, SchemaWatch
 from service.engine.shared_connections import unlimited
 from tests.service.connectors.fake_backend import FakeBackend
 from tests.service.engine.running import (
@@ -313,7 +313,7 @@ async def test_missing_index_is_checked_sooner(*, uses_index: bool | None, perio
     watch = SchemaWatch("customers", BackendCalls(backend, unlimited("customers")))
     described: list[DimensionSchema] = []
     begun_s = loop.time()
-    task = asyncio.ensure_future(watch.run(on_described=described.append, on_unfit=pytest.fail))
+    task = asyncio.ensure_future(watch.run(SchemaOwner(described.append, pytest.fail)))
 
     await watch.wait(PATIENCE_S)
     change(backend, BARE)
@@ -371,7 +371,7 @@ async def test_other_version_empties_the_cache() -> None:
     async with running(backend) as dimension:
         before = [await lookup(dimension, 7), await lookup(dimension, 7)]
         change(backend, second)
-        assert await dimension.schema.is_unchanged()
+        assert await dimension.schema.describe_again()
         after = await lookup(dimension, 7)
 
     assert (before, after) == ([ADA, {0: "hit Ada"}], ADA)

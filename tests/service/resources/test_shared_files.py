@@ -137,7 +137,14 @@ def test_files_fit_the_documented_size(folder: Path) -> None:
         numbers = range(first, first + 1_000)
         every = np.ones(1_000, np.bool_)
         now = first / 1e6
-        cache.fill(kind.keys(numbers), every, rows=kind.rows(numbers), read_at=now, now=now)
+        cache.fill(
+            kind.keys(numbers),
+            every,
+            rows=kind.rows(numbers),
+            read_at=now,
+            now=now,
+            settles_later=False,
+        )
         cache.probe(kind.keys(generator.integers(0, first + 1_000, 2_000).tolist()), now)
     for share in (0.8, 0.4, 1.0):
         cache.set_max_bytes(int(share * max_bytes))
@@ -210,7 +217,7 @@ def test_files_may_be_what_a_tmpfs_lacks(tmp_path: Path) -> None:
         memory = caches.new("customers", description(MIB))
         assert memory is not None
         cache = RowCache(NUMBERS.schema, CacheSettings(max_bytes=MIB), memory)
-        caches.restore(memory, cache)
+        caches.add(memory, cache)
 
         async def run() -> None:
             async with asyncio.TaskGroup() as tasks:

@@ -71,7 +71,7 @@ def largest_file(size: int) -> Iterator[None]:
 def fill(cache: RowCache, *numbers: int, now: float = 100.0) -> None:
     """Cache a row for each of these keys."""
     every, rows = np.ones(len(numbers), np.bool_), KIND.rows(numbers)
-    cache.fill(KIND.keys(numbers), every, rows=rows, read_at=now, now=now)
+    cache.fill(KIND.keys(numbers), every, rows=rows, read_at=now, now=now, settles_later=False)
     cache.check_invariants()
 
 
@@ -235,8 +235,8 @@ def test_map_without_room_is_not_published(memory: SharedMemory, clock: HandCloc
     before = (memory.folder / "map").read_bytes()
 
     with largest_file(len(before) // 2), structlog.testing.capture_logs():
-        cache._entries._published = None
-        cache._entries.publish()
+        cache.entries._published = None
+        cache.entries.publish()
     memory.extend_lease()
 
     assert (memory.folder / "map").read_bytes() == before
@@ -276,6 +276,8 @@ async def test_caches_share_one_folder(tmp_path: Path) -> None:
     assert first is not None
     assert second is not None
     assert first.folder.parent == second.folder.parent
+    for each in (first, second):
+        caches.add(each, RowCache(KIND.schema, SETTINGS, each))
     shared = [MappedCache(each.folder) for each in (first, second)]
 
     async with running(caches):
@@ -294,7 +296,9 @@ async def test_end_tolerates_files_that_are_gone(tmp_path: Path, gone: str) -> N
     caches = SharedCaches(tmp_path / "cache")
     memory = caches.new("customers", DESCRIPTION)
     assert memory is not None
-    fill(RowCache(KIND.schema, SETTINGS, memory), 1)
+    cache = RowCache(KIND.schema, SETTINGS, memory)
+    caches.add(memory, cache)
+    fill(cache, 1)
     lost = memory.folder.parent / gone
     if lost.is_dir():
         shutil.rmtree(lost)
@@ -346,7 +350,7 @@ async def test_lost_files_are_shared_again(
     memory = caches.new("customers", DESCRIPTION)
     assert memory is not None
     cache = RowCache(KIND.schema, SETTINGS, memory)
-    caches.restore(memory, cache)
+    caches.add(memory, cache)
     fill(cache, *range(1_000), now=boot_time())
     former = MappedCache(memory.folder)
     memory.extend_lease()
@@ -373,7 +377,7 @@ async def test_cache_is_shared_once_it_can_be(tmp_path: Path) -> None:
     memory = caches.new("customers", DESCRIPTION)
     assert memory is not None
     cache = RowCache(KIND.schema, SETTINGS, memory)
-    caches.restore(memory, cache)
+    caches.add(memory, cache)
     fill(cache, 1, now=boot_time())
 
     async with running(caches):
@@ -453,6 +457,7 @@ async def test_drain_ends_all_leases(tmp_path: Path) -> None:
     caches = SharedCaches(tmp_path / "cache")
     cache = caches.new("customers", DESCRIPTION)
     assert cache is not None
+    caches.add(cache, RowCache(KIND.schema, SETTINGS, cache))
     shared = MappedCache(cache.folder)
     cache.extend_lease()
 

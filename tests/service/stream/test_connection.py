@@ -9,14 +9,13 @@ import pyarrow as pa
 import pytest
 
 from lookup_core.answer import Outcome
-from lookup_core.dimension.dimension_events import UnfitRows
+from lookup_core.dimension.dimension_events import Submitted, UnfitRows
 from lookup_core.errors import ErrorCode
 from lookup_core.protocol import frames
 from lookup_core.protocol.channel_registry import SILENT_S
 from lookup_core.protocol.credit_ledger import CreditLedger
 from lookup_core.protocol.frames import SUBPROTOCOL
 from service.engine.dimension import Dimension
-from service.engine.gathering import Submitted
 from service.stream.connection import Timeouts
 from tests.service.engine.running import settings
 from tests.service.stream.streaming import (
