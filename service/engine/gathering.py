@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable, Iterator
 
 from lookup_core.answer import Answer
-from lookup_core.dimension.dimension_events import LookupId, Submitted
+from lookup_core.dimension.dimension_events import Delivery, LookupId, Submitted
 from lookup_core.errors import SidelookError
 from lookup_core.keys.typed_keys import TypedKeys
 
@@ -13,7 +13,7 @@ _MAX_FIRST_KEYS = 128  # if only rows of earlier lookups are known
 _MAX_PART_KEYS = 2048  # later rows may be larger, and are copied before they are counted
 _MAX_PART_BYTES = 4 * 1024 * 1024
 
-Deliver = Callable[[Answer, bool], None]  # an answer, and whether it is the lookup's last
+Deliver = Callable[[Delivery], None]
 
 
 Take = Callable[[Answer], None]  # sees each answer before it is kept; raises to end the lookup
@@ -61,11 +61,11 @@ class AnswerGathering:
     def delivery(self, start: int) -> Deliver:
         """The callback for a part's later answers; it does not raise."""
 
-        def deliver(answer: Answer, _is_last: bool) -> None:  # noqa: FBT001 -- the shape of Deliver
+        def deliver(delivery: Delivery) -> None:
             if self._ended.done():  # failed or cancelled, and its caller has not run yet
                 return
             try:
-                self._keep(answer.moved(start))
+                self._keep(delivery.answer.moved(start))
             except SidelookError as error:
                 # Without its frames, and not in the future: a cycle would keep the answers until
                 # the next collection, which may never come while memory is short.

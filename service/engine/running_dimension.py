@@ -395,7 +395,7 @@ class RunningDimension:
             if delivery.is_last:
                 del self._callers[delivery.lookup_id]
                 self.observe_end(caller.started_at)
-            caller.deliver(delivery.answer, delivery.is_last)
+            caller.deliver(delivery)
 
     def observe_end(self, started_at: float) -> None:
         """Report that a lookup has its last answer."""

@@ -13,7 +13,7 @@ from aiohttp import WSCloseCode, WSMsgType, web
 
 from lookup_core.answer import Answer, Outcome, rowless_answer
 from lookup_core.dimension.default_row import default_row
-from lookup_core.dimension.dimension_events import ChannelId, LookupId
+from lookup_core.dimension.dimension_events import ChannelId, Delivery, LookupId
 from lookup_core.errors import (
     BackendError,
     ErrorCode,
@@ -353,10 +353,10 @@ class StreamConnection:
             self._submitted[part] = submitted.lookup_id
         return submitted.answers
 
-    def _deliver(self, part: LookupPart, answer: Answer, is_last: bool) -> None:  # noqa: FBT001 -- the shape of Deliver
-        if is_last:
+    def _deliver(self, part: LookupPart, delivery: Delivery) -> None:
+        if delivery.is_last:
             self._submitted.pop(part, None)
-        self._on_answer(part, answer)
+        self._on_answer(part, delivery.answer)
         self._wake()
 
     def _on_answer(self, part: LookupPart, answer: Answer) -> None:

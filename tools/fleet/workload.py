@@ -9,7 +9,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from lookup_core.answer import Answer, Outcome
-from lookup_core.dimension.dimension_events import ChannelId
+from lookup_core.dimension.dimension_events import ChannelId, Delivery
 from lookup_core.errors import SidelookError
 from lookup_core.keys.typed_keys import TypedKeys
 from service.engine.dimension import Dimension
@@ -88,9 +88,9 @@ class _TaskLookup:
     def take(self, answer: Answer) -> None:
         self._batch.count(answer.outcomes, self._weights[answer.positions])
 
-    def deliver(self, answer: Answer, is_last: bool) -> None:  # noqa: FBT001 -- as `Deliver`
-        self.take(answer)
-        if is_last:
+    def deliver(self, delivery: Delivery) -> None:
+        self.take(delivery.answer)
+        if delivery.is_last:
             self.ended.set()
 
     def fail(self) -> None:

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from lookup_core.answer import Answer, Outcome
-from lookup_core.dimension.dimension_events import ChannelId, Submitted
+from lookup_core.dimension.dimension_events import ChannelId, Delivery, Submitted
 from lookup_core.dimension_schema import DimensionSchema
 from lookup_core.errors import BackendError
 from lookup_core.keys.typed_keys import TypedKeys
@@ -129,10 +129,10 @@ class Caller:
         await until(lambda: self.is_done)
         return in_words(self.answers)
 
-    def _deliver(self, answer: Answer, is_last: bool) -> None:  # noqa: FBT001  the shape of Deliver
-        self.answers.append(answer)
-        self.deliveries.append((in_words([answer]), is_last))
-        self.is_done = is_last
+    def _deliver(self, delivery: Delivery) -> None:
+        self.answers.append(delivery.answer)
+        self.deliveries.append((in_words([delivery.answer]), delivery.is_last))
+        self.is_done = delivery.is_last
 
 
 def queried(backend: FakeBackend) -> list[list[int]]:

@@ -14,7 +14,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from lookup_core.answer import Answer, Outcome, rowless_answer
-from lookup_core.dimension.dimension_events import FetchedRows
+from lookup_core.dimension.dimension_events import Delivery, FetchedRows, LookupId
 from lookup_core.dimension_schema import DimensionSchema
 from lookup_core.errors import BackendError, ErrorCode, Overloaded
 from lookup_core.settings import BatchSettings, CacheSettings, DimensionSettings, RetrySettings
@@ -199,7 +199,7 @@ async def test_deliveries_after_refusal_are_ignored() -> None:
     answer = rowless_answer(np.array([0], np.int32), Outcome.MISSING)
 
     for is_last in (False, True):
-        gathering.delivery(0)(answer, is_last)
+        gathering.delivery(0)(Delivery(LookupId(1), answer, is_last))
 
     with pytest.raises(Overloaded):
         await gathering.end()
