@@ -75,7 +75,13 @@ class WatermarkValve(Generic[Channel]):
             return
         was_active = not removed.is_idle
         removed.is_idle = True  # its heap entry does not count
-        self._sweep()
+        # Its bound may be far ahead, and would stay until it is the least.
+        if len(self._bounds) > 2 * len(self._inputs) + _SPARE_BOUNDS:
+            for each in self._inputs.values():
+                each.has_bound = self._is_aligned(each)
+            counting = [each for each in self._inputs.values() if each.has_bound]
+            self._bounds = [(each.watermark_ms, each.serial, each) for each in counting]
+            heapify(self._bounds)
         if was_active:
             self._active_count -= 1
             self._advance()
@@ -123,12 +129,6 @@ class WatermarkValve(Generic[Channel]):
             assert channel.has_bound == (id(channel) in bounded)
             assert channel.has_bound or not self._is_aligned(channel)
 
-    def _advance(self) -> None:
-        found_ms = self._least_ms()
-        if not self._active_count:
-            found_ms = max((each.watermark_ms for each in self._inputs.values()), default=found_ms)
-        self.watermark_ms = max(self.watermark_ms, found_ms)
-
     def _is_aligned(self, channel: _Input) -> bool:
         return not channel.is_idle and channel.watermark_ms >= self.watermark_ms
 
@@ -137,7 +137,8 @@ class WatermarkValve(Generic[Channel]):
             channel.has_bound = True
             heappush(self._bounds, (channel.watermark_ms, channel.serial, channel))
 
-    def _least_ms(self) -> int:
+    def _advance(self) -> None:
+        found_ms = NO_WATERMARK_MS
         while self._bounds:
             bound_ms, serial, channel = self._bounds[0]
             if not self._is_aligned(channel):
@@ -146,15 +147,8 @@ class WatermarkValve(Generic[Channel]):
             elif bound_ms < channel.watermark_ms:
                 heapreplace(self._bounds, (channel.watermark_ms, serial, channel))
             else:
-                return bound_ms
-        return NO_WATERMARK_MS
-
-    def _sweep(self) -> None:
-        # The bound of a removed channel may be far ahead, and would stay until it is the least.
-        if len(self._bounds) <= 2 * len(self._inputs) + _SPARE_BOUNDS:
-            return
-        for channel in self._inputs.values():
-            channel.has_bound = self._is_aligned(channel)
-        counting = [each for each in self._inputs.values() if each.has_bound]
-        self._bounds = [(each.watermark_ms, each.serial, each) for each in counting]
-        heapify(self._bounds)
+                found_ms = bound_ms
+                break
+        if not self._active_count:
+            found_ms = max((each.watermark_ms for each in self._inputs.values()), default=found_ms)
+        self.watermark_ms = max(self.watermark_ms, found_ms)

@@ -87,7 +87,7 @@ class LookupTurns:
         self._stalled: dict[ServerChannel, None] = {}
         self._tickets = count(1)
         self._queued: dict[int, ServerLookup] = {}  # {ticket: lookup}
-        self._deadlines: Deadlines[int] = Deadlines()
+        self.deadlines: Deadlines[int] = Deadlines()  # of the tickets; for reading only
         self._is_changed = False  # since `next_part` returned None
 
     def __len__(self) -> int:
@@ -96,7 +96,7 @@ class LookupTurns:
 
     @property
     def is_due(self) -> bool:
-        """Whether `next_part` or `next_deadline` may return something new."""
+        """Whether `next_part` or `deadlines` may have something new."""
         if not self._queued:
             return False
         return self._is_changed or (bool(self._stalled) and self._budget.has_released)
@@ -123,7 +123,7 @@ class LookupTurns:
             return
         lookup.queued = NO_RECORDS  # one slow key must not keep the whole frame
         del self._queued[ticket]
-        self._deadlines.discard(ticket)
+        self.deadlines.discard(ticket)
         if not channel.queue:
             self._turns.leave(channel)
             self._stalled.pop(channel, None)
@@ -151,13 +151,9 @@ class LookupTurns:
     def pop_overdue(self, now: float) -> list[ServerLookup]:
         """The queued lookups whose deadline has passed, for `StreamServer.time_out`."""
         overdue = []
-        while (ticket := self._deadlines.pop_due(now)) is not None:
+        while (ticket := self.deadlines.pop_due(now)) is not None:
             overdue.append(self._queued[ticket])
         return overdue
-
-    def next_deadline(self) -> float | None:
-        """The earliest deadline of a queued lookup."""
-        return self._deadlines.earliest()
 
     def check_invariants(self) -> None:
         """For tests: a channel waits once, if it has queued lookups."""
@@ -168,13 +164,13 @@ class LookupTurns:
         assert len(channels) == len(self._turns) + len(self._stalled)
         for ticket, lookup in self._queued.items():
             assert lookup.channel.queue[lookup] == ticket
-        assert len(self._deadlines) == len(self._queued)
+        assert len(self.deadlines) == len(self._queued)
 
     def _enqueue(self, lookup: ServerLookup) -> None:
         channel, ticket = lookup.channel, next(self._tickets)
         channel.queue[lookup] = ticket
         self._queued[ticket] = lookup
-        self._deadlines.add(ticket, lookup.deadline_s)
+        self.deadlines.add(ticket, lookup.deadline_s)
         if channel not in self._stalled:
             self._turns.enter(channel)
 

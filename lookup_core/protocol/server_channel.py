@@ -222,26 +222,23 @@ class ServerChannel:
         return None if lent == NOTHING else self._to_send(lent)
 
     def on_answered(self, lookup: ServerLookup, records: int) -> Credit | None:
-        """The credit to send for some answered records of a lookup; None for nothing.
+        """The credit to send for some answered or cancelled records; None for nothing.
 
-        Bytes return in proportion to the records; with the last record, the rest.
+        Bytes return in proportion to the records; with the last record, the rest. It stays charged
+        until `on_credit_sent`, which bounds the queue for a client that does not read. The last one
+        is 0 if other channels need all of it; `is_drained` waits for it nevertheless.
         """
         lookup.unanswered -= records
-        if not lookup.unanswered:
-            return self.on_ended(lookup)
-        cost = Grant(records, lookup.cost.bytes * records // lookup.cost.records)
-        lookup.cost = lookup.cost.minus(cost)
-        back = self._released(cost)
-        return None if back == NOTHING else self._to_send(back)
-
-    def on_ended(self, lookup: ServerLookup) -> Credit:
-        """The credit to send for the rest of an unanswered lookup, which ends.
-
-        It stays charged until `on_credit_sent`, which bounds the queue for a client that does not
-        read. It is 0 if other channels need all of it; `is_drained` waits for it nevertheless.
-        """
-        del self.lookups[lookup.sequence]
-        return self._to_send(self._released(lookup.cost))
+        cost, has_ended = lookup.cost, not lookup.unanswered
+        if has_ended:
+            del self.lookups[lookup.sequence]
+        else:
+            cost = Grant(records, cost.bytes * records // cost.records)
+            lookup.cost = lookup.cost.minus(cost)
+        self._held = self._held.minus(cost)
+        record_bytes = self._mean_record_bytes()
+        back = cost.minus(self._ledger.take_back(self.id, cost, record_bytes=record_bytes))
+        return self._to_send(back) if has_ended or back != NOTHING else None
 
     def on_credit_sent(self, credit: Credit) -> None:
         """A CREDIT frame of this channel was sent: the client may use it."""
@@ -311,12 +308,6 @@ class ServerChannel:
         if cost.records > left.records or cost.bytes > left.bytes:
             detail = f"{cost.records} records of {cost.bytes} bytes on channel {number}"
             raise ProtocolViolation(ErrorCode.CREDIT_VIOLATION, detail)
-
-    def _released(self, cost: Grant) -> Grant:
-        """The part of this cost, no longer held, that returns to the client."""
-        self._held = self._held.minus(cost)
-        record_bytes = self._mean_record_bytes()
-        return cost.minus(self._ledger.take_back(self.id, cost, record_bytes=record_bytes))
 
     def _to_send(self, grant: Grant) -> Credit:
         self._unsent = self._unsent.plus(grant)

@@ -237,7 +237,8 @@ class StreamServer:
                 frame = outgoing
                 channel = self._channels[frame.channel]
                 channel.on_credit_sent(frame)  # the client may respond while it is still sent
-                self._close_if_drained(channel)
+                if channel.is_drained:
+                    self._outgoing.append(frames.Closed(frame.channel))
             case frames.Closed():
                 frame = outgoing
                 closed = self._channels.get(frame.channel)
@@ -346,7 +347,9 @@ class StreamServer:
         if channel is None or lookup is None:
             return ()
         left = self._leave(lookup, now)
-        self._outgoing.append(channel.on_ended(lookup))
+        credit = channel.on_answered(lookup, lookup.unanswered)
+        if credit is not None:
+            self._outgoing.append(credit)
         return (left,)
 
     def _on_close(self, frame: frames.Close) -> Sequence[Effect]:
@@ -357,7 +360,8 @@ class StreamServer:
         channel = self._channels.get(number)  # otherwise it has ended, as for CANCEL
         if channel is not None and not channel.is_closing:
             channel.is_closing = True
-            self._close_if_drained(channel)
+            if channel.is_drained:
+                self._outgoing.append(frames.Closed(number))
         return ()
 
     def _on_cached(self, frame: frames.Cached, now: float) -> Sequence[Effect]:
@@ -424,10 +428,6 @@ class StreamServer:
 
     def _fail(self, number: int, code: ErrorCode, detail: str, *, is_retryable: bool) -> None:
         self._outgoing.append(frames.Failure(number, code, detail, is_retryable))
-
-    def _close_if_drained(self, channel: ServerChannel) -> None:
-        if channel.is_drained:
-            self._outgoing.append(frames.Closed(channel.opened.channel))
 
     def _channel(self, number: int) -> ServerChannel:
         if number not in self._channels:

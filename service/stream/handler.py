@@ -85,7 +85,7 @@ class StreamHandler:
                 parts.connections[submit.part.lookup.channel.connection].submit(submit)
                 await asyncio.sleep(0)
                 continue
-            due_at = turns.next_deadline()
+            due_at = turns.deadlines.earliest()
             await pause(parts.turns_are_due, None if due_at is None else due_at - parts.clock())
             parts.turns_are_due.clear()
 

@@ -91,7 +91,7 @@ class Connection:
         self.client = StreamClient(url, connect_timeout_s=timing.connect_timeout_s)
         self.caches = MappedCaches(url, clock=timing.cache_clock)
         self._connect = connect
-        self._sessions: dict[ClientChannel, ChannelSession] = {}  # of tasks that have not closed
+        self._sessions: dict[ClientChannel, ChannelSession] = {}  # until their tasks close them
         self._report_at_s = 0.0
         self._thread: threading.Thread | None = None
         self._transport: Transport | None = None
@@ -191,7 +191,7 @@ class Connection:
                 return True
             self._thread = self._transport = None
             self.client.on_lost()
-            self.caches.clear()
+            self.caches.by_folder.clear()
             return False
 
     def _tick_s(self) -> float:

@@ -205,29 +205,25 @@ class MappedCaches:
         """Folders may be relative to that of the sidecar's socket."""
         self._url = url
         self._clock = clock
-        self._caches: dict[str, MappedCache] = {}
+        self.by_folder: dict[str, MappedCache] = {}
 
     def cache(self, folder: str) -> MappedCache | None:
         """The cache in a folder; None if it cannot be mapped, as in another container."""
-        if folder not in self._caches:
+        if folder not in self.by_folder:
             try:
                 base = Path(endpoint_of(self._url).path or "/").parent
-                self._caches[folder] = MappedCache(base / folder, clock=self._clock)
+                self.by_folder[folder] = MappedCache(base / folder, clock=self._clock)
             except (OSError, ValueError) as error:
                 _log.info("no shared cache of %s: %s", self._url, error)
                 return None
-        return self._caches[folder]
+        return self.by_folder[folder]
 
     def release(self, in_use: Collection[MappedCache | None]) -> None:
         """Unmap what the caches have replaced, and forget unused ones without a lease."""
-        for folder, cache in [*self._caches.items()]:
+        for folder, cache in [*self.by_folder.items()]:
             cache.release()
             if not cache.has_lease and cache not in in_use:  # its sidecar may have ended
-                del self._caches[folder]
-
-    def clear(self) -> None:
-        """Forget all caches."""
-        self._caches.clear()
+                del self.by_folder[folder]
 
 
 @dataclass(frozen=True, slots=True)

@@ -527,7 +527,7 @@ def test_queued_records_time_out() -> None:
         *([], [2, (1, False)]),
         [1, (1, True)],
     )
-    assert (len(service.registry.turns), service.registry.turns.next_deadline()) == (0, None)
+    assert (len(service.registry.turns), service.registry.turns.deadlines.earliest()) == (0, None)
 
 
 # Turns
@@ -640,12 +640,12 @@ def test_released_bytes_resume_lookups(crowded: Crowded, ending: str) -> None:
 def test_earlier_deadline_wakes_the_turns(crowded: Crowded) -> None:
     """A lookup of a waiting channel is reported, because its deadline may be the first."""
     service, _, first, _ = crowded
-    before = service.registry.turns.is_due, service.registry.turns.next_deadline()
+    before = service.registry.turns.is_due, service.registry.turns.deadlines.earliest()
     first.send(lookup(2, "a", timeout_ms=100))
 
     assert before == (False, service.now + 10)
     assert service.registry.turns.is_due
-    assert service.registry.turns.next_deadline() == service.now + 0.1
+    assert service.registry.turns.deadlines.earliest() == service.now + 0.1
 
 
 def test_parts_are_bounded_in_bytes() -> None:
