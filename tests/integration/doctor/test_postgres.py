@@ -141,20 +141,6 @@ async def test_triggers_are_tried(shop: Database) -> None:
     assert await faults(settings) == []
 
 
-async def test_missing_database_has_its_remedy(shop: Database) -> None:
-    """A database that does not exist is named, with the command that creates it."""
-    missing = Database(shop.socket_folder, "nowhere")
-
-    found = await faults(settings_of(missing.dsn()))
-
-    assert {(each.message, each.remedy) for each in found if each.check == "database"} == {
-        (
-            "the database 'nowhere' of the DSN does not exist",
-            "create it (createdb nowhere), or correct the name in the DSN",
-        )
-    }
-
-
 async def test_other_relations_are_checked(shop: Database) -> None:
     """Views, queries and partitioned tables are found, with the index remedy of their kind."""
     shop.execute(

@@ -16,12 +16,6 @@ async def allow_reading(brokers: str, user: str, topic: str) -> None:
     await _wait_for_rights({_READ, _DESCRIBE}, brokers, user, topic=topic)
 
 
-async def forbid_reading(brokers: str, user: str, topic: str) -> None:
-    """Revoke the rights that `allow_reading` grants."""
-    await _change(DeleteAclsRequest, brokers, user, topic=topic)
-    await _wait_for_rights(set(), brokers, user, topic=topic)
-
-
 async def _change(
     request: type[CreateAclsRequest | DeleteAclsRequest], brokers: str, user: str, *, topic: str
 ) -> None:

@@ -2,17 +2,15 @@
 
 import asyncio
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from demo.embedded_kafka.kafka_broker import KafkaBroker, kafka_broker
 from demo.embedded_kafka.kafka_topics import create_topic
 from demo.embedded_kafka.shortened_log import shorten_log
-from tests.integration.conftest import GUEST_PASSWORD
 from tests.integration.feeds.debezium_messages import heartbeat
 from tests.integration.feeds.followed_table import (
     NAMES,
@@ -22,7 +20,6 @@ from tests.integration.feeds.followed_table import (
     SourceTable,
     following,
 )
-from tests.integration.feeds.kafka_rights import allow_reading, forbid_reading
 from tools.processes.postgres_server import Database, PostgresServer
 from tools.processes.until import until
 
@@ -30,15 +27,13 @@ HEARTBEATS = "heartbeats"
 MAX_STALENESS_S = 5.0
 FETCHED = [("fetched", name) for name in NAMES.values()]
 HITS = [("hit", name) for name in NAMES.values()]
-REFUSED = "forbidden"
 
 
 @pytest.fixture(scope="module")
 def broker(libraries: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaBroker]:
     """A broker that tests stop; each test leaves it running."""
     folder = tmp_path_factory.mktemp("kafka")
-    users = {"guest": GUEST_PASSWORD}
-    with kafka_broker(folder, libraries=libraries, users=users) as broker:
+    with kafka_broker(folder, libraries=libraries) as broker:
         yield broker
 
 
@@ -49,36 +44,14 @@ def database_of_all(postgres_server: PostgresServer) -> Database:
 
 
 @pytest.fixture(scope="module")
-def followed(
-    broker: KafkaBroker, database_of_all: Database, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Mapping[str, FollowedTable]]:
-    """Three tables: `beating` with heartbeats, `quiet` without, `guarded` read by a guest."""
-    password = tmp_path_factory.mktemp("secrets") / "password"
-    password.write_text(GUEST_PASSWORD)
-    password.chmod(0o600)
-    login = {"mechanism": "PLAIN", "username": "guest", "password_file": str(password)}
-    names = ("beating", "quiet", "guarded")
-    tables = [SourceTable(name, database_of_all, broker.address) for name in names]
-    for table in tables:
-        table.create()
+def beating(broker: KafkaBroker, database_of_all: Database) -> Iterator[FollowedTable]:
+    """A table whose connector sends heartbeats."""
+    table = SourceTable("beating", database_of_all, broker.address)
+    table.create()
     asyncio.run(create_topic(broker.address, HEARTBEATS))
-    asyncio.run(allow_reading(broker.address, "guest", "guarded"))
-    max_staleness = f"{MAX_STALENESS_S:g}s"
-    options: list[dict[str, Any]] = [
-        {"heartbeat_topic": HEARTBEATS, "max_staleness": max_staleness},
-        {},
-        {"brokers": [broker.sasl_address], "security": login},
-    ]
-    pairs = zip(tables, options, strict=True)
-    dimensions = {table.name: table.dimension(**own) for table, own in pairs}
-    with following(tables, dimensions) as planes:
-        yield dict(zip(names, planes, strict=True))
-
-
-@pytest.fixture
-def beating(followed: Mapping[str, FollowedTable]) -> FollowedTable:
-    """The table whose connector sends heartbeats."""
-    return followed["beating"]
+    dimension = table.dimension(heartbeat_topic=HEARTBEATS, max_staleness=f"{MAX_STALENESS_S:g}s")
+    with following([table], {table.name: dimension}) as (beating,):
+        yield beating
 
 
 @pytest.fixture
@@ -129,55 +102,6 @@ def test_change_in_an_outage_is_not_missed(
     assert beating.look_up(*NAMES) == [("hit", "uno"), *HITS[1:]]
 
 
-def test_silent_broker_bypasses_the_cache(
-    broker: KafkaBroker, followed: Mapping[str, FollowedTable]
-) -> None:
-    """Without heartbeats, the silence of the broker itself bypasses the cache (E2)."""
-    quiet = followed["quiet"]
-    quiet.keep(*NAMES)
-    with outage(broker, "freeze"):
-        first = quiet.outcomes(*NAMES)
-        quiet.wait_until_bypassed()
-        during = [quiet.look_up(*NAMES) for _ in range(2)]
-    quiet.wait_until_live()
-
-    assert (first, during) == ({"hit"}, [FETCHED, FETCHED])
-    assert quiet.outcomes(*NAMES) == {"hit"}
-
-
-def test_stalled_connector_bypasses_the_cache(
-    beating: FollowedTable, connector: BeatingConnector
-) -> None:
-    """If heartbeats stop although the broker responds, the cache is bypassed (E17)."""
-    with connector.paused():
-        beating.wait_until_bypassed()
-        during = [beating.look_up(*NAMES) for _ in range(2)]
-        is_live = beating.metric("sidelook_dimension_feed_live")
-    beating.wait_until_live()
-
-    assert (during, is_live) == ([FETCHED, FETCHED], 0)
-    assert beating.outcomes(*NAMES) == {"hit"}
-
-
-def test_revoked_right_is_reported(
-    broker: KafkaBroker, followed: Mapping[str, FollowedTable]
-) -> None:
-    """A dimension that may not read its topic is served uncached with the reason (E23)."""
-    guarded, quiet = followed["guarded"], followed["quiet"]
-    for each in (guarded, quiet):
-        each.keep(*NAMES)
-    asyncio.run(forbid_reading(broker.address, "guest", guarded.name))
-    guarded.wait_until_bypassed()
-    until(lambda: REFUSED in reasons(guarded))
-    during = [guarded.look_up(*NAMES), quiet.look_up(*NAMES)]
-    log = guarded.log
-    asyncio.run(allow_reading(broker.address, "guest", guarded.name))
-    guarded.keep(*NAMES)
-
-    assert during == [FETCHED, HITS]
-    assert (REFUSED in log, GUEST_PASSWORD in log) == (True, False)
-
-
 def reasons(planes: FollowedTable) -> str:
     """The errors of the feed and of its partitions."""
     feed = planes.feed()
@@ -206,12 +130,9 @@ def outage(broker: KafkaBroker, fault: str) -> Iterator[None]:
         (broker.thaw if fault == "freeze" else broker.start)()
 
 
-@pytest.mark.parametrize("written", [0, 1])
-def test_shortened_log_empties_the_cache(
-    broker: KafkaBroker, database_of_all: Database, *, written: int
-) -> None:
+def test_shortened_log_empties_the_cache(broker: KafkaBroker, database_of_all: Database) -> None:
     """If the log loses messages that were read, and grows again, no earlier row is a hit."""
-    table = SourceTable(f"shortened{written}", database_of_all, broker.address)
+    table = SourceTable("shortened", database_of_all, broker.address)
     table.create()
     renewed = [("hit", f"new {name}") for name in NAMES.values()]
     with following([table]) as (planes,):
@@ -223,7 +144,7 @@ def test_shortened_log_empties_the_cache(
             shorten_log(broker, table.name, end=20 - len(NAMES))
             broker.start()
             changes = [table.rename(key, f"new {name}") for key, name in NAMES.items()]
-            table.send(*changes, *[heartbeat()] * written)
+            table.send(*changes)
         answers = [planes.look_up(*NAMES)]
 
         def are_renewed() -> bool:

@@ -41,26 +41,6 @@ def test_renamed_label_is_served_soon(
     assert names == ["glad", "two"]
 
 
-def test_late_event_shows_no_former_label(database: Database, kafka: KafkaBroker) -> None:
-    """An event from before a label was renamed does not restore the label."""
-    table = source_table(database, kafka)
-    database.execute(
-        "CREATE TYPE mood AS ENUM ('one', 'two', 'three')",
-        f"ALTER TABLE {table.name} ALTER name TYPE mood USING name::mood",
-    )
-    with following([table], {table.name: table.dimension(cache=FULL)}) as (followed,):
-        followed.wait_until_live()
-        followed.keep(1)
-        late = table.rename(1, "three")
-        database.execute("ALTER TYPE mood RENAME VALUE 'three' TO 'glad'")
-        until(lambda: followed.look_up(1)[0][1] == "glad")
-        followed.keep(1)
-        followed.publish(late)
-        answers = [followed.look_up(1) for _ in range(2)]
-
-    assert [name for ((_, name),) in answers] == ["glad", "glad"]
-
-
 def test_changed_type_is_described_soon(database: Database, kafka: KafkaBroker) -> None:
     """A type that changes without a new file is described at the next check of the table."""
     table = source_table(database, kafka)

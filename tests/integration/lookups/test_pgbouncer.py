@@ -13,12 +13,10 @@ from service.connectors.postgres.backend import PostgresBackend
 from service.connectors.postgres.sessions import PostgresSettings
 from tests.integration.lookups.tables import PATIENCE_S, described, names_of, put_table
 from tests.integration.pgbouncer import SERVER_CONNECTIONS, PgBouncer
-from tools.processes.postgres_server import IS_BLOCKED, Database
+from tools.processes.postgres_server import Database
 from tools.processes.until import until
 
 ROWS = pa.table({"id": pa.array(range(100)), "name": [f"row {number}" for number in range(100)]})
-TERMINATE_BLOCKED = """SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity
-    WHERE datname = current_database() AND wait_event_type = 'Lock'"""
 SESSION_STATE = b"""SELECT (SELECT count(*) FROM pg_prepared_statements),
     current_setting('enable_seqscan'), current_setting('default_transaction_read_only'),
     current_setting('client_connection_check_interval')"""
@@ -30,18 +28,6 @@ async def backend(database: Database, bouncer: PgBouncer) -> AsyncIterator[Postg
     table = put_table(database, ROWS, key=["id"])
     async with described(replace(table, dsn=bouncer.dsn, pgbouncer=True)) as backend:
         yield backend
-
-
-async def name_after_recovery(backend: PostgresBackend) -> list[str]:
-    """The name of row 7, fetched until the failure is not retryable or none."""
-    async with asyncio.timeout(PATIENCE_S):
-        while True:
-            try:
-                return await names_of(backend, 7)
-            except BackendError as error:
-                if not error.is_retryable:
-                    raise
-                await asyncio.sleep(0.05)  # the pace of the retries
 
 
 async def test_lookups_share_few_sessions(backend: PostgresBackend, bouncer: PgBouncer) -> None:
@@ -77,21 +63,6 @@ async def test_temporary_tables_take_no_place(bouncer: PgBouncer) -> None:
             found += await names_of(client, 7)
 
     assert found == ["row 7"] * (2 * SERVER_CONNECTIONS)
-
-
-async def test_query_killed_behind_the_pooler_is_lost(
-    backend: PostgresBackend, database: Database
-) -> None:
-    """A session that ends during its query is a lost connection."""
-    with database.locked("dimension"):
-        task = asyncio.ensure_future(names_of(backend, 7))
-        await database.wait_for(IS_BLOCKED)
-        await asyncio.to_thread(database.execute, TERMINATE_BLOCKED)
-        with pytest.raises(BackendError) as caught:
-            await task
-
-    assert caught.value.code is ErrorCode.CONNECTION_LOST
-    assert await name_after_recovery(backend) == ["row 7"]
 
 
 async def test_cancelled_query_answers_no_other(

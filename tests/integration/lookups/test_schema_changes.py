@@ -17,7 +17,6 @@ from service.engine.dimension import Dimension
 from tests.integration.lookups.tables import (
     PATIENCE_S,
     create_reader,
-    described,
     put_table,
     serving,
 )
@@ -235,18 +234,6 @@ async def test_swapped_table_is_described_as_another(
     assert former.is_same(again)
     assert not former.is_same(present)
     assert present.still_offers(former)
-
-
-async def test_later_row_policy_is_an_error(table: PostgresSettings, database: Database) -> None:
-    """Rows that a new row-level policy hides are an error, not missing."""
-    key = pa.record_batch({"id": pa.array([1])})
-    async with described(table) as backend:
-        await backend.fetch(key, timeout_s=PATIENCE_S)
-        database.execute(f"{ALTER} ENABLE ROW LEVEL SECURITY")
-        with pytest.raises(BackendError) as caught:
-            await backend.fetch(key, timeout_s=PATIENCE_S)
-
-    assert caught.value.code is ErrorCode.FORBIDDEN
 
 
 async def test_sessions_stay_read_only(database: Database) -> None:

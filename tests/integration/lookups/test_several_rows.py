@@ -5,9 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pytest
 
-from lookup_core.errors import LookupFailed
 from spark_client.lookup_settings import JoinKeys, KeyColumn, LookupSettings, PassSettings
 from spark_client.transport.connections import SidecarAddress
 from spark_client.worker.lookup_task import LookupJoinTask, LookupPass, LookupTarget
@@ -35,34 +33,6 @@ TIMES = {  # {event time: the version of N1 that is valid}
     dt.datetime(2013, 6, 1, tzinfo=dt.UTC): "third",
     dt.datetime(9999, 1, 1, tzinfo=dt.UTC): "third",
 }
-
-
-def test_failed_task_names_the_column(folder: Path, database: Database) -> None:
-    """A value that does not fit fails its records with the column and the remedy, never the value.
-
-    HTTP has the same text.
-    """
-    database.execute(
-        "CREATE TABLE invoices (number int8 PRIMARY KEY, paid int8[])",
-        "INSERT INTO invoices VALUES (7, '{{12345}}'), (8, NULL)",
-    )
-    columns = pa.schema({"paid": pa.list_(pa.int64())})
-    records = pa.record_batch({"number": pa.array([8, 7], pa.int64())})
-    with (
-        sidecar := postgres_sidecar(folder, database.dsn(), {"invoices": {"key": ["number"]}})
-    ).running():
-        target = LookupTarget(
-            *(SidecarAddress(url_of(sidecar)), "invoices", JoinKeys(("number",), ("number",))),
-            *((KeyColumn(0),), LookupSettings(), AddedPart(columns)),
-        )
-        with pytest.raises(LookupFailed) as caught:
-            list(LookupJoinTask(LookupPass([target], PassSettings()))(iter([records])))
-        reply = sidecar.post("/v1/dimensions/invoices/lookup", {"keys": [7]}).json()
-
-    reason = reply["errors"]["0"]["detail"]
-    assert reason.startswith("column paid: a value does not fit array<bigint>;")
-    assert f"(value_rejected: {reason}): key 7;" in caught.value.detail
-    assert "12345" not in caught.value.detail
 
 
 def test_version_of_the_time_is_found(folder: Path, database: Database) -> None:

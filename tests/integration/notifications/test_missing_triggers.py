@@ -6,7 +6,6 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 
 import numpy as np
-import psycopg
 import pytest
 
 from lookup_core.answer import Outcome
@@ -189,27 +188,6 @@ async def test_gap_keeps_rows_of_a_standby_out() -> None:
 
     assert (late.rows.num_rows, may_be_kept(late, gap, piece)) == (0, False)
     assert may_be_kept(late, UNKNOWN_TRANSACTION, piece)
-    assert (current.rows.num_rows, may_be_kept(current, gap, piece)) == (1, True)
-
-
-async def test_open_transaction_hides_no_gap() -> None:
-    """A standby is past a gap when a later transaction has ended there, whichever are open."""
-    with running_postgres() as server:
-        database = server.new_database()
-        settings, schema = listened(database), schema_of(database)
-        database.execute("INSERT INTO t VALUES (1, 'new')", "CREATE TABLE other (id int)")
-        with running_standby(server) as socket_folder, psycopg.connect(database.dsn()) as open_one:
-            standby = Database(socket_folder, database.name)
-            open_one.execute("INSERT INTO other VALUES (1)")
-            database.execute("INSERT INTO other VALUES (2)")
-            async with PostgresNotifications(settings).reader(schema) as reader:
-                await reader.assign(Split("notifications"), position=None)
-                (piece,) = await reader.read()
-            gap = gap_in(piece.changes).transaction_id
-            database.execute("INSERT INTO other VALUES (3)")
-            await standby.wait_for("EXISTS (SELECT FROM other WHERE id = 3)")
-            current = await fetched_of(standby)
-
     assert (current.rows.num_rows, may_be_kept(current, gap, piece)) == (1, True)
 
 

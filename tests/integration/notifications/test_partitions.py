@@ -14,7 +14,6 @@ from service.connectors.postgres.notifications import PostgresNotificationsSetti
 from service.connectors.postgres.sessions import PostgresSettings
 from tests.integration.notifications.notified_changes import (
     PATIENCE_S,
-    changes_of,
     end_of,
     reading,
     refusal_of,
@@ -114,14 +113,6 @@ def test_script_must_fit_the_table(parted: Database) -> None:
         make_triggers(parted, "t", ["id"])
     with pytest.raises(psycopg.errors.RaiseException, match="without --partitioned"):
         make_triggers(parted, "plain", ["id"], is_partitioned=True)
-
-
-async def test_changed_keys_of_partitions_are_read(parted: Database) -> None:
-    """A reader of the notifications reports changes of partitions."""
-    async with reading(settings_of(parted), await schema_of(parted)) as reader:
-        parted.execute("UPDATE rest SET note = 'new'")
-
-        assert await changes_of(reader) == [[11]]
 
 
 @pytest.mark.parametrize("statement", CHANGES_OF_PARTITIONS)

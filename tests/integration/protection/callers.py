@@ -24,8 +24,6 @@ UNCACHED = {"cache": {"mode": "none"}, "batch": {"max_in_flight": POOL}}
 HAS_POOL = f"""(SELECT count(*) <= {POOL} AND bool_and(state !~ '^idle in transaction')
     FROM pg_stat_activity
     WHERE application_name = 'sidelook' AND datname = current_database())"""
-CONNECTIONS_IN_USE = """SELECT count(*)::int FROM pg_stat_activity
-    WHERE application_name = 'sidelook' AND datname = current_database()"""
 UNREACHABLE = {"backend_unavailable", "connection_lost", "timeout"}
 _UNANSWERED = frozenset({"error", "timeout"})
 

@@ -61,17 +61,6 @@ async def test_burst_becomes_few_queries(
     assert len(sizes) <= ROWS / MAX_KEYS + SLACK
 
 
-async def test_one_cold_key_is_queried_once(
-    folder: Path, database: Database, query_log: QueryLog
-) -> None:
-    """2,000 requests for the same cold key cause one query of one key."""
-    with postgres_sidecar(folder, database.dsn(), {"customers": PATIENT}).running():
-        names = await burst(folder / "sidelook.sock", [7] * ROWS)
-
-    assert set(names) == {"customer 7"}
-    assert query_log.sizes() == [1]
-
-
 async def burst(path: Path, keys: Sequence[int]) -> list[str]:
     """The name of each key, looked up on a connection of its own, all at the same time.
 

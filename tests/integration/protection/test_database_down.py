@@ -23,11 +23,7 @@ RESTARTS = 10
 TABLES = ("customers", "orders")
 CALLERS = 20
 TIMEOUT_MS = 500
-LONG_CACHED = {"cache": {"ttl": "1h", "negative_ttl": "1h"}}
-STALE_IF_ERROR = {"cache": {"ttl": "200ms", "stale_if_error": "1h"}}
-MIN_AGE_MS = 180  # the TTL of 200 ms less its jitter
 CUSTOMER, ADA = {"name": "customer 1"}, {"name": "Ada"}
-TO_ADA = "UPDATE customers SET name = 'Ada' WHERE id = 1"
 
 
 @pytest.fixture(autouse=True)
@@ -69,41 +65,6 @@ async def test_missing_database_is_no_missing_row(
 
         assert readiness.status == 503
         await callers.look_up_until("fetched", "customers", 1)
-
-
-async def test_cached_rows_outlive_their_database(
-    folder: Path, postgres_server: PostgresServer, database: Database
-) -> None:
-    """Cached rows and missing keys are served in an outage; other keys fail until it ends."""
-    sidecar = postgres_sidecar(folder, database.dsn(), {"customers": LONG_CACHED})
-    async with started(sidecar), callers_of(folder) as callers:
-        await callers.look_up("customers", [1, ABSENT])
-
-        async with outage(postgres_server):
-            cached = await callers.look_up("customers", [1, ABSENT])
-            others = [2, ABSENT + 1]
-            check_unanswered(await callers.look_up("customers", others, timeout_ms=TIMEOUT_MS))
-
-        assert (cached.outcomes, cached.rows) == (["hit", "missing"], [CUSTOMER, None])
-        await callers.look_up_until("fetched", "customers", 2)
-
-
-async def test_stale_rows_stand_in_for_errors(
-    folder: Path, postgres_server: PostgresServer, database: Database
-) -> None:
-    """With `stale_if_error`, expired rows are served with their age while the database is down."""
-    sidecar = postgres_sidecar(folder, database.dsn(), {"customers": STALE_IF_ERROR})
-    async with started(sidecar), callers_of(folder) as callers:
-        first = await callers.look_up("customers", [1])
-        database.execute(TO_ADA)
-
-        async with outage(postgres_server):
-            stale = await callers.look_up_until("stale", "customers", 1)
-            check_unanswered(await callers.look_up("customers", [2], timeout_ms=TIMEOUT_MS))
-
-        fresh = await callers.look_up_until("fetched", "customers", 1)
-        assert (first.rows, stale.rows, fresh.rows) == ([CUSTOMER], [CUSTOMER], [ADA])
-        assert stale.ages_ms[0] >= MIN_AGE_MS
 
 
 async def test_restarts_are_survived_under_load(

@@ -5,8 +5,6 @@ import random
 from pathlib import Path
 
 from tests.integration.protection.callers import (
-    CONNECTIONS_IN_USE,
-    POOL,
     Answer,
     callers_of,
     put_customers,
@@ -20,10 +18,7 @@ SLOW_MS = 6_000
 CALLERS = 100
 QUICK_LOOKUPS = 20
 UNCACHED = {"cache": {"mode": "none"}}
-LOADERS = 24
-SAMPLES = 10
 TABLES = ("customers", "orders")
-THREE_TABLES = (*TABLES, "planes")
 
 # The server rejects a query with a character that LATIN1 lacks (SQLSTATE 22P05).
 LATIN1 = "ENCODING 'LATIN1' LOCALE 'C' TEMPLATE template0"
@@ -58,45 +53,6 @@ async def test_locked_table_hurts_only_its_dimension(folder: Path, database: Dat
         assert {outcome for answer in ended for outcome in answer.outcomes} <= {"timeout", "error"}
         assert [fault for answer in (*quick, *ended) for fault in answer.faults()] == []
         await asyncio.to_thread(SidecarFigures(sidecar).seconds_until_at_rest)
-
-
-async def test_dimensions_share_the_connections(folder: Path, database: Database) -> None:
-    """Under load all dimensions are served, with at most four connections together."""
-    for table in THREE_TABLES:
-        put_customers(database, table=table)
-    sidecar = postgres_sidecar(folder, database.dsn(), dict.fromkeys(THREE_TABLES, UNCACHED))
-    counts = set()
-    async with (
-        started(sidecar),
-        callers_of(folder) as callers,
-        callers.load(LOADERS, THREE_TABLES),
-    ):
-        for _ in range(SAMPLES):
-            await callers.wait_for_each(THREE_TABLES, 5)
-            [(count,)] = await asyncio.to_thread(database.query, CONNECTIONS_IN_USE)
-            counts.add(count)
-
-    assert all(answer.is_complete for answer in callers.answers)
-    assert callers.faults() == []
-    assert counts <= set(range(1, POOL + 1))
-
-
-async def test_locked_tables_leave_connections(folder: Path, database: Database) -> None:
-    """Lookups of one table continue while those of two locked ones hang in the same pool."""
-    for table in THREE_TABLES:
-        put_customers(database, table=table)
-    sidecar = postgres_sidecar(folder, database.dsn(), dict.fromkeys(THREE_TABLES, UNCACHED))
-    async with (
-        started(sidecar),
-        callers_of(folder) as callers,
-        callers.load(LOADERS, THREE_TABLES),
-    ):
-        with database.locked("orders"), database.locked("planes"):
-            await database.wait_for(IS_BLOCKED)
-            await callers.wait_for_each(["customers"], 100)
-        await callers.wait_for_each(THREE_TABLES, 5)
-
-    assert callers.faults() == []
 
 
 def put_words(server: PostgresServer) -> Database:

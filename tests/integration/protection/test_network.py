@@ -62,13 +62,6 @@ async def test_black_hole_is_survived_under_load(scene: Scene, fault: str) -> No
     await scene.callers.wait_for_answers(10 * CALLERS)
 
 
-async def test_cut_connections_are_survived_under_load(scene: Scene) -> None:
-    """While all connections are reset repeatedly, every lookup ends (D3)."""
-    for _ in range(20):
-        scene.proxy.cut()
-        await scene.callers.wait_for_answers(CALLERS)
-
-
 @pytest.mark.parametrize("delay_s", [0.05, 1.0])
 async def test_slow_network_is_survived_under_load(scene: Scene, delay_s: float) -> None:
     """While each chunk is delayed by less or more than the timeout, every lookup ends."""
