@@ -92,7 +92,6 @@ def dimension(frame: DataFrame, table: pa.Table) -> DataFrame:
     return frame.sparkSession.createDataFrame(table.to_pylist())
 
 
-COLUMNS = ["vector", "marked", *VALUES, *NEWER_VALUES]
 FORMS: dict[str, dict[str, Any]] = {
     "auto": {},
     "batch": {"via": "batch"},
@@ -101,22 +100,6 @@ FORMS: dict[str, dict[str, Any]] = {
     "key ordered": {"mode": "key_ordered"},
     "watermarks": {"event_time": "at", "mode": "unordered"},
 }
-
-
-@pytest.mark.parametrize("name", COLUMNS)
-def test_each_type_passes_through(
-    sidecar: Sidecar, carried: DataFrame, capsys: pytest.CaptureFixture[str], name: str
-) -> None:
-    """A column that the lookup does not use keeps its type and values, whatever its type is."""
-    if name not in carried.columns:
-        pytest.skip("this version of PySpark lacks the type")
-    records = carried.select("id", name)
-
-    enriched = records.transform(sidecar.lookup_join("names", on="id"))
-
-    expected = records.join(F.broadcast(dimension(records, NAMES)), "id", "left")
-    assert types_of(enriched) == types_of(expected)
-    assert shown(enriched, capsys) == shown(expected, capsys)
 
 
 @pytest.mark.parametrize("form", FORMS)

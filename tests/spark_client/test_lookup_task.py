@@ -111,29 +111,6 @@ def test_early_end_closes_the_channel(address: SidecarAddress, sidecar: Reachabl
 
 
 @pytest.mark.parametrize(
-    ("dimension", "keys", "structs"),
-    [
-        (
-            "customers",
-            [pa.array([2, 9, 1]), pa.array([], pa.int64()), pa.array([1])],
-            [{"name": None}, None, {"name": "Ann"}, {"name": "Ann"}],
-        ),
-        ("composite", [(pa.array([1, 1]), pa.array(["x", "y"]))], [{"name": "one"}, None]),
-    ],
-)
-def test_functions_give_structs(
-    address: SidecarAddress,
-    dimension: str,
-    keys: list[pa.Array | tuple[pa.Array, ...]],
-    structs: list[dict[str, str | None] | None],
-) -> None:
-    """One struct for each key, in order; NULL where there is no row."""
-    task = function_task(address, dimension)
-
-    assert [struct for array in task(iter(keys)) for struct in array.to_pylist()] == structs
-
-
-@pytest.mark.parametrize(
     ("source", "as_of", "wants_default"), [(None, None, False), (0, None, True), (0, 1, False)]
 )
 def test_later_lookups_request_the_default_row(
@@ -200,18 +177,6 @@ def test_task_refuses_what_the_driver_did_not_see(
     list(join_task(address, "history", as_of=1)(iter([TIMED])))  # on the same connection
 
     assert frames.Close(1) in sidecar.memory.received
-
-
-def test_declared_types_are_checked(address: SidecarAddress, sidecar: ReachableSidecar) -> None:
-    """A type in `schema=` that loses values is refused at the opening, also with `as_of`."""
-    wrong = pa.schema({"name": pa.int32()})
-
-    for dimension, as_of in (("customers", None), ("history", 1)):
-        with pytest.raises(InvalidRequest, match=f"'name' of '{dimension}' is string, .* int;"):
-            list(join_task(address, dimension, as_of=as_of, columns=wrong)(iter([TIMED])))
-
-    assert frames.Close(1) in sidecar.memory.received
-    assert not any(isinstance(frame, frames.Lookup) for frame in sidecar.memory.received)
 
 
 def test_driver_has_no_task() -> None:

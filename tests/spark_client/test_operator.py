@@ -1,6 +1,5 @@
 """The operator of one partition, against a sidecar in memory."""
 
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -16,7 +15,6 @@ from spark_client.lookup_settings import (
     FailurePolicy,
     JoinType,
     LookupSettings,
-    OutputMode,
     PassSettings,
 )
 from spark_client.testing.served_dimension import ServedDimension
@@ -49,43 +47,11 @@ def test_distinct_keys_travel_once() -> None:
     assert lookup.event_time_ms is None
 
 
-@pytest.mark.parametrize(
-    ("how", "ids", "columns"),
-    [
-        (JoinType.INNER, [1, 4], ["id", "n", "name"]),
-        (JoinType.SEMI, [1, 4], ["id", "n"]),
-        (JoinType.ANTI, [9], ["id", "n"]),
-    ],
-)
-def test_joins_drop_records(how: JoinType, ids: list[int], columns: list[str]) -> None:
-    """Records with a row, or those without, do not leave; only some joins add columns."""
-    partition = Partition(
-        ReachableSidecar(DIMENSIONS), lookups=(Lookup(columns=("name",), how=how),)
-    )
-
-    (output,) = partition.run([batch(1, 9, 4)])
-
-    assert output.column("id").to_pylist() == ids
-    assert output.schema.names == columns
-
-
 def test_empty_output_is_not_yielded() -> None:
     """A batch of which no record leaves gives no output."""
     partition = Partition(ReachableSidecar(DIMENSIONS), lookups=(Lookup(how=JoinType.INNER),))
 
     assert list(partition.run([batch(8, 9)])) == []
-
-
-@pytest.mark.parametrize("mode", OutputMode)
-def test_capacity_bounds_records_in_flight(mode: OutputMode) -> None:
-    """A long batch is sent in parts that fit into the capacity."""
-    sidecar = ReachableSidecar(DIMENSIONS, Behaviour(part_size=1, seed=1))
-
-    rows = Partition(sidecar, PassSettings(mode, capacity=4)).rows(*[batch(1, 2, 3, 4, 9)] * 5)
-
-    sizes = [decode_batch(each.payload, KEY).num_rows for each in received(sidecar, frames.Lookup)]
-    assert sum(sizes) == len(rows) == 25
-    assert max(sizes) <= 4
 
 
 @pytest.mark.parametrize(
@@ -172,43 +138,6 @@ def test_error_shows_up_to_three_keys(columns: dict[str, list[object]], shown: s
     assert "dimension's key); on_error is 'fail'" in silent.detail
 
 
-@pytest.mark.parametrize(
-    ("sidecar", "settings", "names", "outcome", "error"),
-    [
-        (
-            ReachableSidecar(DIMENSIONS, Behaviour(is_silent=True)),
-            LookupSettings(on_timeout=FailurePolicy.NULL),
-            [None, None],
-            "timeout",
-            "timeout",
-        ),
-        (
-            ReachableSidecar(FAILING),
-            LookupSettings(on_error=FailurePolicy.NULL),
-            ["Ann", None],
-            "error",
-            "backend_unavailable",
-        ),
-    ],
-    ids=["timeout", "error"],
-)
-def test_failures_may_give_nulls(
-    sidecar: ReachableSidecar,
-    settings: LookupSettings,
-    names: list[str | None],
-    outcome: str,
-    error: str,
-) -> None:
-    """With the policy `"null"` failed records leave with nulls and their status."""
-    lookup = Lookup(settings=settings, status_column="_s")
-    timeout_s = 0.02 if outcome == "timeout" else 5.0
-
-    rows = Partition(sidecar, PassSettings(timeout_s=timeout_s), (lookup,)).rows(batch(1, 3))
-
-    assert [row["name"] for row in rows] == names
-    assert rows[1]["_s"] == {"outcome": outcome, "age_ms": None, "error": error}
-
-
 DEFAULT = {"name": "unknown", "tier": 9}
 BY_DEFAULT = LookupSettings(on_timeout=FailurePolicy.DEFAULT, on_error=FailurePolicy.DEFAULT)
 
@@ -256,23 +185,6 @@ def test_default_row_is_that_of_the_failure() -> None:
         ("unknown", 9, 7),
         (None, None, None),
     ]
-
-
-def test_timeout_may_give_the_default_row() -> None:
-    """Each lookup of a record that times out gets its own default row, in any columns."""
-    silent = ReachableSidecar(
-        {"customers": replace(DIMENSIONS["customers"], default=DEFAULT)}, Behaviour(is_silent=True)
-    )
-    lookups = (
-        Lookup(settings=BY_DEFAULT),
-        Lookup(columns=(), settings=BY_DEFAULT, how=JoinType.SEMI, status_column="_s"),
-        Lookup(columns=("tier",), keys=("tier",), settings=BY_DEFAULT, prefix="later_"),
-    )
-
-    (row,) = Partition(silent, PassSettings(timeout_s=0.02), lookups).rows(batch(1))
-
-    assert (row["name"], row["tier"], row["later_tier"]) == ("unknown", 9, 9)
-    assert row["_s"]["outcome"] == "timeout"
 
 
 PAIRS = pa.table({"id": [1], "tier": pa.array([1], pa.int32()), "x": [7]})
@@ -329,12 +241,6 @@ def test_nulls_of_other_lookups_are_not_sent() -> None:
     assert decode_batch(last.payload, pa.schema({"x": pa.int64()})).to_pydict() == {"x": [7]}
 
 
-CITIES = pa.table(
-    {"id": [1, 1, 3, 1], "name": ["b", "a", "c", "b"], "tier": pa.array([1, 2, 3, 4], pa.int32())}
-)
-ALL_CITIES = ServedDimension(CITIES, ("id",), {(5,): ErrorCode.TYPE}, has_all_rows=True)
-
-
 def test_excessive_products_name_the_key() -> None:
     """Lookups that expand to billions of rows for one record fail; `show_keys` hides its keys."""
     many = pa.table({"id": [3] * 50, "n": range(50)})
@@ -348,38 +254,6 @@ def test_excessive_products_name_the_key() -> None:
 
     with pytest.raises(InvalidRequest, match=shown):
         Partition(sidecar, lookups=lookups).rows(batch(9, 3))
-
-
-@pytest.mark.parametrize(
-    ("default", "added"),
-    [
-        ({"name": ["x", "y"], "tier": [7, 8]}, [("x", 7), ("y", 8)]),
-        ({"name": ["x", "y"]}, [("x", None), ("y", None)]),
-        ({}, [(None, None)]),
-        ({"name": [], "tier": []}, [(None, None)]),
-    ],
-)
-def test_default_lists_expand(
-    default: dict[str, list[Any]], added: list[tuple[str | None, int | None]]
-) -> None:
-    """A column without a default value is NULL in each row; empty lists are no row."""
-    sidecar = ReachableSidecar({"customers": replace(ALL_CITIES, default=default)})
-    lookup = Lookup(settings=BY_DEFAULT, expands=True)
-
-    rows = Partition(sidecar, lookups=(lookup,)).rows(batch(5, 1))
-
-    assert [(row["name"], row["tier"]) for row in rows if row["id"] == 5] == added
-    assert [row["tier"] for row in rows if row["id"] == 1] == [1, 2, 4]
-
-
-def test_uneven_default_lists_are_refused() -> None:
-    """Lists of different lengths make no rows; the error names the column and the remedy."""
-    sidecar = ReachableSidecar(
-        {"customers": replace(ALL_CITIES, default={"name": ["x"], "tier": [1, 2]})}
-    )
-
-    with pytest.raises(InvalidRequest, match=r"2 values in one column and 1 in 'name'"):
-        Partition(sidecar, lookups=(Lookup(settings=BY_DEFAULT, expands=True),)).rows(batch(1))
 
 
 def test_watermarks_reach_the_sidecar() -> None:
@@ -445,39 +319,6 @@ def test_long_wait_for_input_is_idleness() -> None:
     assert [output.column("id").to_pylist() for output in outputs] == [[1], [2]]
     assert [each.is_idle for each in received(sidecar, frames.Status)] == [True, False, True]
     assert kinds[:4] == [frames.Open, frames.Lookup, frames.Status, frames.Cancel]
-
-
-def test_large_answers_leave_in_pieces() -> None:
-    """Output batches are bounded in bytes, so one large row is not copied beyond `max_bytes`."""
-    table = pa.table({"id": pa.array([1], pa.int64()), "name": ["x" * 1000]})
-    sidecar = ReachableSidecar({"customers": ServedDimension(table, ("id",))})
-    partition = Partition(
-        sidecar, PassSettings(max_bytes=10_000), lookups=(Lookup(columns=("name",)),)
-    )
-
-    outputs = list(partition.run([batch(*[1] * 100)]))
-
-    assert sum(output.num_rows for output in outputs) == 100
-    assert all(output.num_rows <= 10 for output in outputs)
-
-
-def test_crashes_do_not_change_the_output() -> None:
-    """A sidecar that crashes before each batch loses and repeats no record."""
-    sidecar = ReachableSidecar(DIMENSIONS)
-    operator = Partition(sidecar).operator(batch(1).schema)
-
-    def crashing() -> Iterator[pa.RecordBatch | None]:
-        for number in range(20):
-            sidecar.crash()
-            yield batch(number, 1)
-            yield None
-
-    outputs = list(operator.enriched(PulledInput(crashing())))
-    operator.close()
-
-    rows = [row for output in outputs for row in output.to_pylist()]
-    assert [row["id"] for row in rows] == [key for number in range(20) for key in (number, 1)]
-    assert [row["name"] for row in rows[1::2]] == ["Ann"] * 20
 
 
 TIME = pa.timestamp("us", "UTC")

@@ -112,44 +112,7 @@ def expanding(name: str, how: JoinType = JoinType.LEFT, status: str | None = Non
     return AddedPart(pa.schema({name: pa.utf8()}), how, "", status, expands=True)
 
 
-FIRST: Lists = [["a", "b"], None, [None], []]
 SECOND: Lists = [["x", "y", "z"], ["x"], None, ["x", "y"]]
-
-
-@pytest.mark.parametrize("max_bytes", [1, 60, 10_000])
-def test_expanded_records_leave_once_per_row(max_bytes: int) -> None:
-    """All combinations in list order, with the statuses; absent and empty lists give a NULL."""
-    answers = [lists_answers(FIRST), lists_answers(SECOND, name="other")]
-    parts = [expanding("name", status="_s"), expanding("other")]
-    run = RunRows(RECORDS, answers, np.array([0, 1, 2, 3]))
-
-    batches = list(joined_output(RECORDS.schema, parts).batches(run, max_bytes=max_bytes))
-
-    rows = [row for batch in batches for row in batch.to_pylist()]
-    combined = [
-        *((0, "a", "x"), (0, "a", "y"), (0, "a", "z")),
-        *((0, "b", "x"), (0, "b", "y"), (0, "b", "z")),
-        *((1, None, "x"), (2, None, None), (3, None, "x"), (3, None, "y")),
-    ]
-    assert [(row["n"], row["name"], row["other"]) for row in rows] == combined
-    assert [row["_s"]["age_ms"] for row in rows] == [*[7] * 6, None, *[7] * 3]
-    assert [batch.num_rows for batch in batches] == {1: [1] * 10, 60: [3, 3, 3, 1]}.get(
-        max_bytes, [10]
-    )
-
-
-def test_inner_output_needs_a_list_element() -> None:
-    """With `inner`, records without a row and those with empty lists do not leave."""
-    answers = [lists_answers(FIRST), lists_answers(SECOND, name="other")]
-    left = joined_output(RECORDS.schema, [expanding("name", JoinType.INNER), expanding("other")])
-    both = joined_output(
-        RECORDS.schema, [expanding("name", JoinType.INNER), expanding("other", JoinType.INNER)]
-    )
-    run = RunRows(RECORDS, answers, np.array([0, 1, 2, 3]))
-
-    assert built(left, run).column("n").to_pylist() == [*[0] * 6, 2]
-    assert built(both, run).column("n").to_pylist() == [0] * 6
-    assert built(both, RunRows(RECORDS, answers, np.array([1, 3]))).num_rows == 0
 
 
 def test_expanding_part_stands_next_to_others(answers: RunAnswers) -> None:

@@ -221,16 +221,6 @@ def test_unused_lookups_are_not_sent(records: DataFrame) -> None:
         records.transform(inner).select("n").count()
 
 
-def test_many_columns_choose_the_function(sidecar: Sidecar, file: DataFrame) -> None:
-    """Without `via`, wide records pass as a function if the mode is ordered, narrow ones do not."""
-    join = sidecar.lookup_join("customers", on="id")
-    unordered = sidecar.lookup_join("customers", on="id", mode="unordered")
-
-    assert "ArrowEvalPython" in plan_of(file.transform(join))
-    assert "MapInArrow" in plan_of(file.select("id", "c1").transform(join))
-    assert "MapInArrow" in plan_of(file.transform(unordered))
-
-
 @pytest.mark.parametrize("is_columnar", ["false", "true"])
 def test_functions_follow_functions(
     sidecar: Sidecar, file: DataFrame, spark_session: SparkSession, is_columnar: str
