@@ -1,14 +1,11 @@
 """Benchmark page: wrong output and missing parts are reported; partial runs are not published."""
 
 from datetime import date
-from io import StringIO
 from pathlib import Path
 
 import pytest
-from rich.console import Console
 
-from bench.__main__ import print_section, print_summary
-from bench.document import Run, document, found_sections, publication
+from bench.document import Run, document, publication
 from bench.section import FigureTable, Plot, Section, Target
 
 MACHINE = FigureTable("", ("machine", ""), [("memory", "16 GiB")])
@@ -51,19 +48,6 @@ def test_page_has_figures_and_reasons() -> None:
     assert "Not measured" not in page
 
 
-def test_long_texts_are_wrapped() -> None:
-    """Remarks and reasons have lines of at most 100 characters; items of a list are indented."""
-    words = " ".join(["word"] * 30)
-    target = Target("rate", 0.5, 0.85, miss_reason=words)
-    long = Section("speed", "About speed", remarks=[words], targets=[target])
-
-    page = document([long], run("speed", "cold"), plots_folder="p")
-
-    assert max(map(len, page.splitlines())) <= 100
-    assert f"{' '.join(['word'] * 20)}\n{' '.join(['word'] * 10)}\n" in page
-    assert f"* rate: {' '.join(['word'] * 18)}\n  word" in page
-
-
 def test_page_marks_wrong_and_old_parts() -> None:
     """The page marks wrong output, parts of earlier runs and parts without figures."""
     now = run("cold", parts=("speed", "cold", "http"), is_quick=True)
@@ -102,29 +86,3 @@ def test_only_full_runs_are_published(
     is_whole = page.startswith("docs")
     assert (docs / "gone.png").exists() is not is_whole
     assert written.with_suffix("").joinpath("speed-rates.png").is_file()
-
-
-def test_sections_are_read_as_written(tmp_path: Path) -> None:
-    """Sections of parts measured one by one are read in the order of the parts."""
-    for name in ("cold", "speed", "unknown"):
-        section(name).write(tmp_path)
-
-    found = found_sections(tmp_path, ["speed", "http", "cold"])
-
-    assert [each.name for each in found] == ["speed", "cold"]
-    assert found[0].targets == section("speed").targets
-
-
-@pytest.mark.parametrize("faults", [(), ("[red] rows differ",)])
-def test_faults_are_printed(faults: tuple[str, ...]) -> None:
-    """The terminal shows tables, missed targets with their reasons, and faults."""
-    text = StringIO()
-    console, wrong = Console(file=text, width=100), section("speed", faults=faults)
-
-    print_section(console, wrong, seconds=61.4)
-    print_summary(console, [wrong], page="out/bench/benchmarks.md")
-
-    printed = text.getvalue()
-    assert "speed against widen\n  because too slow" in printed
-    assert "short by 41.2 %" in printed
-    assert ("WRONG: [red] rows differ" in printed) == bool(faults)

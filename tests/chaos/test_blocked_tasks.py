@@ -69,7 +69,6 @@ def has_answered_all(figures: SidecarFigures) -> bool:
     return levels["sidelook_in_flight_records"] == 0 < levels["sidelook_backlog_records"]
 
 
-@pytest.mark.real_path
 def test_blocked_tasks_outlive_their_sidecar(sidecar: SidecarProcess) -> None:
     """Answers received before the kill are kept, and the others are requested again."""
     figures, turnstile = SidecarFigures(sidecar), Turnstile()

@@ -70,7 +70,6 @@ def test_readers_see_no_wrong_row(race: Race) -> None:
     assert (sums[ReaderCount.WRONG], sums[ReaderCount.OLD]) == (0, 0)
 
 
-@pytest.mark.real_path
 def test_unverified_reads_are_found(race: Race) -> None:
     """Readers that do not verify what they have gathered see rows of other keys, or old ones."""
 

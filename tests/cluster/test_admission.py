@@ -29,7 +29,6 @@ Change = Callable[[Manifest], None]
 
 MONITORING = FOLDER / "components" / "monitoring"
 POLICY = FOLDER / "base" / "network-policy-spark.yaml"
-PROFILE = "spec.securityContext.seccompProfile.type"
 
 
 def _sidecar(path: str, value: object) -> Change:
@@ -58,31 +57,14 @@ PODS: dict[str, tuple[Change, str]] = {
         _sidecar("restartPolicies", "Always"),
         ".restartPolicies: field not declared",
     ),
-    "port as text": (_sidecar("ports.0.containerPort", "8816"), "containerPort"),
     "no native sidecar": (
         _sidecar("restartPolicy", None),
         "may not be set for init containers without restartPolicy=Always",
     ),
-    "no such volume": (_sidecar("volumeMounts.0.name", "socket"), 'Not found: "socket"'),
     "root": (_at("spec.securityContext.runAsUser", 0), "runAsUser=0"),
-    "no profile": (_at(PROFILE, "Unconfined"), "seccompProfile"),
-    "capability": (
-        _sidecar("securityContext.capabilities", {"drop": ["ALL"], "add": ["NET_ADMIN"]}),
-        "unrestricted capabilities",
-    ),
-    "escalation": (
-        _sidecar("securityContext.allowPrivilegeEscalation", True),  # noqa: FBT003  a field
-        "allowPrivilegeEscalation != false",
-    ),
-    "network of the node": (_at("spec.hostNetwork", True), "hostNetwork=true"),  # noqa: FBT003
-    "port of the node": (_sidecar("ports.0.hostPort", 8816), "hostPort"),
     "path of the node": (
         _at("spec.volumes.0", {"name": "sidelook-socket", "hostPath": {"path": "/run"}}),
         "hostPath",
-    ),
-    "request above the limit": (
-        _sidecar("resources.requests.memory", "2Gi"),
-        "must be less than or equal to memory limit",
     ),
 }
 # {case: (object, change, part of the API server's message)}

@@ -3,19 +3,11 @@
 Maven, Java and apt-get are scripts.
 """
 
-import fcntl
 from pathlib import Path
 
 import pytest
 
 from demo.embedded_kafka.kafka_broker import KafkaUnavailable, kafka_libraries
-from demo.maven_libraries import (
-    LibrariesUnavailable,
-    Library,
-    LibrarySet,
-    download_cache,
-    maven_libraries,
-)
 from tests.demo.embedded_kafka.stub_programs import environ_of, put_program
 
 # Creates a library in the folder of the last argument, keeps the project, and counts the calls.
@@ -23,7 +15,6 @@ FETCH = """for last; do :; done
 folder=${last#-DoutputDirectory=}
 /bin/mkdir -p "$folder"; echo > "$folder/kafka_2.13-4.1.0.jar"; /bin/cp pom.xml "$folder/project"
 echo . >> "$HOME/calls" """
-WANTED = LibrarySet("one-1.0", "One", 3, (Library("org.one", "one", "1.0"),))
 
 
 def test_libraries_are_downloaded_once(tmp_path: Path) -> None:
@@ -75,32 +66,3 @@ def test_failure_has_a_reason(tmp_path: Path, programs: dict[str, str], reason: 
         kafka_libraries(environ=environ_of(tmp_path))
 
     assert not list(tmp_path.rglob("*.jar"))
-
-
-def test_failed_download_is_repeated(tmp_path: Path) -> None:
-    """The next call downloads again, with exactly the wanted versions."""
-    put_program(tmp_path, "mvn", "echo no such version; exit 1")
-    with pytest.raises(LibrariesUnavailable, match="no such version"):
-        maven_libraries(WANTED, environ=environ_of(tmp_path))
-    put_program(tmp_path, "mvn", FETCH)
-
-    folder = maven_libraries(WANTED, environ=environ_of(tmp_path))
-
-    wanted = "<groupId>org.one</groupId><artifactId>one</artifactId><version>1.0</version>"
-    assert folder == tmp_path / ".cache" / "sidelook" / "one-1.0"
-    assert f"<dependencies><dependency>{wanted}</dependency></dependencies>" in (
-        (folder / "project").read_text()
-    )
-
-
-def test_cache_has_one_writer(tmp_path: Path) -> None:
-    """While one process writes to the cache, others wait."""
-    with (
-        download_cache({"HOME": str(tmp_path)}) as folder,
-        (folder / "fetch.lock").open() as lock,
-        pytest.raises(BlockingIOError),
-    ):
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-
-    with (folder / "fetch.lock").open() as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -14,7 +14,7 @@ from tests.docs.pages.run import run_in_namespaces
 
 PAGES = [page for page in pages() if any(block.is_runnable for block in blocks_of(page))]
 BLOCKS = [block for page in pages() for block in blocks_of(page)]
-REAL_PATH = {"README.md", "docs/how-to/sql.md", "docs/tutorials/own-postgresql.md"}
+REAL_PATH = {"README.md", "docs/tutorials/own-postgresql.md"}
 TITLES = {"", "Output", "before", "after"}  # of blocks that are no files
 LANGUAGES = {
     *("python", "sh", "sql", "yaml", "json", "text", "promql", "wire", "toml", "ini", "properties"),

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from playwright.sync_api import Browser, Locator, Page, Route, ViewportSize, expect
+from playwright.sync_api import Browser, Page, Route, ViewportSize, expect
 
 from tests.end_to_end.sidecars import configured, parquet, postgres, running_load, url_of
 from tools.processes.postgres_server import PostgresServer, running_postgres
@@ -125,11 +125,3 @@ def enter_token(page: Page, token: str) -> None:
 def check(page: Page, name: str) -> Any:  # noqa: ANN401  # any JSON
     """The result of a function in `page_checks.js`."""
     return page.evaluate(f"{_CHECKS}.{name}()")
-
-
-def is_in_window(box: Locator) -> bool:
-    """Whether the whole box is visible."""
-    return box.evaluate(
-        "(box) => { const { left, top, right, bottom } = box.getBoundingClientRect();"
-        " return left >= 0 && top >= 0 && right <= innerWidth && bottom <= innerHeight; }"
-    )

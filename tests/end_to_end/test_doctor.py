@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from tests.end_to_end.lying_server import lying_server
 from tests.end_to_end.sidecars import configured, customers_sidecar, ended, postgres
 from tools.processes.sidecar_process import SidecarProcess
 
@@ -87,24 +86,3 @@ def test_errors_end_in_code_1(tmp_path: Path) -> None:
         *[("table", "gone"), ("database", "me@127.0.0.1:1/shop")],
     ]
     assert all(each["remedy"] for each in shown.findings if each["severity"] != "ok")
-
-
-@pytest.mark.parametrize("answer", [bytes(10), b""], ids=["zero bytes", "silence"])
-def test_stuck_backends_do_not_hold_the_others(tmp_path: Path, answer: bytes) -> None:
-    """A server whose bytes spin the driver, or that is silent, ends its own checks only."""
-    with lying_server(answer) as server:
-        server.may_lie.set()
-        port = server.port
-        dimensions = {
-            f"d{each}": postgres(f"postgresql://me@127.0.0.1:{each}/shop?sslmode=disable", "t")
-            for each in (port, 1)
-        }
-        brokers = {"brokers": [f"127.0.0.1:{port}"], "topic": "t", "format": "upsert_json"}
-        dimensions[f"d{port}"]["refresh"] = {"changelog": brokers}
-        sidecar = configured(tmp_path, dimensions)
-        shown = doctor(sidecar, *config_of(sidecar), "--without-sidecar", "--json")
-
-    databases = {("database", f"me@127.0.0.1:{each}/shop") for each in (port, 1)}
-    assert shown.code == 1
-    assert databases <= set(shown.of("error"))
-    assert "kafka" in {check for check, _ in shown.of("error")}

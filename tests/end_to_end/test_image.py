@@ -17,7 +17,7 @@ from tools.image.podman import LOCK_FILE, ROOT, SIDECAR, Podman
 from tools.image.sbom import bill_of_materials
 from tools.k8s.manifest_part import quantity
 from tools.k8s.manifests import POD_TEMPLATE, read_manifest
-from tools.processes.sidecar_process import SidecarFigures, SidecarProcess
+from tools.processes.sidecar_process import SidecarProcess
 from tools.processes.until import until
 
 POD = read_manifest(POD_TEMPLATE)
@@ -192,22 +192,6 @@ def test_commands_run_in_the_image(podman: Podman, config: dict[str, Any]) -> No
     assert "dimensions" in json.loads(schema)["properties"]
     assert version == f"sidelook {own_version()}"
     assert health.returncode == 1
-
-
-def test_memory_limit_of_the_container_is_noticed(podman: Podman, sockets: Path) -> None:
-    """The service reads the limit of the container: its reported share depends on the limit."""
-    shares = []
-    for memory_bytes in (256 << 20, 1024 << 20):
-        with serving(podman, sockets, memory_bytes) as (sidecar, _):
-            until(lambda: used_share(sidecar) > 0)
-            shares.append(used_share(sidecar))
-
-    assert shares[0] > 2 * shares[1]
-
-
-def used_share(sidecar: SidecarProcess) -> float:
-    """The reported share of used memory."""
-    return SidecarFigures(sidecar).read()["sidelook_memory_used_ratio"]
 
 
 def test_process_receives_signals_and_needs_no_root(config: dict[str, Any]) -> None:

@@ -20,7 +20,6 @@ from spark_client.transport.connections import Connections, SidecarAddress
 from tests.end_to_end.sidecars import (
     configured,
     customers_sidecar,
-    ended,
     frozen,
     locked_sidecar,
     lookup,
@@ -107,21 +106,6 @@ def test_throttled_sidecar_keeps_its_deadlines(folder: Path, database: Database)
 
     assert {"timeout", "overloaded"} <= found <= {"timeout", "overloaded", *FAILED}
     assert probes == {200}
-
-
-@pytest.mark.parametrize("has_folder", [False, True], ids=["missing", "of another user"])
-def test_unwritable_socket_folder_stops_the_start(folder: Path, *, has_folder: bool) -> None:
-    """G9: the process exits with 78 and reports the user and group that it runs as."""
-    sidecar, socket_folder = customers_sidecar(folder), folder / "run"
-    if has_folder:
-        socket_folder.mkdir(mode=0o755)
-        os.chown(socket_folder, OTHER_UID, OTHER_GID)
-    listen = {"SIDELOOK_LISTEN__UNIX": str(socket_folder / "s.sock")}
-
-    refused = ended((*WITHOUT_RIGHTS, *sidecar.command), {**sidecar.whole_environ, **listen})
-
-    assert refused.returncode == 78, refused.stderr
-    assert f"uid {os.getuid()}, gid {os.getgid()}" in refused.stderr
 
 
 def test_folder_of_the_group_is_enough(folder: Path) -> None:

@@ -114,17 +114,6 @@ def test_start_has_a_bound(tmp_path: Path) -> None:
     assert [each for each in children if "--until-eof" in each.cmdline()] == []
 
 
-def test_killed_driver_takes_it_along(tmp_path: Path) -> None:
-    """A sidecar whose driver gets SIGKILL drains and exits by itself."""
-    command = [sys.executable, "-m", "tests.end_to_end.local_program", str(written(tmp_path))]
-    with subprocess.Popen([*command, "hold"], cwd=ROOT, stdout=subprocess.PIPE) as driver:
-        assert driver.stdout is not None
-        sidecar = psutil.Process(int(driver.stdout.readline()))
-        driver.send_signal(signal.SIGKILL)
-
-    until(lambda: not sidecar.is_running() or sidecar.status() == psutil.STATUS_ZOMBIE)
-
-
 def is_unlocked(path: Path) -> bool:
     """Whether the last thread of the last process that locked the file has ended."""
     with path.open("r+b") as file:

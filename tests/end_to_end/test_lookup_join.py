@@ -3,11 +3,9 @@
 from collections import Counter
 from collections.abc import Iterator
 from decimal import Decimal
-from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.errors import PythonException
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812 -- its usual name
 
@@ -30,16 +28,6 @@ LABELLED = [(number, f"customer {number}", "abcde"[number % 5]) for number in ra
 def sidecar(sidecar_process: SidecarProcess) -> Sidecar:
     """The client's handle of the shared sidecar."""
     return Sidecar(url_of(sidecar_process), connect_timeout=WAIT_S)
-
-
-@pytest.mark.real_path
-def test_missing_sidecar_fails_the_task(spark_session: SparkSession, tmp_path: Path) -> None:
-    """A task that finds no sidecar in time fails with an error that names the path."""
-    nowhere = Sidecar(f"unix://{tmp_path}/missing.sock", connect_timeout=0.2)
-    join = nowhere.lookup_join("customers", on="id", schema="name string")
-
-    with pytest.raises(PythonException, match=r"missing\.sock"):
-        spark_session.range(3).transform(join).collect()
 
 
 def named_and_labelled(session: SparkSession, sidecar: Sidecar, **options: Any) -> list[object]:  # noqa: ANN401

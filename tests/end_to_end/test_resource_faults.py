@@ -1,17 +1,13 @@
 """Exhausted resources: memory, file descriptors, threads, and the log."""
 
-import json
-import os
 import random
-import re
 import resource
 import socket
 import subprocess
-import sys
 from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,7 +16,6 @@ import pyarrow as pa
 from tests.end_to_end.sidecars import (
     configured,
     customers_sidecar,
-    ended,
     lookup,
     parquet,
     processor_s,
@@ -37,11 +32,6 @@ WIDE_BYTES = 8_000
 CALLERS = 8
 PATIENCE_S = 10.0
 TIMEOUT_MS = 20_000  # of lookups, which are not late in these tests
-# The stack exceeds any address space: no thread can be started.
-NO_THREADS = (
-    "import sys, threading; threading.stack_size(1 << 50); "
-    "from service.commands.application import run; sys.exit(run(sys.argv[1:]))"
-)
 
 
 def resident_bytes(process: "subprocess.Popen[bytes]") -> int:
@@ -145,44 +135,7 @@ def test_full_disk_of_the_log_does_no_harm(tmp_path: Path) -> None:
         ]
 
 
-def test_stuck_reader_of_the_log_does_no_harm(tmp_path: Path) -> None:
-    """If the log is not read, lookups do not wait, and a later line counts the dropped ones."""
-    pipe = tmp_path / "pipe"
-    os.mkfifo(pipe)
-    sidecar = logging_to(pipe, customers_sidecar(tmp_path))
-    reader = os.open(pipe, os.O_RDWR | os.O_NONBLOCK)
-    fill(reader)
-    with sidecar.running():
-        answered = lookup(sidecar, "customers", TIMEOUT_MS).status
-        os.read(reader, 1 << 20)
-    logged = json.loads(os.read(reader, 1 << 20).splitlines()[0])
-    os.close(reader)
-
-    assert answered == 200
-    assert logged["event"] == "log.lines_dropped"
-    # Of the start and of three caches; on a stalled machine the watchdog logs, too.
-    assert logged["lines"] >= 4 + 3
-
-
 def logging_to(target: Path, sidecar: SidecarProcess) -> SidecarProcess:
     """The same sidecar with its standard error in this file."""
     shell = ("sh", "-c", 'target=$1; shift; exec "$@" 2>"$target"', "sh", str(target))
     return replace(sidecar, command=(*shell, *sidecar.command))
-
-
-def fill(pipe: int) -> None:
-    """Write until the pipe is full."""
-    with suppress(BlockingIOError):
-        while True:
-            os.write(pipe, b"\n" * 4096)
-
-
-def test_too_few_threads_refuse_the_start(tmp_path: Path) -> None:
-    """The process exits with 78 before it serves, and names the threads that it needs."""
-    sidecar = customers_sidecar(tmp_path)
-    arguments = sidecar.command[sidecar.command.index("serve") :]
-
-    refused = ended((sys.executable, "-c", NO_THREADS, *arguments), sidecar.whole_environ)
-
-    assert refused.returncode == 78
-    assert re.match(r"threads: the sidecar needs \d+ ", refused.stderr)

@@ -1,7 +1,6 @@
 """Spark and the commands against a sidecar with TLS, client certificates and a token."""
 
 import dataclasses
-import json
 import re
 import sys
 from collections.abc import Iterator
@@ -19,11 +18,6 @@ from tools.processes.until import until
 PATIENCE_S = 30.0
 HASTE_S = 0.5  # the first timeout, doubled after each attempt
 NOT_HEARD = ("timed out", "did not answer in time", "no answer yet")
-EXPIRY = "sidelook_tls_certificate_expiry_seconds"
-TAKEN, REFUSED = (
-    f'sidelook_tls_certificate_renewals_total{{result="{result}"}}'
-    for result in ("taken", "refused")
-)
 
 
 @pytest.fixture(scope="module")
@@ -62,13 +56,6 @@ def refusal(sidecar: Sidecar) -> str:
 def log(secure: SecureSidecar) -> str:
     """The log of the sidecar."""
     return (secure.process.folder / "log").read_text()
-
-
-def metric(secure: SecureSidecar, name: str) -> float:
-    """The value of a metric, by its name with labels."""
-    text = secure.process.health("/metrics").text
-    (value,) = re.findall(rf"^{re.escape(name)} (\S+)$", text, re.MULTILINE)
-    return float(value)
 
 
 @pytest.mark.real_path
@@ -131,66 +118,6 @@ def test_certificate_of_a_stranger_is_refused(secure: SecureSidecar, tmp_path: P
         caller = dataclasses.replace(handle(secure), cert_file=cert, key_file=key)
         assert str(files.cert_file) in refusal(caller)
     until(lambda: re.search('"unable_to_get_issuer|certificate_verify_failed', log(secure)))
-
-
-@pytest.mark.parametrize("token", [None, "wrong"])
-def test_certificate_does_not_replace_the_token(
-    secure: SecureSidecar, tmp_path: Path, token: str | None
-) -> None:
-    """A caller with a certificate needs the token as well."""
-    file = tmp_path / "token"
-    file.write_text(token or "")
-    guessing = dataclasses.replace(handle(secure), token_file=str(file) if token else None)
-
-    assert "(HTTP 401)" in refusal(guessing)
-
-
-@pytest.mark.parametrize(
-    ("wrong", "reason"), [("expired", "certificate has expired"), ("key", "is not the key of")]
-)
-def test_faulty_renewal_changes_nothing(secure: SecureSidecar, wrong: str, reason: str) -> None:
-    """The former certificate stays with its expiry; log and metric report the refusal."""
-    end, before = metric(secure, EXPIRY), metric(secure, REFUSED)
-    if wrong == "expired":
-        secure.signer.issue("localhost", not_after=yesterday())
-    else:
-        other = secure.signer.issue("localhost", name="other")
-        (secure.signer.folder / "tls.crt").write_bytes(other.cert_file.read_bytes())
-
-    # A check between the writes of the two files has another reason.
-    until(lambda: metric(secure, REFUSED) > before and reason in last_refusal(secure))
-
-    assert callable(handle(secure).lookup_udf("customers"))
-    assert metric(secure, EXPIRY) == end
-
-
-def last_refusal(secure: SecureSidecar) -> str:
-    """The last logged reason for a refused certificate."""
-    events = [json.loads(line) for line in log(secure).splitlines() if line.startswith("{")]
-    refused = [each for each in events if each["event"] == "tls.certificate_rejected"]
-    return str(refused[-1]["detail"])
-
-
-def test_swapped_volume_is_served(secure: SecureSidecar) -> None:
-    """Files that are links into a folder are reloaded when the kubelet swaps the folder."""
-    folder = secure.signer.folder
-    before = metric(secure, TAKEN)
-    for version in ("..1", "..2"):
-        (folder / version).mkdir()
-        signer = dataclasses.replace(secure.signer, folder=folder / version)
-        signer.issue("localhost", f"v{version[2:]}.localhost")
-    (folder / "..data").symlink_to("..1")
-    for name in ("tls.crt", "tls.key"):
-        (folder / f"{name}.tmp").symlink_to(f"..data/{name}")
-        (folder / f"{name}.tmp").replace(folder / name)
-    until(lambda: metric(secure, TAKEN) > before)
-    first = metric(secure, TAKEN)
-
-    (folder / "..data_tmp").symlink_to("..2")
-    (folder / "..data_tmp").replace(folder / "..data")
-
-    until(lambda: metric(secure, TAKEN) > first)
-    assert callable(handle(secure).lookup_udf("customers"))
 
 
 def answered(secure: SecureSidecar, *options: str) -> tuple[int, str, str]:

@@ -1,11 +1,8 @@
 """The sidecar process from its start to its exit code, with a database that does not answer."""
 
-import http.client
-import json
 import socket
 import stat
 from collections.abc import Iterator
-from contextlib import ExitStack, closing
 from pathlib import Path
 
 import pyarrow as pa
@@ -15,7 +12,6 @@ from tests.end_to_end.sidecars import configured, lookup, parquet, postgres
 from tools.k8s.manifests import POD_TEMPLATE, read_manifest
 from tools.processes.sidecar_process import (
     SidecarProcess,
-    UnixConnection,
 )
 
 pytestmark = pytest.mark.real_path
@@ -61,25 +57,3 @@ def test_probes_outlast_the_database(sidecar: SidecarProcess) -> None:
         *(503, "backend_unavailable", True),
     )
     assert "secret" not in reply.text
-
-
-def test_request_under_way_is_answered(sidecar: SidecarProcess) -> None:
-    """A request that precedes SIGTERM gets its response, and the exit code is 0."""
-    with ExitStack() as connections:
-        with sidecar.running(until="/livez"):
-            waiting = connections.enter_context(closing(sent_lookup(sidecar)))
-            # The service has read the first request once it answers a later one.
-            assert lookup(sidecar, "orders", 100).status == 503
-        answer = waiting.getresponse()
-        code = json.load(answer)["code"]
-
-    assert (answer.status, code) == (503, "backend_unavailable")
-
-
-def sent_lookup(sidecar: SidecarProcess) -> http.client.HTTPConnection:
-    """A connection with a request that is not answered yet."""
-    connection = UnixConnection(sidecar.socket)
-    body = json.dumps({"keys": [7], "timeout_ms": 1500})
-    path = "/v1/dimensions/orders/lookup"
-    connection.request("POST", path, body, {"Content-Type": "application/json"})
-    return connection

@@ -6,7 +6,6 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from spark_client.lookup_settings import OutputMode
 from tests.end_to_end.restart_queries import FILES, ROWS, RestartQueries
 from tests.end_to_end.sidecars import url_of
 from tests.end_to_end.spark_cluster import BatchGate
@@ -14,21 +13,7 @@ from tests.end_to_end.spark_program import SparkProgram
 from tools.processes.sidecar_process import SidecarFigures, SidecarProcess
 from tools.processes.until import until
 
-WAYS = ("udf", "divided", "sql", "once", "path", "expression")
 START_TIMEOUT_S = 120.0  # of a driver, or of a cluster of five JVMs
-
-
-def test_same_calls_work_under_connect(sidecar_process: SidecarProcess) -> None:
-    """Under Spark Connect batch and stream are enriched, also in SQL, and windows close."""
-    output = SparkProgram("connect_program", [url_of(sidecar_process)]).output()
-
-    assert output.result == {
-        "session": "pyspark.sql.connect.session",
-        "tiers": {how: [0, 1, 2, 3, 4, 0, 1] for how in (*OutputMode, *WAYS)},
-        "windows": 9,  # the last one stays open
-    }
-    assert "Traceback" not in output.standard_error
-    SidecarFigures(sidecar_process).seconds_until_at_rest()
 
 
 def test_executors_share_a_sidecar(sidecar_process: SidecarProcess, tmp_path: Path) -> None:

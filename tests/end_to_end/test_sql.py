@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
 from spark_client import Sidecar
@@ -84,24 +83,6 @@ def test_only_arguments_cross_into_python(dims: Sidecar, session: SparkSession) 
 
     assert re.findall(r"ArrowEvalPython \[(lookup_customers\(id#\d+L\))#\d+\],", plan) != []
     assert plan.count("ArrowEvalPython") == 1
-
-
-@pytest.mark.parametrize(
-    ("statement", "refusal"),
-    [
-        ("CREATE VIEW kept AS SELECT {f}(1).name", "INVALID_TEMP_OBJ_REFERENCE"),
-        ("SELECT sum({f}(id).tier) FROM range(3)", "NONDETERMINISTIC"),
-        ("SELECT 1 FROM range(3) a JOIN range(3) b ON {f}(a.id).tier = b.id", "NON_DETERMINISTIC"),
-    ],
-)
-def test_spark_refuses_some_uses(
-    dims: Sidecar, session: SparkSession, statement: str, refusal: str
-) -> None:
-    """Permanent views, and with `deterministic=False` aggregates and join conditions."""
-    (name,) = dims.register(session, dimensions=["customers"], deterministic=False)
-
-    with pytest.raises(AnalysisException, match=refusal):
-        session.sql(statement.format(f=name)).collect()
 
 
 @pytest.mark.parametrize("deterministic", [True, False])

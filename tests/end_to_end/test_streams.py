@@ -7,7 +7,6 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 -- its usual name
 
 from spark_client import Sidecar
-from spark_client.driver.options import Route
 from tests.end_to_end.sidecars import url_of
 from tests.end_to_end.spark_frames import written
 from tools.processes.sidecar_process import SidecarProcess
@@ -55,13 +54,12 @@ def test_every_record_comes_out_once(
     ]
 
 
-@pytest.mark.parametrize("via", [pytest.param("batch", marks=pytest.mark.real_path), "udf"])
 def test_windows_close_after_a_lookup_join(
-    events: DataFrame, sidecar_process: SidecarProcess, tmp_path: Path, via: Route
+    events: DataFrame, sidecar_process: SidecarProcess, tmp_path: Path
 ) -> None:
     """The watermark of the input reaches an aggregation after the join, in append mode."""
     join = Sidecar(url_of(sidecar_process)).lookup_join(
-        "customers", on="id", columns=["tier"], event_time="at", via=via
+        "customers", on="id", columns=["tier"], event_time="at", via="udf"
     )
     enriched = events.withWatermark("at", "1 second").transform(join)
     counts = enriched.groupBy(F.window("at", "100 seconds"), "tier").count()

@@ -1,6 +1,5 @@
 """The distributions of client and sidecar: contents, metadata, and use from wheels alone."""
 
-import json
 import os
 import re
 import subprocess
@@ -13,9 +12,6 @@ from zipfile import ZipFile
 import pytest
 
 from service.version import own_version
-from tests.compat.environments import Environment, InterpreterMissing
-from tests.compat.pairs import Pair
-from tools.processes.postgres_server import Database
 from tools.processes.sidecar_process import SidecarProcess
 
 ROOT = Path(__file__).parents[2]
@@ -39,20 +35,6 @@ join = Sidecar("unix://SOCKET").lookup_join("airports", on="faa", columns=["tzon
 found = spark.createDataFrame([("JFK",), ("???",)], "faa string").transform(join).collect()
 print([tuple(row) for row in found])
 """
-
-# A PySpark and a Python that many clusters have.
-USUAL = Pair(pyspark="3.5.6", python="3.10", pyarrow="17.0.0", numpy="1.26.4", pandas="2.3.3")
-RELATIONS = (
-    "CREATE TABLE parts (id int PRIMARY KEY, name text, tags text[]) PARTITION BY RANGE (id)",
-    "CREATE TABLE parts_low PARTITION OF parts FOR VALUES FROM (0) TO (500)",
-    "CREATE TABLE parts_high PARTITION OF parts FOR VALUES FROM (500) TO (5000)",
-    "INSERT INTO parts SELECT i, 'part ' || i, ARRAY['a'||i, NULL] FROM generate_series(0, 999) i",
-    "CREATE VIEW upper_parts AS SELECT id, upper(name) AS upper FROM parts",
-    "CREATE TABLE sales (part int, amount int)",
-    "CREATE INDEX ON sales (part)",
-    "INSERT INTO sales SELECT i, i FROM generate_series(0, 999) i, generate_series(1, 3)",
-)
-TOTALS = "SELECT part AS id, sum(amount) AS total FROM sales GROUP BY part"
 
 
 def environ(programs: Path) -> dict[str, str]:
@@ -203,13 +185,6 @@ def test_readme_installs_the_wheels(distributions: Path, tmp_path: Path) -> None
     assert "pyspark" not in of_sidecar
 
 
-def test_client_environment_has_no_service(client_programs: Path, folder: Path) -> None:
-    """After the installation of the client no package is named `service`."""
-    script = "import sidelook, importlib.util; print(importlib.util.find_spec('service'))"
-
-    assert run(client_programs / "python", "-c", script, cwd=folder) == "None\n"
-
-
 def test_commands_run_in_an_empty_folder(sidecar_programs: Path, folder: Path) -> None:
     """The command has version, help in its own name, completion; the module is the same program."""
     sidelook, python = sidecar_programs / "sidelook", sidecar_programs / "python"
@@ -248,61 +223,3 @@ def test_spark_job_runs_from_wheels(
 
     assert '"outcomes": ["fetched"]' in found
     assert joined == "[('JFK', 'America/New_York'), ('???', None)]\n"
-
-
-def relations_config(database: Database) -> dict[str, object]:
-    """A partitioned table with an array, a view and a query, each as a dimension."""
-    relations = {
-        "parts": {"table": "public.parts"},
-        "upper_parts": {"table": "public.upper_parts"},
-        "totals": {"query": TOTALS},
-    }
-    dimensions = {
-        name: {
-            "source": {"kind": "postgres", "dsn": database.dsn(), **relation},
-            "key": ["id"],
-            "cache": {"ttl": "1m"},
-        }
-        for name, relation in relations.items()
-    }
-    return {"dimensions": dimensions}
-
-
-def test_usual_cluster_reads_every_relation(
-    client: Path, sidecar_programs: Path, database: Database, folder: Path, tmp_path: Path
-) -> None:
-    """PySpark 3.5 on Python 3.10 joins a partitioned table, a view and a query, also in SQL."""
-    environment = Environment(USUAL, client)
-    try:
-        environment.make()
-    except InterpreterMissing as error:
-        pytest.skip(str(error))
-    database.execute(*RELATIONS)
-    config = tmp_path / "sidelook.yaml"
-    config.write_text(json.dumps(relations_config(database)))  # JSON is YAML
-    process = SidecarProcess(
-        tmp_path,
-        command=(str(sidecar_programs / "sidelook"), "serve", "--config", str(config)),
-        environ=environ(sidecar_programs),
-        code=folder,
-    )
-
-    with process.running():
-        program = Path(__file__).with_name("relations_program.py")
-        url = f"unix://{process.socket}"
-        printed = run(environment.python, "-I", program, url, tmp_path, cwd=folder)
-
-    results = json.loads(printed.splitlines()[-1])
-    assert results["versions"] == [[[3, 10], "3.5.6"]]
-    known = range(1000)
-    row = {i: [f"part {i}", [f"a{i}", None], f"PART {i}"] for i in known}
-    counts = {i: 84 if i < 400 else 83 for i in range(1200)}  # of 100,000 records
-    absent = [None, None, None]
-    assert results["batch"] == [
-        [i, *row.get(i, absent), 3 * i if i in known else None, counts[i]] for i in counts
-    ]
-    assert results["sql"] == [[i, *row.get(i, absent)] for i in counts]
-    assert results["stream"] == [
-        [event, event % 1100, f"part {event % 1100}" if event % 1100 in known else None]
-        for event in range(6000)
-    ]

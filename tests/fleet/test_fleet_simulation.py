@@ -15,7 +15,7 @@ from tools.fleet.report import (
     load_cells,
     stream_cells,
 )
-from tools.fleet.simulation import FleetRun, Plan, settings_with, simulate
+from tools.fleet.simulation import FleetRun, Plan, simulate
 from tools.fleet.workload import FAILED, JobModel
 
 SMALL = Plan(3, 10.0, job=JobModel(records_per_s=200, table_rows=500))
@@ -28,14 +28,6 @@ def failing() -> FleetRun:
     return simulate(FAILING)
 
 
-def test_equal_seeds_give_equal_runs(failing: FleetRun) -> None:
-    """A run depends on its plan only; another seed gives another run."""
-    again, other = simulate(FAILING), simulate(replace(FAILING, seed=2))
-
-    assert (again.batches, again.log) == (failing.batches, failing.log)
-    assert other.log.latencies_s != failing.log.latencies_s
-
-
 def test_each_lookup_has_one_outcome(failing: FleetRun) -> None:
     """Hits, fetched rows and failures are all lookups, as the sidecars count them."""
     known = {Outcome.HIT, Outcome.FETCHED, *FAILED}
@@ -44,15 +36,6 @@ def test_each_lookup_has_one_outcome(failing: FleetRun) -> None:
         assert batch.submitted == sum(batch.lookups[outcome] for outcome in known)
         assert batch.lookups.total() == batch.submitted
     assert failing.outcomes == sum(batch.submitted for batch in failing.batches)
-
-
-def test_keys_at_the_database_are_fetched_once() -> None:
-    """Without an outage the database sees each fetched key once, unless two lookups share it."""
-    run = simulate(SMALL)
-    fetched = sum(batch.lookups[Outcome.FETCHED] for batch in run.batches)
-
-    assert sum(batch.failed for batch in run.batches) == 0
-    assert 0 < run.log.keys.total() <= fetched
 
 
 def test_outage_stops_queries_and_keeps_hits(failing: FleetRun) -> None:
@@ -66,19 +49,6 @@ def test_outage_stops_queries_and_keeps_hits(failing: FleetRun) -> None:
     assert all(each.lookups[Outcome.FETCHED] == 0 for each in down)
     assert all(each.lookups[Outcome.HIT] > 0 and each.failed > 0 for each in down)
     assert failing.batches[-1].failed == 0
-
-
-def test_spread_loads_need_fewer_connections() -> None:
-    """Loads that begin at random times are refused less often than loads at once."""
-    plan = replace(SMALL, executors=30, seconds=100.0, load_rows=1_000_000)
-    spread = settings_with(cache={"mode": "full", "load_spread": "40s"})
-    at_once = settings_with(cache={"mode": "full"})
-
-    runs = [simulate(replace(plan, settings=each)) for each in (at_once, spread)]
-
-    assert [len(run.loaded_at) for run in runs] == [30, 30]
-    assert runs[0].log.refused.total() > 0
-    assert runs[1].log.refused.total() == 0
 
 
 def test_page_shows_the_present_figures() -> None:

@@ -4,7 +4,6 @@ import json
 import re
 import subprocess
 import sys
-import tomllib
 from pathlib import Path
 
 import pytest
@@ -87,10 +86,3 @@ def test_socket_is_in_the_folder_of_the_user() -> None:
     """Image, root file system and pod template name one user and one folder for the socket."""
     assert f"SIDELOOK_LISTEN__UNIX=/{SOCKETS}/sidelook.sock" in TEXT
     assert f"USER {USER}:{USER}\n" in TEXT
-
-
-def test_label_is_the_projects_version() -> None:
-    """The image has the version of the project."""
-    version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
-
-    assert f"\nARG VERSION={version}\n" in TEXT

@@ -1,7 +1,6 @@
 """The root file system of the image: links, what is left out, and libraries without symbols."""
 
 import ctypes
-import subprocess
 import sys
 from pathlib import Path
 
@@ -11,8 +10,6 @@ import uvloop
 from tools.image.root_file_system import (
     Root,
     is_left_out,
-    package_records,
-    shared_libraries,
     without_symbols,
 )
 
@@ -76,26 +73,3 @@ def test_library_without_symbols_loads(tmp_path: Path) -> None:
 def test_other_files_keep_their_bytes() -> None:
     """A file that is no 64-bit program is not changed."""
     assert without_symbols(b"#!/bin/sh\n") == b"#!/bin/sh\n"
-
-
-def test_libraries_are_found_by_the_loader() -> None:
-    """The libraries of a program contain the C library and the loader itself."""
-    names = {path.name for path in shared_libraries([Path("/usr/bin/env")])}
-
-    assert "libc.so.6" in names
-    assert any(name.startswith("ld-linux") for name in names)
-
-
-@pytest.mark.full  # needs Debian
-def test_packages_are_found_by_their_files() -> None:
-    """A file below a linked folder belongs to its Debian package, whose entry has the version."""
-    (found,) = shared_libraries([Path("/usr/bin/env")])[:1]
-    records = dict(package_records([found]))
-    version = subprocess.run(
-        ["/usr/bin/dpkg-query", "--show", "--showformat=${Version}", "libc6"],
-        capture_output=True,
-        text=True,
-        check=True,
-    ).stdout
-
-    assert f"Version: {version}" in records["libc6"].splitlines()

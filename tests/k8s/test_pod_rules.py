@@ -12,7 +12,6 @@ from tools.k8s.pod_rules import RULES, Deployment, broken_rules
 
 SHIPPED = Deployment(*(read_manifest(path) for path in (POD_TEMPLATE, CONFIG_MAP, SECRET)))
 SIDECAR: Manifest = SHIPPED.pod["spec"]["initContainers"][0]
-EXECUTOR: Manifest = SHIPPED.pod["spec"]["containers"][0]
 ROOT_CONTAINER = {
     "name": "other",
     "securityContext": {

@@ -37,8 +37,10 @@ class MemoryPeer(Protocol):
 class MemoryTransport:
     """A `Transport` to a peer in the same process; waits and wakes like a socket."""
 
-    def __init__(self, peer: MemoryPeer) -> None:
+    def __init__(self, peer: MemoryPeer, *, messages: int | None = None) -> None:
+        """It is lost instead of carrying more messages than this; None: it lasts."""
         self._peer = peer
+        self._messages_left = messages
         self._changed = threading.Condition()
         self._inbox: list[bytes] = []
         self._failure: SidelookError | None = None
@@ -49,7 +51,8 @@ class MemoryTransport:
         with self._changed:
             if self._failure is None:
                 try:
-                    self._inbox.extend(self._peer.on_message(message))
+                    if self._carries():
+                        self._inbox.extend(self._peer.on_message(message))
                 except SidelookError as error:
                     self._failure = error
                 self._wake()
@@ -60,9 +63,10 @@ class MemoryTransport:
             self._changed.wait_for(self._has_something, timeout_s)
             self._is_woken = False
             inbox, self._inbox = self._inbox, []
-            if self._failure is not None and not inbox:
+            received = [message for message in inbox if self._carries()]
+            if self._failure is not None and not received:
                 raise self._failure
-            return inbox
+            return received
 
     def wake(self) -> None:
         """See `Transport`."""
@@ -87,6 +91,14 @@ class MemoryTransport:
         with self._changed:
             self._failure = self._failure or SidecarUnreachable("memory", reason)
             self._changed.notify()
+
+    def _carries(self) -> bool:
+        if self._messages_left is None:
+            return True
+        self._messages_left -= 1
+        if self._messages_left < 0:
+            self._failure = self._failure or SidecarUnreachable("memory", "lost on purpose")
+        return self._messages_left >= 0
 
     def _wake(self) -> None:
         self._is_woken = True
@@ -188,6 +200,7 @@ class ReachableSidecar(MemorySidecar):
         self.memory = Memory(chance=random.Random(self.behaviour.seed))  # noqa: S311 -- repeatable
         self.connection_count = 0
         self.is_down = False
+        self.messages_until_loss: list[int] = []  # of the next connections; later ones last
         self._transports: list[MemoryTransport] = []
         self._peers: list[FakePeer] = []
 
@@ -201,7 +214,8 @@ class ReachableSidecar(MemorySidecar):
             raise SidecarUnreachable(URL, "it is down")
         self.connection_count += 1
         peer = self.new_peer()
-        transport = MemoryTransport(peer)
+        messages = self.messages_until_loss.pop() if self.messages_until_loss else None
+        transport = MemoryTransport(peer, messages=messages)
         self._peers.append(peer)
         self._transports.append(transport)
         return transport

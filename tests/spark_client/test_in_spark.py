@@ -189,28 +189,6 @@ def keyed(spark_session: SparkSession) -> DataFrame:
     return spark_session.range(0, 1000, 1, 4).select(key.alias("id"), F.col("id").alias("n"))
 
 
-def partitions_of(records: DataFrame) -> dict[Any, set[int]]:
-    """{key: the partitions that have records with it}."""
-    found: dict[Any, set[int]] = {}
-    for row in records.select("id", F.spark_partition_id()).collect():
-        found.setdefault(row[0], set()).add(row[1])
-    return found
-
-
-def test_equal_keys_share_a_partition(sidecar: Sidecar, keyed: DataFrame) -> None:
-    """Each key, NULL too, is in one of five partitions, also if its column is narrower."""
-    divide = sidecar.repartition_for("customers", partitions=5)
-
-    divided = keyed.transform(divide)
-    narrow = keyed.withColumn("id", F.col("id").cast("smallint")).transform(divide)
-
-    found = partitions_of(divided)
-    assert all(len(partitions) == 1 for partitions in found.values())
-    assert set.union(*found.values()) == set(range(5))
-    assert Counter(divided.collect()) == Counter(keyed.collect())
-    assert partitions_of(narrow) == found
-
-
 @pytest.mark.parametrize("is_older", [False, True], ids=["by id", "by salt"])
 def test_sequence_orders_each_partition(
     sidecar: Sidecar, keyed: DataFrame, *, is_older: bool

@@ -219,18 +219,6 @@ def test_impossible_keys_are_refused(sidecar: Sidecar, orders: DataFrame) -> Non
         sidecar.repartition_for("people", sequence=F.col("n"))  # type: ignore[arg-type]
 
 
-def test_keys_of_any_kind_divide(sidecar: Sidecar, orders: DataFrame) -> None:
-    """Repartitioning takes the same keys, and equal ones share a partition."""
-    doubled = orders.union(orders)
-    forms: list[On] = ["order.customer.id", F.lower("email"), ["order.id", F.col("n") * 2]]
-    for on in forms:
-        divided = doubled.transform(sidecar.repartition_for("customers", on=on, partitions=7))
-
-        places = divided.select("n", F.spark_partition_id().alias("p")).distinct()
-        assert divided.schema == doubled.schema
-        assert (divided.count(), places.count()) == (6, 3)
-
-
 def test_rows_of_a_key_become_records(sidecar: Sidecar, orders: DataFrame) -> None:
     """With `expand` columns have single values; the types may be declared without a sidecar."""
     options: dict[str, Any] = {"on": "order.customer.id", "expand": True}

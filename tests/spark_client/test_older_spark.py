@@ -1,6 +1,5 @@
 """Fallbacks for PySpark 3.5 and 4.0: keys from Series, structs as frames, salts of partitions."""
 
-from collections.abc import Iterator
 from datetime import date
 from decimal import Decimal
 from math import nan
@@ -13,12 +12,8 @@ import pytest
 
 from lookup_core.errors import ErrorCode, InvalidRequest
 from lookup_core.keys.canonical_keys import KEY_GROUPS
-from spark_client.lookup_settings import LookupSettings, PassSettings
-from spark_client.transport.connections import SidecarAddress
 from spark_client.worker.key_shards import shard_salts, spark_hashes
-from spark_client.worker.lookup_task import LookupFunctionTask
-from spark_client.worker.pandas_lookup import KeySeries, PandasLookup, column_series, key_array
-from tests.spark_client.builders import CUSTOMERS
+from spark_client.worker.pandas_lookup import KeySeries, column_series, key_array
 
 DECIMAL = pa.decimal128(38, 2)
 
@@ -90,24 +85,6 @@ def test_series_keep_their_first_type() -> None:
     assert second == (pa.array([None], pa.int64()), pa.array(["a"]))
     with pytest.raises(InvalidRequest, match="argument 0 was int64 and is string"):
         columns.arrays((pd.Series(["b"]), pd.Series(["a"])))
-
-
-def test_frames_have_a_row_for_each_key(address: SidecarAddress) -> None:
-    """In order, with NULLs and a false mark without a row, also for leading NULLs."""
-    columns = pa.schema([CUSTOMERS.schema.field("name")])
-    task = LookupFunctionTask(address, "customers", columns, LookupSettings(), PassSettings())
-
-    def series() -> Iterator[Any]:
-        yield pd.Series([None, None], dtype="object")
-        yield pd.Series([9.0, None, 1.0])
-
-    frames = [*PandasLookup(task, "found")(series())]
-
-    rows = pa.concat_tables([pa.Table.from_pandas(frame) for frame in frames]).to_pydict()
-    assert rows == {
-        "name": [None, None, None, None, "Ann"],
-        "found": [False, False, False, False, True],
-    }
 
 
 @pytest.mark.parametrize(

@@ -342,7 +342,7 @@ def test_expanded_output_equals_a_plain_join(
 texts = st.text(max_size=4)
 
 
-@settings(max_examples=60)
+@settings(max_examples=120)
 @given(
     records=st.lists(
         st.tuples(st.one_of(st.none(), texts), st.integers(0, 3)), min_size=1, max_size=40
@@ -356,6 +356,7 @@ texts = st.text(max_size=4)
         seed=st.one_of(st.none(), st.integers(0, 9)),
     ),
     capacity=st.integers(1, 30),
+    losses=st.lists(st.integers(1, 40), max_size=12),
 )
 def test_output_equals_a_plain_join(
     records: list[tuple[str | None, int]],
@@ -363,8 +364,12 @@ def test_output_equals_a_plain_join(
     mode: OutputMode,
     behaviour: Behaviour,
     capacity: int,
+    losses: list[int],
 ) -> None:
-    """Over a connection, with composite keys and any credit: the rows of a left join."""
+    """Over connections that are lost at any message, with any credit: the rows of left joins.
+
+    The key of the second lookup is the row of the first one.
+    """
     table = pa.table(
         {
             "text": pa.array([text for text, _ in rows], pa.utf8()),
@@ -372,22 +377,29 @@ def test_output_equals_a_plain_join(
             "value": pa.array(list(rows.values()), pa.utf8()),
         }
     )
-    partition = Partition(
-        ReachableSidecar({"d": ServedDimension(table, ("text", "number"))}, behaviour),
-        PassSettings(mode, capacity),
-        (Lookup("d", ("value",), ("text", "number")),),
+    labels = {value: f"<{value}>" for value in rows.values() if value}
+    labelled = pa.table(
+        {
+            "value": pa.array([*labels], pa.utf8()),
+            "label": pa.array([*labels.values()], pa.utf8()),
+        }
     )
+    dimensions = {
+        "d": ServedDimension(table, ("text", "number")),
+        "e": ServedDimension(labelled, ("value",)),
+    }
+    sidecar = ReachableSidecar(dimensions, behaviour)
+    sidecar.messages_until_loss = losses
+    lookups = (Lookup("d", ("value",), ("text", "number")), Lookup("e", ("label",), ("value",)))
+    partition = Partition(sidecar, PassSettings(mode, capacity), lookups)
     columns = [pa.array([text for text, _ in records], pa.utf8()), [each[1] for each in records]]
 
     found = partition.rows(pa.record_batch(columns, ["text", "number"]))
 
+    values = [None if text is None else rows.get((text, number)) for text, number in records]
     expected = [
-        {
-            "text": text,
-            "number": number,
-            "value": None if text is None else rows.get((text, number)),
-        }
-        for text, number in records
+        {"text": text, "number": number, "value": value, "label": labels.get(value or "")}
+        for (text, number), value in zip(records, values, strict=True)
     ]
     if mode is OutputMode.ORDERED:
         assert found == expected

@@ -136,9 +136,6 @@ def test_other_types_are_no_keys(kind: spark.DataType) -> None:
     assert refused.value.code is ErrorCode.KEY_TYPE
 
 
-RECORDS = StructType([StructField("n", LongType(), nullable=False, metadata={"watermark": 1})])
-
-
 def test_output_keeps_the_records_fields() -> None:
     """Added fields are nullable, whatever the dimension says."""
     columns = StructType([StructField("name", StringType(), nullable=False)])

@@ -16,14 +16,9 @@ from lookup_core.answer import Answer
 from lookup_core.errors import ErrorCode, InvalidRequest, SidecarUnreachable
 from lookup_core.keys.typed_keys import TypedKeys
 from spark_client import Sidecar
-from spark_client.driver.lookup_functions import pandas_function
-from spark_client.driver.schemas import arrow_columns
 from spark_client.driver.sql_functions import Dimensions
-from spark_client.lookup_settings import LookupSettings, PassSettings
 from spark_client.testing.fake_server import MemoryServer
 from spark_client.testing.served_dimension import ServedDimension
-from spark_client.transport.connections import SidecarAddress
-from spark_client.worker.lookup_task import LookupFunctionTask
 from tests.spark_client.builders import ALL_DIMENSIONS, CUSTOMERS
 from tests.spark_client.memory_transport import ReachableSidecar
 
@@ -244,24 +239,6 @@ def test_session_must_be_of_spark() -> None:
     """Another object in place of the session is named."""
     with pytest.raises(ValueError, match="spark is a SparkSession, not 'spark'"):
         NOWHERE.register("spark")  # type: ignore[arg-type]
-
-
-def test_older_spark_keeps_null_rows(sidecar: Sidecar, session: SparkSession) -> None:
-    """Before PySpark 4.1, too, a nondeterministic function is NULL without a row."""
-    columns = StructType().add("name", "string").add("tier", "integer")
-    task = LookupFunctionTask(
-        SidecarAddress(sidecar.url),
-        "customers",
-        arrow_columns(columns),
-        LookupSettings(),
-        PassSettings(),
-    )
-    function = pandas_function(task, columns, "lookup").asNondeterministic()  # type: ignore[attr-defined]
-
-    found = session.table("events").select(function("id").alias("c")).collect()
-
-    assert [row["c"] for row in found] == [("Ann", 1), None, None, ("Ćirić", None)]
-    assert not function.deterministic
 
 
 def test_registering_again_replaces(sidecar: Sidecar, session: SparkSession) -> None:

@@ -31,13 +31,6 @@ class TableMessages:
         return self._event(operation, row["id"], after=row, transaction_id=transaction_id)
 
     @staticmethod
-    def placed(message: Message, place: int) -> Message:
-        """The message with a position in the server's log."""
-        event = json.loads(message.value or b"")
-        event["source"]["sequence"] = f'["{place}","{place + 1}"]'
-        return Message(message.key, json.dumps(event).encode())
-
-    @staticmethod
     def foreign(message: Message, **source: object) -> Message:
         """The message with these fields of its source."""
         event = json.loads(message.value or b"")

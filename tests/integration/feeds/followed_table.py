@@ -7,8 +7,6 @@ import asyncio
 import contextlib
 import json
 import shutil
-import signal
-import subprocess
 import tempfile
 import threading
 from collections import deque
@@ -100,7 +98,6 @@ class FollowedTable:
 
     table: SourceTable
     sidecar: SidecarProcess
-    process: "subprocess.Popen[bytes]"
 
     @property
     def name(self) -> str:
@@ -124,15 +121,6 @@ class FollowedTable:
     def outcomes(self, *keys: int) -> set[str]:
         """The outcomes of the keys."""
         return {outcome for outcome, _ in self.look_up(*keys)}
-
-    @contextmanager
-    def stopped(self) -> Iterator[None]:
-        """The process of the sidecar is stopped until the end of the block."""
-        self.process.send_signal(signal.SIGSTOP)
-        try:
-            yield
-        finally:
-            self.process.send_signal(signal.SIGCONT)
 
     def keep(self, *keys: int) -> None:
         """Wait until the keys are answered from the cache."""
@@ -192,8 +180,8 @@ def following(
     chosen = dimensions or {table.name: table.dimension() for table in tables}
     config.write_text(json.dumps({"dimensions": chosen}))
     sidecar = SidecarProcess(folder, (*SERVE, "--config", str(config)))
-    with sidecar.running(until=ready) as process:
-        yield [FollowedTable(table, sidecar, process) for table in tables]
+    with sidecar.running(until=ready):
+        yield [FollowedTable(table, sidecar) for table in tables]
     shutil.rmtree(folder)
 
 
@@ -224,7 +212,6 @@ class BeatingConnector:
         self._table = table
         self._heartbeat_topic = heartbeat_topic
         self._unsent: deque[Message] = deque()
-        self._is_paused = threading.Event()
         self._is_over = threading.Event()
         self._has_begun = threading.Event()
         self._thread = threading.Thread(target=lambda: asyncio.run(self._run()))
@@ -244,20 +231,10 @@ class BeatingConnector:
         """Write the message before the next heartbeat."""
         self._unsent.append(message)
 
-    @contextmanager
-    def paused(self) -> Iterator[None]:
-        """Write nothing until the end of the block."""
-        self._is_paused.set()
-        try:
-            yield
-        finally:
-            self._is_paused.clear()
-
     async def _run(self) -> None:
         async with producing(self._table.brokers) as producer:
             while not self._is_over.is_set():
-                if not self._is_paused.is_set():
-                    await self._beat(producer)
+                await self._beat(producer)
                 await asyncio.sleep(BEAT_INTERVAL_S)
 
     async def _beat(self, producer: AIOKafkaProducer) -> None:

@@ -177,7 +177,6 @@ def whole_tables(
         yield planes
 
 
-@pytest.mark.real_path
 def test_row_events_are_applied(whole_tables: list[FollowedTable]) -> None:
     """In full mode, inserts, updates and deletions are visible without a query."""
     planes = whole_tables[0]

@@ -10,8 +10,6 @@ import pytest
 
 from demo.embedded_kafka.kafka_broker import KafkaBroker, kafka_broker
 from demo.embedded_kafka.kafka_topics import create_topic
-from demo.embedded_kafka.shortened_log import shorten_log
-from tests.integration.feeds.debezium_messages import heartbeat
 from tests.integration.feeds.followed_table import (
     NAMES,
     Answer,
@@ -128,30 +126,3 @@ def outage(broker: KafkaBroker, fault: str) -> Iterator[None]:
         yield
     finally:
         (broker.thaw if fault == "freeze" else broker.start)()
-
-
-def test_shortened_log_empties_the_cache(broker: KafkaBroker, database_of_all: Database) -> None:
-    """If the log loses messages that were read, and grows again, no earlier row is a hit."""
-    table = SourceTable("shortened", database_of_all, broker.address)
-    table.create()
-    renewed = [("hit", f"new {name}") for name in NAMES.values()]
-    with following([table]) as (planes,):
-        for _ in range(20):
-            planes.publish(heartbeat())
-        planes.keep(*NAMES)
-        with planes.stopped():
-            broker.kill()
-            shorten_log(broker, table.name, end=20 - len(NAMES))
-            broker.start()
-            changes = [table.rename(key, f"new {name}") for key, name in NAMES.items()]
-            table.send(*changes)
-        answers = [planes.look_up(*NAMES)]
-
-        def are_renewed() -> bool:
-            answers.append(planes.look_up(*NAMES))
-            return answers[-1] == renewed
-
-        until(are_renewed)
-
-    first = next(at for at, each in enumerate(answers) if each[0][1] == "new one")
-    assert {name for (_, name), *_ in answers[first:]} == {"new one"}

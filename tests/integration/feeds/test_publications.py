@@ -10,6 +10,7 @@ from lookup_core.errors import BackendError, ErrorCode
 from service.connectors.postgres.backend import PostgresBackend
 from service.connectors.postgres.sessions import PostgresSettings
 from tests.integration.feeds.test_watched_table import SPLIT, change_in, watched
+from tests.integration.lookups.tables import schema_of
 from tests.integration.notifications.notified_changes import PATIENCE_S
 from tools.processes.postgres_server import Database
 
@@ -167,8 +168,7 @@ async def test_changed_publication_is_one_change(database: Database, statement: 
     """Another publication of the table is a change of the whole table, once."""
     database.execute(*TABLE, WHOLE)
     settings = settings_of(database)
-    async with PostgresBackend(settings) as backend:
-        schema = await backend.describe(timeout_s=PATIENCE_S)
+    schema = await schema_of(settings)
     async with watched(settings).reader(schema) as reader:
         await reader.assign(SPLIT, position=None)
         database.execute(

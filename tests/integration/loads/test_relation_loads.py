@@ -8,11 +8,10 @@ import psycopg
 import pytest
 
 from lookup_core.errors import BackendError, ErrorCode
-from service.connectors.postgres.backend import PostgresBackend
 from service.connectors.postgres.queries import CTID
 from service.connectors.postgres.sessions import PostgresSettings
 from service.connectors.postgres.snapshot import PostgresSnapshot, PostgresSnapshotSplit
-from tests.integration.lookups.tables import PATIENCE_S
+from tests.integration.lookups.tables import schema_of
 from tests.service.connectors.source_contract import ReadSplits, SourceCase, read_all, splits_of
 from tools.processes.postgres_server import Database
 
@@ -43,8 +42,7 @@ def relations(database: Database) -> Database:
 
 async def loaded(settings: PostgresSettings) -> tuple[Sequence[Any], ReadSplits]:
     """The splits of the relation, and what was read."""
-    async with PostgresBackend(settings) as backend:
-        schema = await backend.describe(timeout_s=PATIENCE_S)
+    schema = await schema_of(settings)
     case = SourceCase(PostgresSnapshot(settings, page_bytes=PAGE_BYTES), schema)
     async with splits_of(case) as splits:
         return splits, await read_all(case, splits)
@@ -99,8 +97,7 @@ async def test_each_relation_is_loaded_once(
 async def test_stream_has_pages_of_one_moment(relations: Database) -> None:
     """A stream arrives in several pages; rows that change meanwhile have their former values."""
     settings = PostgresSettings(relations.dsn(), "q", ("i",), query="SELECT i, name FROM t")
-    async with PostgresBackend(settings) as backend:
-        schema = await backend.describe(timeout_s=PATIENCE_S)
+    schema = await schema_of(settings)
     case = SourceCase(PostgresSnapshot(settings, page_bytes=PAGE_BYTES), schema)
     async with splits_of(case) as splits:
         relations.execute("UPDATE t SET name = 'new'", "DELETE FROM t WHERE i < 99")
@@ -134,8 +131,7 @@ async def test_large_rows_are_loaded_without_values(relations: Database, table: 
 async def test_interrupted_stream_is_not_continued(relations: Database) -> None:
     """A stream whose connection was lost fails the load, because its order may differ."""
     settings = PostgresSettings(relations.dsn(), "shown", ("i",))
-    async with PostgresBackend(settings) as backend:
-        schema = await backend.describe(timeout_s=PATIENCE_S)
+    schema = await schema_of(settings)
     source = PostgresSnapshot(settings)
     async with source.enumerator(schema) as enumerator:
         (split,) = await enumerator.discover()
@@ -151,8 +147,7 @@ async def test_interrupted_stream_is_not_continued(relations: Database) -> None:
 async def test_refresh_of_a_view_waits_for_its_load(relations: Database) -> None:
     """A materialized view keeps its rows until its load ends."""
     settings = PostgresSettings(relations.dsn(), "kept", ("i",))
-    async with PostgresBackend(settings) as backend:
-        schema = await backend.describe(timeout_s=PATIENCE_S)
+    schema = await schema_of(settings)
     async with PostgresSnapshot(settings, page_bytes=PAGE_BYTES).enumerator(schema) as enumerator:
         await enumerator.discover()
         with psycopg.connect(relations.dsn(), autocommit=True) as session:

@@ -13,10 +13,8 @@ import pyarrow as pa
 import pytest
 
 from lookup_core.changelog.change_decoder import RowChanges
-from lookup_core.dimension_schema import DimensionSchema
 from lookup_core.errors import BackendError, ErrorCode
 from service.connectors.ports.source import SplitPiece
-from service.connectors.postgres.backend import PostgresBackend
 from service.connectors.postgres.queries import CTID, REPLY_BYTES
 from service.connectors.postgres.sessions import PostgresSettings
 from service.connectors.postgres.snapshot import (
@@ -25,7 +23,7 @@ from service.connectors.postgres.snapshot import (
     PostgresSnapshotSplit,
 )
 from service.engine.source_coordinator import CoordinatorSettings, SourceCoordinator
-from tests.integration.lookups.tables import PATIENCE_S, described
+from tests.integration.lookups.tables import PATIENCE_S, described, schema_of
 from tests.integration.pgbouncer import PgBouncer
 from tests.service.connectors.source_contract import (
     ReadSplits,
@@ -98,12 +96,6 @@ def numbers(database: Database) -> PostgresSettings:
 async def case_of(settings: PostgresSettings, *, page_bytes: int = PAGE_BYTES) -> SourceCase:
     """The table as a source with its present schema."""
     return SourceCase(PostgresSnapshot(settings, page_bytes=page_bytes), await schema_of(settings))
-
-
-async def schema_of(settings: PostgresSettings) -> DimensionSchema:
-    """The schema of the table."""
-    async with PostgresBackend(settings) as backend:
-        return await backend.describe(timeout_s=PATIENCE_S)
 
 
 async def loaded(case: SourceCase) -> tuple[list[PostgresSnapshotSplit], ReadSplits]:

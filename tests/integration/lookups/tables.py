@@ -6,11 +6,16 @@ from contextlib import asynccontextmanager, contextmanager
 
 import psycopg
 import pyarrow as pa
+import pytest
 
+from lookup_core.changelog.change_decoder import RowChanges
+from lookup_core.dimension_schema import DimensionSchema
+from lookup_core.errors import BackendError
 from lookup_core.settings import DimensionSettings
 from service.connectors.ports.backend import Backend
 from service.connectors.postgres.backend import PostgresBackend
 from service.connectors.postgres.sessions import PostgresSettings
+from service.connectors.postgres.snapshot import PostgresSnapshot
 from service.engine.dimension import Dimension
 from service.engine.refresher import RefreshSources
 from tests.service.engine import running
@@ -72,6 +77,35 @@ async def described(settings: PostgresSettings) -> AsyncIterator[PostgresBackend
     async with PostgresBackend(settings) as backend:
         await backend.describe(timeout_s=PATIENCE_S)
         yield backend
+
+
+async def refusal_of(settings: PostgresSettings) -> BackendError:
+    """The error of describing the relation."""
+    async with PostgresBackend(settings) as backend:
+        with pytest.raises(BackendError) as caught:
+            await backend.describe(timeout_s=PATIENCE_S)
+    return caught.value
+
+
+async def schema_of(settings: PostgresSettings) -> DimensionSchema:
+    """The schema of the relation."""
+    async with PostgresBackend(settings) as backend:
+        return await backend.describe(timeout_s=PATIENCE_S)
+
+
+async def loaded(settings: PostgresSettings, schema: DimensionSchema) -> list[RowChanges]:
+    """The pages of a load."""
+    source = PostgresSnapshot(settings)
+    found: list[RowChanges] = []
+    async with source.enumerator(schema) as enumerator, source.reader(schema) as reader:
+        for split in await enumerator.discover():
+            await reader.assign(split, position=None)
+            is_finished = False
+            while not is_finished:
+                for piece in await reader.read():
+                    found += [each for each in piece.changes if isinstance(each, RowChanges)]
+                    is_finished = piece.is_finished
+    return found
 
 
 async def names_of(backend: PostgresBackend, *ids: int, timeout_s: float = PATIENCE_S) -> list[str]:

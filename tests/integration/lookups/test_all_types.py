@@ -11,16 +11,14 @@ import psycopg
 import pyarrow as pa
 import pytest
 
-from lookup_core.changelog.change_decoder import RowChanges
 from lookup_core.dimension_schema import DimensionSchema
 from lookup_core.errors import BackendError
 from lookup_core.keys.json_keys import typed_keys_from_json
 from lookup_core.type_texts import parsed_type
 from service.connectors.postgres.backend import PostgresBackend
 from service.connectors.postgres.sessions import PostgresSettings
-from service.connectors.postgres.snapshot import PostgresSnapshot
 from tests.integration.lookups import all_types
-from tests.integration.lookups.tables import PATIENCE_S, described
+from tests.integration.lookups.tables import PATIENCE_S, described, loaded
 from tools.processes.postgres_server import Database
 
 ROWS = 1_500
@@ -32,22 +30,12 @@ def things(database: Database, **changed: Any) -> PostgresSettings:  # noqa: ANN
     return replace(PostgresSettings(database.dsn(), "things", ("id",)), **changed)
 
 
-async def loaded(settings: PostgresSettings, schema: DimensionSchema) -> pa.Table:
+async def loaded_table(settings: PostgresSettings, schema: DimensionSchema) -> pa.Table:
     """The keys and rows of a load, in the order of the keys, with the mark `has_row`."""
-    source = PostgresSnapshot(settings)
-    found: list[RowChanges] = []
-    async with source.enumerator(schema) as enumerator, source.reader(schema) as reader:
-        for split in await enumerator.discover():
-            await reader.assign(split, position=None)
-            is_finished = False
-            while not is_finished:
-                for piece in await reader.read():
-                    found += [each for each in piece.changes if isinstance(each, RowChanges)]
-                    is_finished = piece.is_finished
     tables = [
         pa.table([*each.keys.columns, pa.array(each.has_row), *each.rows.columns],
                  [*schema.key.names, "has_row", *schema.columns.names])
-        for each in found
+        for each in await loaded(settings, schema)
     ]  # fmt: skip
     return pa.concat_tables(tables).sort_by(schema.key.names[0])
 
@@ -62,7 +50,7 @@ async def test_each_cell_is_psycopgs_answer(database: Database) -> None:
         schema = await backend.describe(timeout_s=PATIENCE_S)
         small = await backend.fetch(keys.slice(0, 999), timeout_s=PATIENCE_S)
         large = await backend.fetch(keys, timeout_s=PATIENCE_S)
-    whole = await loaded(settings, schema)
+    whole = await loaded_table(settings, schema)
 
     expected = all_types.answers(database)
     assert schema.columns == all_types.SCHEMA
@@ -169,7 +157,7 @@ async def test_unfit_value_fails_its_key(
     (unfit,) = found.unfit
     assert unfit.ordinals.tolist() == [0]
     assert re.search(r"column c: .* does not fit .*c: string", unfit.detail)
-    assert (await loaded(settings, schema))["has_row"].to_pylist() == [False, True]
+    assert (await loaded_table(settings, schema))["has_row"].to_pylist() == [False, True]
 
 
 # (type, stored values, {key: the position of its row, from 1; 0: missing})
@@ -235,7 +223,7 @@ async def test_composite_keys_mix_types(database: Database) -> None:
         schema = await backend.describe(timeout_s=PATIENCE_S)
         keys = typed_keys_from_json([["sad", "x ", 1], ["glad", "x", 1], ["happy", "y", 2]], schema)
         found = await backend.fetch(keys.columns, timeout_s=PATIENCE_S)
-    whole = await loaded(settings, schema)
+    whole = await loaded_table(settings, schema)
 
     assert found.ordinals.tolist() == [0, 2]
     assert whole.select(["m", "c", "n", "at"]).to_pylist() == [
@@ -256,7 +244,7 @@ async def test_large_enum_table_loads_in_ranges(database: Database) -> None:
     settings = things(database, key=("m", "c"))
 
     async with described(settings) as backend:
-        whole = await loaded(settings, await backend.describe(timeout_s=PATIENCE_S))
+        whole = await loaded_table(settings, await backend.describe(timeout_s=PATIENCE_S))
 
     assert whole.num_rows == len(np.unique(whole["c"].to_numpy())) == 30_000
     assert {len(text) for text in whole["c"].to_pylist()} == {32}

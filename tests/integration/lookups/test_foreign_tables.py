@@ -15,7 +15,7 @@ from lookup_core.errors import BackendError, ErrorCode
 from service.connectors.postgres.backend import PostgresBackend
 from service.connectors.postgres.sessions import PostgresSettings
 from service.connectors.postgres.snapshot import PostgresSnapshot
-from tests.integration.lookups.tables import PATIENCE_S, described, names_of
+from tests.integration.lookups.tables import PATIENCE_S, described, names_of, schema_of
 from tests.service.connectors.source_contract import SourceCase, read_all, splits_of
 from tools.processes.postgres_server import Database, PostgresServer
 
@@ -127,8 +127,7 @@ async def test_feed_of_foreign_rows_is_refused(foreign: Database, table: str, re
 async def test_foreign_rows_are_loaded_as_a_stream(foreign: Database, table: str) -> None:
     """Foreign rows are loaded by one session, because other sessions see other rows."""
     settings = settings_of(foreign, table)
-    async with PostgresBackend(settings) as backend:
-        schema = await backend.describe(timeout_s=PATIENCE_S)
+    schema = await schema_of(settings)
     case = SourceCase(PostgresSnapshot(settings, page_bytes=16 * 1024), schema)
     async with splits_of(case) as splits:
         read = await read_all(case, splits)

@@ -12,7 +12,13 @@ from lookup_core.keys.json_keys import typed_keys_from_json
 from service.connectors.postgres.backend import PostgresBackend
 from service.connectors.postgres.sessions import PostgresSettings
 from tests.integration.fault_proxy import FaultProxy
-from tests.integration.lookups.tables import PATIENCE_S, create_reader, described, serving
+from tests.integration.lookups.tables import (
+    PATIENCE_S,
+    create_reader,
+    described,
+    refusal_of,
+    serving,
+)
 from tools.processes.postgres_server import Database, PostgresServer
 
 THINGS = "CREATE TABLE things (id int4 PRIMARY KEY, name text)"
@@ -23,14 +29,6 @@ def things(
 ) -> PostgresSettings:
     """The table by its key `id`."""
     return PostgresSettings(dsn, table, ("id",), is_followed=is_followed, has_triggers=has_triggers)
-
-
-async def refusal_of(settings: PostgresSettings) -> BackendError:
-    """The error of describing the table."""
-    async with PostgresBackend(settings) as backend:
-        with pytest.raises(BackendError) as caught:
-            await backend.describe(timeout_s=PATIENCE_S)
-    return caught.value
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,14 @@ from lookup_core.keys.json_keys import typed_keys_from_json
 from lookup_core.type_texts import parsed_type
 from service.connectors.postgres.backend import PostgresBackend
 from service.connectors.postgres.sessions import PostgresSettings
-from tests.integration.lookups.tables import PATIENCE_S, create_reader, described, serving
+from tests.integration.lookups.tables import (
+    PATIENCE_S,
+    create_reader,
+    described,
+    refusal_of,
+    schema_of,
+    serving,
+)
 from tools.processes.postgres_server import Database
 
 PARTED = (
@@ -59,14 +66,6 @@ async def rows_of(settings: PostgresSettings, *ids: int, key_count: int = 0) -> 
         fetched = await backend.fetch(batch, timeout_s=PATIENCE_S)
     rows = [tuple(row.values()) for row in fetched.rows.to_pylist()]
     return list(zip(fetched.ordinals.tolist(), rows, strict=True))
-
-
-async def refusal_of(settings: PostgresSettings) -> BackendError:
-    """The error of describing the relation."""
-    async with PostgresBackend(settings) as backend:
-        with pytest.raises(BackendError) as caught:
-            await backend.describe(timeout_s=PATIENCE_S)
-    return caught.value
 
 
 @pytest.mark.parametrize("key_count", [0, 1000])
@@ -175,8 +174,7 @@ async def test_query_is_described_by_the_server(
     """Columns of a query have the server's types; only domains have their modifiers."""
     database.execute("CREATE DOMAIN price AS numeric(9, 2)", "CREATE TABLE prices (p price)")
     settings = settings_of(database, "source.query", query=query)
-    async with PostgresBackend(settings) as backend:
-        schema = await backend.describe(timeout_s=PATIENCE_S)
+    schema = await schema_of(settings)
 
     assert (schema.columns, schema.origin) == (pa.schema(types), None)
 
@@ -254,8 +252,7 @@ async def test_published_partitions_are_followed(relations: Database) -> None:
     settings = settings_of(relations, "parted", is_followed=True, needs_publication=True)
     refusal = await refusal_of(settings)
     relations.execute("ALTER PUBLICATION p SET (publish_via_partition_root = true)")
-    async with PostgresBackend(settings) as backend:
-        schema = await backend.describe(timeout_s=PATIENCE_S)
+    schema = await schema_of(settings)
 
     assert "publish_via_partition_root" in refusal.detail
     assert schema.origin is not None

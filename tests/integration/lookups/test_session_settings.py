@@ -10,15 +10,13 @@ import psycopg
 import pyarrow as pa
 import pytest
 
-from lookup_core.changelog.change_decoder import RowChanges
 from lookup_core.dimension_schema import DimensionSchema
 from lookup_core.errors import BackendError, ErrorCode
 from lookup_core.type_texts import parsed_type
 from service.connectors.postgres.backend import PostgresBackend
 from service.connectors.postgres.errors import ISOLATION
 from service.connectors.postgres.sessions import PostgresSettings
-from service.connectors.postgres.snapshot import PostgresSnapshot
-from tests.integration.lookups.tables import PATIENCE_S, create_reader, described, names_of
+from tests.integration.lookups.tables import PATIENCE_S, create_reader, described, loaded, names_of
 from tests.integration.pgbouncer import PgBouncer
 from tests.integration.pgbouncer import pgbouncer as running_pooler
 from tools.processes.postgres_server import Database, PostgresServer, running_standby
@@ -95,20 +93,9 @@ def hostile(database: Database, role: str = "postgres") -> Iterator[str]:
             yield f"ALTER ROLE {role} IN DATABASE {database.name} SET {name} = '{value}'"
 
 
-async def loaded(settings: PostgresSettings, schema: DimensionSchema) -> list[dict[str, Any]]:
+async def loaded_rows(settings: PostgresSettings, schema: DimensionSchema) -> list[dict[str, Any]]:
     """The rows of a load."""
-    source = PostgresSnapshot(settings)
-    found: list[dict[str, Any]] = []
-    async with source.enumerator(schema) as enumerator, source.reader(schema) as reader:
-        for split in await enumerator.discover():
-            await reader.assign(split, position=None)
-            is_finished = False
-            while not is_finished:
-                for piece in await reader.read():
-                    changes = [each for each in piece.changes if isinstance(each, RowChanges)]
-                    found += [row for each in changes for row in each.rows.to_pylist()]
-                    is_finished = piece.is_finished
-    return found
+    return [row for page in await loaded(settings, schema) for row in page.rows.to_pylist()]
 
 
 async def rows_of(settings: PostgresSettings) -> list[dict[str, Any]]:
@@ -122,7 +109,7 @@ async def rows_of(settings: PostgresSettings) -> list[dict[str, Any]]:
     return [
         *few.rows.to_pylist(),
         *blocks.rows.to_pylist(),
-        *await loaded(settings, schema),
+        *await loaded_rows(settings, schema),
     ]
 
 
@@ -205,7 +192,7 @@ async def test_literals_are_those_of_plain_sessions(
     async with described(settings) as backend:
         schema = await backend.describe(timeout_s=PATIENCE_S)
         looked_up = await names_of(backend, 1, 2)
-        rows = await loaded(settings, schema)
+        rows = await loaded_rows(settings, schema)
 
     assert looked_up == [row["name"] for row in rows] == names
 
@@ -338,7 +325,7 @@ async def test_scans_leave_no_row_out(
         fetched = await backend.fetch(keys, timeout_s=PATIENCE_S)
 
     assert sorted(row["twin"] for row in fetched.rows.to_pylist()) == wanted
-    assert sorted(row["twin"] for row in await loaded(settings, schema)) == wanted
+    assert sorted(row["twin"] for row in await loaded_rows(settings, schema)) == wanted
 
 
 @pytest.mark.parametrize(
@@ -416,7 +403,7 @@ async def test_serializable_standby_has_rows(standby: Database) -> None:
         schema = await backend.describe(timeout_s=PATIENCE_S)
 
     assert found == ["one"]
-    assert [row["name"] for row in await loaded(settings, schema)] == ["one", "two", "three"]
+    assert [row["name"] for row in await loaded_rows(settings, schema)] == ["one", "two", "three"]
 
 
 async def test_serializable_pooler_is_named(standby: Database) -> None:

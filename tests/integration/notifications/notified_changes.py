@@ -8,14 +8,17 @@ from typing import TypeAlias
 import pyarrow as pa
 import pytest
 
+from lookup_core.answer import Outcome
 from lookup_core.changelog.change_decoder import Change, RowChanges, TableChange
 from lookup_core.dimension_schema import DimensionSchema, TableOrigin
 from lookup_core.errors import BackendError
+from lookup_core.keys.json_keys import typed_keys_from_json
 from service.connectors.ports.source import SplitPiece, SplitReader
 from service.connectors.postgres.notifications import (
     PostgresNotifications,
     PostgresNotificationsSettings,
 )
+from service.engine.dimension import Dimension
 from tests.integration.notifications.trigger_messages import CHANNEL, make_triggers
 from tools.processes.postgres_server import Database
 
@@ -39,6 +42,14 @@ def notifications_of(database: Database) -> PostgresNotificationsSettings:
     return PostgresNotificationsSettings(
         database.dsn(), "t", CHANNEL, connect_timeout_s=PATIENCE_S, heartbeat_interval_s=0.05
     )
+
+
+async def note_of(dimension: Dimension, key: int = 1) -> str:
+    """The outcome of a key in the table `t`, and the note of its row."""
+    keys = typed_keys_from_json([key], dimension.schema.known())
+    (answer,) = await dimension.lookup(keys, columns=["note"], timeout_s=PATIENCE_S)
+    found = [] if answer.rows is None else answer.rows["note"].to_pylist()
+    return " ".join([Outcome(answer.outcomes[0]).label, *found])
 
 
 def schema_of(database: Database) -> DimensionSchema:

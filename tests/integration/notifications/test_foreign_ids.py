@@ -5,9 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from lookup_core.answer import Outcome
 from lookup_core.freshness.feed_health import FeedState
-from lookup_core.keys.json_keys import typed_keys_from_json
 from lookup_core.statistics import InvalidationOrigin
 from service.connectors.postgres.backend import PostgresBackend
 from service.connectors.postgres.notifications import PostgresNotifications
@@ -15,7 +13,7 @@ from service.connectors.postgres.sessions import PostgresSettings
 from service.engine.dimension import Dimension
 from service.engine.refresher import RefreshSources
 from tests.integration.lookups.tables import serving
-from tests.integration.notifications.notified_changes import PATIENCE_S, listened, notifications_of
+from tests.integration.notifications.notified_changes import listened, note_of, notifications_of
 from tests.service.engine.refreshing import Clock, until, until_feed_is
 from tools.processes.postgres_server import Database, copied_server, running_postgres
 
@@ -36,17 +34,6 @@ def databases() -> Iterator[tuple[Database, Database]]:
             clone = copy.database(database.name)
             clone.execute(USE_IDS)
             yield database, clone
-
-
-async def notes(dimension: Dimension) -> list[str]:
-    """The outcomes and notes of two lookups of key 1."""
-    found = []
-    for _ in range(2):
-        keys = typed_keys_from_json([1], dimension.schema.known())
-        (answer,) = await dimension.lookup(keys, columns=["note"], timeout_s=PATIENCE_S)
-        assert answer.rows is not None
-        found.append(f"{Outcome(answer.outcomes[0]).label} {answer.rows['note'][0]}")
-    return found
 
 
 async def pass_hold_off(dimension: Dimension, clock: Clock) -> None:
@@ -76,13 +63,13 @@ async def test_foreign_ids_are_no_proof(
     async with serving(PostgresBackend(table), sources=sources, clock=clock) as dimension:
         await until_feed_is(dimension, FeedState.LIVE)
         await pass_hold_off(dimension, clock)  # after the gap before the connection
-        before = await notes(dimension)
+        before = [await note_of(dimension) for _ in range(2)]
         database.execute("UPDATE t SET note = 'new'")
         await until(lambda: dimension.statistics().cache.rows == 0)
-        changed = await notes(dimension)
+        changed = [await note_of(dimension) for _ in range(2)]
         clone.execute("UPDATE t SET note = 'new'")  # as by replication
         await pass_hold_off(dimension, clock)
-        after = await notes(dimension)
+        after = [await note_of(dimension) for _ in range(2)]
 
     assert before == ["fetched old", "hit old"]
     if is_foreign:

@@ -8,7 +8,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from lookup_core.answer import Outcome
 from lookup_core.changelog.change_decoder import UNKNOWN_TRANSACTION
 from lookup_core.dimension.dimension_events import FetchedRows
 from lookup_core.errors import ErrorCode
@@ -32,6 +31,7 @@ from tests.integration.notifications.notified_changes import (
     end_of,
     gap_in,
     listened,
+    note_of,
     reading,
     refusal_of,
     schema_of,
@@ -62,14 +62,6 @@ async def followed(
     table = PostgresSettings(database.dsn(), "t", ("id",), is_followed=True)
     async with serving(PostgresBackend(table), sources=sources) as dimension:
         yield dimension
-
-
-async def note_of_1(dimension: Dimension) -> str:
-    """The outcome and the note of row 1."""
-    keys = typed_keys_from_json([1], dimension.schema.known())
-    (answer,) = await dimension.lookup(keys, columns=["note"], timeout_s=PATIENCE_S)
-    assert answer.rows is not None
-    return f"{Outcome(answer.outcomes[0]).label} {answer.rows['note'][0]}"
 
 
 def last_error(dimension: Dimension) -> str | None:
@@ -137,10 +129,10 @@ async def test_nothing_is_kept_without_triggers(
     async with followed(database, settings) as dimension:
         await until(lambda: last_error(dimension) is not None)
         error = last_error(dimension)
-        answers = [await note_of_1(dimension) for _ in range(2)]
+        answers = [await note_of(dimension) for _ in range(2)]
         await asyncio.to_thread(make_triggers, database, "t", ["id"])
         await until_feed_is(dimension, FeedState.LIVE)
-        answers += [await note_of_1(dimension) for _ in range(2)]
+        answers += [await note_of(dimension) for _ in range(2)]
 
         assert last_error(dimension) is None
     assert answers == ["fetched old", "fetched old", "fetched old", "hit old"]
@@ -155,11 +147,11 @@ async def test_swapped_table_is_not_served(
     database.execute("INSERT INTO t VALUES (1, 'old')")
     async with followed(database, settings) as dimension:
         await until_feed_is(dimension, FeedState.LIVE)
-        before = [await note_of_1(dimension) for _ in range(2)]
+        before = [await note_of(dimension) for _ in range(2)]
         await asyncio.to_thread(database.execute, f"{SUCCESSOR}; {SWAP}")
         await asyncio.to_thread(make_triggers, database, "t", ["id"])
         await until_feed_is(dimension, FeedState.STARTING)
-        after = [await note_of_1(dimension) for _ in range(2)]
+        after = [await note_of(dimension) for _ in range(2)]
 
     assert before == ["fetched old", "hit old"]
     assert after == ["fetched new", "fetched new"]

@@ -5,8 +5,6 @@ from dataclasses import replace
 
 import pytest
 
-from lookup_core.answer import Outcome
-from lookup_core.keys.json_keys import typed_keys_from_json
 from lookup_core.statistics import InvalidationOrigin
 from service.connectors.postgres import connections
 from service.connectors.postgres.backend import PostgresBackend
@@ -20,25 +18,18 @@ from tests.integration.notifications.notified_changes import (
     PATIENCE_S,
     TERMINATE,
     listened,
+    note_of,
 )
 from tools.processes.postgres_server import Database, copied_server, running_postgres
-
-
-async def note(dimension: Dimension, key: int) -> str:
-    """The outcome and the note of a key."""
-    keys = typed_keys_from_json([key], dimension.schema.known())
-    (answer,) = await dimension.lookup(keys, columns=["note"], timeout_s=PATIENCE_S)
-    found = [] if answer.rows is None else answer.rows["note"].to_pylist()
-    return " ".join([Outcome(answer.outcomes[0]).label, *found])
 
 
 async def until_noted(dimension: Dimension, expected: str) -> None:
     """Look key 1 up until this is its outcome and note; other keys are queried meanwhile."""
     async with asyncio.timeout(PATIENCE_S):
         for key in range(10, 10_000):
-            if await note(dimension, 1) == expected:
+            if await note_of(dimension) == expected:
                 return
-            await note(dimension, key)
+            await note_of(dimension, key)
             await asyncio.sleep(0.01)
 
 
@@ -48,7 +39,7 @@ async def until_listening(dimension: Dimension, database: Database) -> None:
         key = 20_000
         while not database.query(f"SELECT FROM pg_stat_activity WHERE {IS_LISTENING}"):
             key += 1
-            await note(dimension, key)
+            await note_of(dimension, key)
             await asyncio.sleep(0.01)
 
 
