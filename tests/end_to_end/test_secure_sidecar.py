@@ -17,6 +17,7 @@ from tools.processes.until import until
 
 PATIENCE_S = 30.0
 HASTE_S = 0.5  # the first timeout, doubled after each attempt
+TAKEN = 'sidelook_tls_certificate_renewals_total{result="taken"}'
 NOT_HEARD = ("timed out", "did not answer in time", "no answer yet")
 
 
@@ -118,6 +119,35 @@ def test_certificate_of_a_stranger_is_refused(secure: SecureSidecar, tmp_path: P
         caller = dataclasses.replace(handle(secure), cert_file=cert, key_file=key)
         assert str(files.cert_file) in refusal(caller)
     until(lambda: re.search('"unable_to_get_issuer|certificate_verify_failed', log(secure)))
+
+
+def metric(secure: SecureSidecar, name: str) -> float:
+    """The value of a metric, by its name with labels."""
+    text = secure.process.health("/metrics").text
+    (value,) = re.findall(rf"^{re.escape(name)} (\S+)$", text, re.MULTILINE)
+    return float(value)
+
+
+def test_swapped_volume_is_served(secure: SecureSidecar) -> None:
+    """Files that are links into a folder are reloaded when the kubelet swaps the folder."""
+    folder = secure.signer.folder
+    before = metric(secure, TAKEN)
+    for version in ("..1", "..2"):
+        (folder / version).mkdir()
+        signer = dataclasses.replace(secure.signer, folder=folder / version)
+        signer.issue("localhost", f"v{version[2:]}.localhost")
+    (folder / "..data").symlink_to("..1")
+    for name in ("tls.crt", "tls.key"):
+        (folder / f"{name}.tmp").symlink_to(f"..data/{name}")
+        (folder / f"{name}.tmp").replace(folder / name)
+    until(lambda: metric(secure, TAKEN) > before)
+    first = metric(secure, TAKEN)
+
+    (folder / "..data_tmp").symlink_to("..2")
+    (folder / "..data_tmp").replace(folder / "..data")
+
+    until(lambda: metric(secure, TAKEN) > first)
+    assert callable(handle(secure).lookup_udf("customers"))
 
 
 def answered(secure: SecureSidecar, *options: str) -> tuple[int, str, str]:
