@@ -19,6 +19,7 @@ import structlog
 from lookup_core.protocol.credit_ledger import RECORD_BYTES
 from lookup_core.settings import CacheMode
 from service.bound_sockets import BoundSockets
+from service.config.section import copied
 from service.config.settings import Settings
 from service.config.source import ParquetSource
 from service.engine.dimension import Dimension
@@ -292,11 +293,7 @@ def _service_parts(
             resident_bytes=lambda: watched.guard.statistics().resident_bytes,
             lag_s=lambda: watched.watchdog.lag_s,
         ),
-        limits=RequestLimits(
-            connections=limits.connections,
-            request_keys=limits.request_keys,
-            request_bytes=limits.request_bytes,
-        ),
+        limits=copied(RequestLimits, limits),
         body_budget=BodyByteBudget(shares.body_bytes),
         answer_budget=AnswerByteBudget(shares.plain_answer_bytes),
         tracer=tracer,

@@ -58,7 +58,7 @@ class Cache(Section):
         return 0 if self.mode is CacheMode.NONE else self.max_bytes
 
     @model_validator(mode="after")
-    def _loads_in_mode_full_only(self) -> Self:
+    def _fits_its_mode(self) -> Self:
         is_written = copied(FullSettings, self) != FullSettings()
         if is_written and self.mode is not CacheMode.FULL:
             raise ValueError("while_loading, warmup_max_wait and load_spread need mode full")
@@ -67,10 +67,6 @@ class Cache(Section):
                 "load_spread is not shorter than warmup_max_wait: the sidecar could be ready before"
                 " its first load begins"
             )
-        return self
-
-    @model_validator(mode="after")
-    def _expires_in_other_modes_only(self) -> Self:
         ineffective = [
             type(self).model_fields[name].alias or name
             for name in _OF_EXPIRY

@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 
 from lookup_core.errors import ConfigurationError
+from service.config.section import copied
 from service.config.settings import Settings
 from service.config.source import PostgresSource
 from service.config.tracing import Tracing, parse_headers
@@ -27,13 +28,12 @@ async def opened_tracer(settings: Settings, *, version: str) -> AsyncIterator[Tr
         from service.observability import span_export  # noqa: PLC0415 -- loads nothing if off
     except ModuleNotFoundError as error:
         raise ConfigurationError([_REMEDY.format(name=error.name)]) from error
-    exported = span_export.SpanExportSettings(
+    exported = copied(
+        span_export.SpanExportSettings,
+        tracing,
         endpoint=f"{tracing.endpoint}/v1/traces",
-        sample_ratio=tracing.sample_ratio,
-        service_name=tracing.service_name,
         service_version=version,
         headers=lambda: _headers(tracing),
-        ca_file=tracing.ca_file,
     )
     async with span_export.exporting_tracer(exported, query_attributes(settings)) as tracer:
         yield tracer
