@@ -254,6 +254,15 @@ def test_many_rows_come_in_chunks() -> None:
     assert [row["value"] for row in orjson.loads(b"[" + b"".join(chunks) + b"]")] == [*range(size)]
 
 
+def test_row_text_omits_stored_keys() -> None:
+    """A row has the columns of its schema, which are stored behind the key."""
+    stored = StoredRow([pa.array([b"key"]), pa.array(["Ada"])], 0)
+    named = DimensionSchema(KEY, pa.schema([("name", pa.utf8())]))
+
+    assert RowForm.of(named).text(stored) == b'{"name":"Ada"}'
+    assert RowForm.of(DimensionSchema(KEY, pa.schema([]))).text(stored) == b"{}"
+
+
 # Results
 
 COLUMNS = pa.schema([pa.field("name", pa.utf8(), nullable=False), ("tier", pa.int32())])
