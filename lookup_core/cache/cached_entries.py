@@ -137,12 +137,14 @@ class CachedEntries:
 
     def find_one(self, key: SingleKey) -> int:
         """The slot of one key, ABSENT where there is none."""
+        if key.part is None:
+            return self.index.table.find_one(key.hash)
 
         def is_same_key(slot: int) -> bool:
             row = self.rows.row(slot)
             return bool(row.columns[self._key_at][row.at].as_py() == key.part)
 
-        return self.index.table.find_one(key.hash, None if key.part is None else is_same_key)
+        return self.index.table.find_one(key.hash, is_same_key)
 
     def sample(self, draws: npt.NDArray[np.float64]) -> CanonicalKeys:
         """The keys of random entries, one for each number in [0, 1), without duplicates."""

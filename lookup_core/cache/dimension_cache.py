@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -31,8 +31,7 @@ class Probe:
     ttl_s: npt.NDArray[np.float64]  # [n] the age at which the entry expires
 
 
-@dataclass(frozen=True, slots=True)
-class Hit:
+class Hit(NamedTuple):
     """A fresh row; the dimension's columns are its last ones."""
 
     row: StoredRow

@@ -72,11 +72,15 @@ class StateTable:
         if is_more.any():
             self.words[slots[is_more]] = words[is_more] + 1
 
-    def count_visit(self, slot: int) -> None:
-        """Count a visit of one slot."""
+    def visited_row_age_s(self, slot: int, now: float, ttl_s: float) -> float | None:
+        """The age of one entry that is a fresh row, and count a visit of it; else None."""
         word = self.words.item(slot)
+        age_s = now - (self.first_tick + (word >> _TICK_SHIFT)) * self.tick_s
+        if word & _NEGATIVE_BIT or age_s >= ttl_s:
+            return None
         if word & MAX_VISITS < MAX_VISITS:
             self.words[slot] = word + 1
+        return age_s
 
 
 class EntryStates:

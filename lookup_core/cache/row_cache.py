@@ -82,11 +82,9 @@ class RowCache:
         slot = self.entries.find_one(key)
         if slot == ABSENT:
             return None
-        age_s = self._view.states.row_age_s(slot, now)
-        if age_s is None or age_s >= self._lifetimes.row_ttl_s(key.hash):
-            return None
-        self._view.states.count_visit(slot)
-        return Hit(self.entries.rows.row(slot), age_s)
+        ttl_s = self._lifetimes.row_ttl_s(key.hash)
+        age_s = self._view.states.visited_row_age_s(slot, now, ttl_s)
+        return None if age_s is None else Hit(self.entries.rows.row(slot), age_s)
 
     def visit(self, slots: Slots) -> None:
         """Count a visit of each of these slots, as readers report them; others are ignored."""

@@ -5,8 +5,8 @@ Knows neither keys nor lifetimes. Each queue of S3-FIFO has segments of its own.
 
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from operator import attrgetter
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -42,8 +42,7 @@ _EVERY = slice(None)
 _START = attrgetter("start")
 
 
-@dataclass(frozen=True, slots=True)
-class StoredRow:
+class StoredRow(NamedTuple):
     """A row in all columns of its segment; valid until the store changes."""
 
     columns: Sequence[pa.Array]

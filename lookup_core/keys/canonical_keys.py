@@ -6,6 +6,7 @@ Equal keys have equal bytes and hashes in client and service.
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -170,8 +171,7 @@ def _fold_words(
         active = active[left[active] > step]
 
 
-@dataclass(frozen=True, slots=True)
-class SingleKey:
+class SingleKey(NamedTuple):
     """A key of one column; without `part`, the hash is the key."""
 
     hash: int

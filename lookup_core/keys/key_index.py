@@ -66,14 +66,17 @@ class KeyTable:
 
     def find_one(self, hash_: int, is_same_key: Callable[[int], bool] | None = None) -> int:
         """The slot of one key, or ABSENT."""
-        last = len(self.places) - 1
-        for place in range(hash_ & last, (hash_ & last) + last):
-            slot = self.places.item(place & last)
-            if slot == _EMPTY:
+        places, hashes = self.places, self.hashes
+        last = len(places) - 1
+        first = hash_ & last
+        for place in range(first, first + last):
+            slot = places.item(place & last)
+            if 0 <= slot < len(hashes):
+                is_match = hashes.item(slot) == hash_
+                if is_match and (is_same_key is None or is_same_key(slot)):
+                    return slot
+            elif slot == _EMPTY:
                 break
-            is_match = 0 <= slot < len(self.hashes) and self.hashes.item(slot) == hash_
-            if is_match and (is_same_key is None or is_same_key(slot)):
-                return slot
         return ABSENT
 
     def first_places(self, hashes: Hashes) -> npt.NDArray[np.int64]:

@@ -9,13 +9,14 @@ from dataclasses import dataclass, field
 
 import structlog
 from aiohttp import hdrs, web
+from multidict import istr
 
 from service.http.limits import RequestLimits
 
 FIXED_HEADERS = {
-    "Server": "sidelook",
-    "Cache-Control": "no-store",
-    "X-Content-Type-Options": "nosniff",
+    hdrs.SERVER: "sidelook",
+    hdrs.CACHE_CONTROL: "no-store",
+    istr("X-Content-Type-Options"): "nosniff",  # several times faster to set than a str
 }
 _RESET = struct.pack("ii", 1, 0)  # Linux's struct linger: on, without waiting
 # TLS buffers every write in full before it pauses the writer.

@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import dataclass, field
+from typing import NamedTuple
 from urllib.parse import unquote
 
 import numpy as np
@@ -22,8 +23,7 @@ _ONE = np.ones(1, np.bool_)
 _HIT = np.array([Outcome.HIT], np.uint8)
 
 
-@dataclass(frozen=True, slots=True)
-class CachedRow:
+class CachedRow(NamedTuple):
     """The JSON text of a cached row, and its age."""
 
     text: bytes
@@ -66,8 +66,9 @@ class RowForm:
         """The row as a JSON object."""
         columns, at = row.columns[len(row.columns) - len(self.names) :], row.at
         if self.is_plain:
-            values = [column[at].as_py() for column in columns]
-            return orjson.dumps(dict(zip(self.names, values, strict=True)), default=text_of)
+            named = zip(self.names, columns, strict=True)
+            values = {name: column[at].as_py() for name, column in named}
+            return orjson.dumps(values, default=text_of)
         alone = [column.slice(at, 1) for column in columns]
         rows = pa.record_batch(alone, schema=self.schema.columns)
         return b"".join(json_rows(rows, _ONE))

@@ -7,7 +7,8 @@ from functools import partial
 from urllib.parse import unquote
 
 import pyarrow as pa
-from aiohttp import web
+from aiohttp import hdrs, web
+from multidict import istr
 from pyarrow import types
 
 from lookup_core.answer import Outcome
@@ -28,6 +29,7 @@ from service.http.routes.lookup_request import from_query, path_dimension
 
 _INTEGER = re.compile(r"-?[0-9]{1,20}")
 _HIT = Outcome.HIT.label
+_OUTCOME = istr("Sidelook-Outcome")
 _JSON = MediaType.JSON.value
 _BOOLEANS = {"true": True, "false": False}
 
@@ -106,7 +108,7 @@ def _response(
 
 def _found(resources: RequestResources, text: bytes, outcome: str, *, age_ms: int) -> web.Response:
     resources.take_row_text(text)
-    headers = {"Age": str(age_ms // 1000), "Sidelook-Outcome": outcome}
+    headers = {hdrs.AGE: str(age_ms // 1000), _OUTCOME: outcome}
     return web.Response(body=text, content_type=_JSON, headers=headers)
 
 
