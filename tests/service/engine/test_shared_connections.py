@@ -91,6 +91,20 @@ async def test_keys_gather_without_a_connection() -> None:
     assert queried(other.backend) == [[7, 9, 8]]
 
 
+async def test_hanging_dimension_leaves_one_connection() -> None:
+    """A dimension whose queries hang does not stop the lookups of the others."""
+    async with sharing(4, ONE_KEY_EACH) as (busy, other):
+        hanging = [start(busy.dimension, key) for key in range(6)]
+        await busy.backend.wait_for_fetches(3)
+        answers = [await lookup(other.dimension, key) for key in (7, 8, 9)]
+        assert (busy.in_flight(), busy.queued()) == (3, 3)
+        busy.backend.release()
+        await asyncio.gather(*hanging)
+
+    assert answers == [{0: "fetched Ada"}, {0: "fetched Bert"}, {0: "missing"}]
+    assert busy.dimension.statistics().concurrency_limit == 3  # max_in_flight is 8
+
+
 async def test_wait_is_no_query_time() -> None:
     """The time of a query begins with its connection; the wait for it is counted separately."""
     clock = HandClock()
