@@ -54,7 +54,7 @@ class InFlight:
         self._settings = settings
         self._guard = guard
         self.rules = RetryRules(settings.retry, guard)
-        self.on_missing = settings.retry.on_missing.or_none  # of lookups without options
+        self.on_missing = settings.retry.on_missing.or_none  # unless a channel has its own
         self._flights = Flights()
         self.queue = KeyQueue()
         self._size = QuerySize(settings.batch, timeout_s=settings.timeout_s)

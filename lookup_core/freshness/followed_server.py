@@ -11,7 +11,7 @@ class FollowedServer:
     """The servers of one dimension; a server of a later epoch replaces the former one."""
 
     def __init__(self, server: ServerEpoch) -> None:
-        self.lookups = server  # of the latest epoch that has answered; for reading
+        self.lookups = server  # the one that has answered last, in the latest epoch; for reading
         self._feed: ServerIdentity | None = None  # whose transaction ids the feed reports
 
     @property
