@@ -113,6 +113,20 @@ def test_cached_absence_ends_no_retries(scenario: Scenario) -> None:
     assert scenario.land(scenario.resend()) == ended(3, "missing")
 
 
+def test_attempts_of_others_do_not_count(scenario: Scenario) -> None:
+    """A lookup that joins a retry of other lookups still has all of its own retries."""
+    scenario.land(scenario.query(1, 7, options=retrying(2, 0.5)))
+    scenario.now = 0.5
+    retry = scenario.resend()
+    scenario.look_up(2, 7, options=retrying(1, 1.0))
+
+    assert scenario.land(retry) == NOTHING
+    scenario.now = 1.0
+    assert scenario.land(scenario.resend()) == ended(1, "missing")
+    scenario.now = 1.5
+    assert scenario.land(scenario.resend(), {7: "Ada"}) == ended(2, "fetched Ada")
+
+
 def test_retry_leaves_a_queued_read_alone() -> None:
     """A retry that is sent before a queued read of the key is not kept: that read is later."""
     scenario = Scenario(settings(max_in_flight=2))

@@ -10,6 +10,7 @@ from tests.lookup_core.dimension.scenario import (
     Order,
     Result,
     Scenario,
+    ended,
     settings,
 )
 
@@ -119,6 +120,17 @@ def test_only_passing_failures_are_hidden(stale: Scenario, code: ErrorCode, word
     assert stale.fail(stale.query(1, 7), code).answers == {1: {0: word}}
 
 
+@pytest.mark.parametrize(("if_error_s", "word"), [(6.0, "hit Bea"), (0.0, f"error {AWAY}")])
+def test_newer_row_replaces_a_failure(if_error_s: float, word: str) -> None:
+    """With `stale_if_error` a row that another query has fetched replaces the error."""
+    scenario = Scenario(settings(if_error_s=if_error_s))
+    outdated = scenario.query(1, 7)
+    scenario.invalidate(7)
+    scenario.land(scenario.query(2, 7), {7: "Bea"})
+
+    assert scenario.fail(outdated) == ended(1, word)
+
+
 def test_open_breaker_serves_old_rows(stale: Scenario) -> None:
     """While the breaker is open old rows are answered at once, and not refreshed."""
     stale.now = 11.0
@@ -182,3 +194,21 @@ def test_impatient_callers_hide_no_outage(scenario: Scenario) -> None:
         states.append(scenario.breaker)
 
     assert states == [BreakerState.CLOSED] * 5 + [BreakerState.OPEN]
+
+
+@pytest.mark.parametrize(("together", "limit"), [(1, 2), (2, 3)])
+def test_full_use_raises_the_limit(together: int, limit: int) -> None:
+    """Only queries that were sent while all slots were in use raise a lowered limit."""
+    scenario = Scenario(settings(max_keys=1, max_in_flight=4))
+    scenario.look_up(1, 1, 2, 3, 4)
+    scenario.send_all()
+    scenario.now = 0.5
+    scenario.fail(1, ErrorCode.TIMEOUT)
+    for batch in (2, 3, 4):
+        scenario.land(batch)
+
+    scenario.look_up(2, *range(10, 10 + together))
+    for order in [*iter(scenario.send, None)]:
+        scenario.land(order.batch)
+
+    assert scenario.statistics.concurrency_limit == limit

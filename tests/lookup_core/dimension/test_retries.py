@@ -96,6 +96,14 @@ def test_failed_query_is_retried(retrying: Scenario) -> None:
     assert (retrying.statistics.retries, retrying.outcomes) == (1, {"fetched": 2})
 
 
+@pytest.mark.parametrize("code", [ErrorCode.FORBIDDEN, ErrorCode.INTERNAL])
+def test_lasting_failure_is_final(retrying: Scenario, code: ErrorCode) -> None:
+    """A failure that a retry cannot mend is reported at once."""
+    batch = retrying.query(1, 7, 8)
+
+    assert retrying.fail(batch, code) == ended(1, f"error {code}", f"error {code}")
+
+
 def test_lost_connection_is_replaced_at_once(retrying: Scenario) -> None:
     """The first lost connection costs no delay and no retry; each later one is a failure."""
     batch = retrying.query(1, 7)
