@@ -87,6 +87,12 @@ class DimensionSchema:
     server: ServerEpoch = field(default=UNKNOWN_SERVER, compare=False)  # that described it
 
     @property
+    def table_origin(self) -> TableOrigin:
+        """The origin of a dimension that is a table of a database."""
+        assert self.origin is not None
+        return self.origin
+
+    @property
     def key_text(self) -> str:
         """The key for people, such as `id int64, region string`."""
         return ", ".join(f"{field.name} {field.type}" for field in self.key)

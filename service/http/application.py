@@ -30,7 +30,7 @@ from service.http.status_page import StatusPage
 
 _PATHS = "no such path; rows are at /v1/dimensions/{name}/rows/{key}, all paths in /openapi.json"
 _HEALTH_PATHS = "probes and metrics only; lookups are served at listen.unix and listen.http"
-_UNKNOWN = Audience.READER  # of requests without a route
+_UNROUTED_AUDIENCE = Audience.READER
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,9 +91,9 @@ def _guarded(
             resource = app.router.add_resource(route.path.replace("{key}", "{key:[^/]*}"))
             add(resource, middleware.around_route(handler, route), *route.methods)
             refusing = _refusing(partial(web.HTTPMethodNotAllowed, "", route.methods))
-            add(resource, middleware.around(refusing, _UNKNOWN), "*")
+            add(resource, middleware.around(refusing, _UNROUTED_AUDIENCE), "*")
     refusing = _refusing(partial(web.HTTPNotFound, text=not_found))
-    add(app.router.add_resource("/{path:.*}"), middleware.around(refusing, _UNKNOWN), "*")
+    add(app.router.add_resource("/{path:.*}"), middleware.around(refusing, _UNROUTED_AUDIENCE), "*")
     return app
 
 

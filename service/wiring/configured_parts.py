@@ -133,8 +133,7 @@ class ConfiguredParts:
 
     def _changelog(self, changelog: Changelog) -> Source:
         def decoder(schema: DimensionSchema) -> ChangeDecoder:
-            origin = schema.origin
-            assert origin is not None  # set for every table of PostgreSQL
+            origin = schema.table_origin
             settings = DecoderSettings(
                 event_origins(changelog, origin),
                 with_rows=self.config.cache.mode is CacheMode.FULL and origin.reports_rows,

@@ -133,8 +133,7 @@ class PostgresNotificationsReader(Resource, SplitReader):
     """
 
     def __init__(self, settings: PostgresNotificationsSettings, schema: DimensionSchema) -> None:
-        origin = schema.origin
-        assert origin is not None  # every table of PostgreSQL has one
+        origin = schema.table_origin
         triggers = table_triggers(
             settings.table,
             schema.key.names,

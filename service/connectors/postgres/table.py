@@ -287,9 +287,7 @@ class WatchedTable:
 
     def reader(self, schema: DimensionSchema) -> "WatchingReader":
         """A reader that compares the table."""
-        reader, origin = self._changes.reader(schema), schema.origin
-        assert origin is not None  # every table of PostgreSQL has one
-        return WatchingReader(reader, self, origin)
+        return WatchingReader(self._changes.reader(schema), self, schema.table_origin)
 
 
 class WatchingReader(Resource):
