@@ -116,14 +116,15 @@ class RowCache:
             found = self.entries.find(keys)
             arrivals = self._arrivals(keys, has_row, rows=rows, found=found)
             missing = np.flatnonzero(~has_row & self._keeps_negative)
-            negative = self.entries.new_negatives(keys.take(missing.astype(np.int32)))
             self._eviction.forget(found, EvictionReason.REPLACED)  # even if the new ones do not fit
             arrivals = [
                 self._eviction.fitting(each) if each.queue is RowQueue.SMALL else each
                 for each in arrivals
             ]
-            if len(negative.hashes) and self._eviction.make_negative_room(negative, now):
-                arrivals.append(negative)
+            if missing.size:
+                negative = self.entries.new_negatives(keys.take(missing.astype(np.int32)))
+                if self._eviction.make_negative_room(negative, now):
+                    arrivals.append(negative)
             if arrivals and self._eviction.make_room(arrivals, now):
                 self.entries.add(arrivals, read_at=read_at, settles_later=settles_later)
         if settles_later:
