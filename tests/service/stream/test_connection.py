@@ -12,9 +12,11 @@ from lookup_core.answer import Outcome
 from lookup_core.dimension.dimension_events import Submitted, UnfitRows
 from lookup_core.errors import ErrorCode
 from lookup_core.protocol import frames
+from lookup_core.protocol.arrow_payload import decode_batch
 from lookup_core.protocol.channel_registry import SILENT_S
 from lookup_core.protocol.credit_ledger import CreditLedger
 from lookup_core.protocol.frames import SUBPROTOCOL
+from lookup_core.settings import Match
 from service.engine.dimension import Dimension
 from service.stream.connection import Timeouts
 from tests.service.engine.running import settings
@@ -94,6 +96,26 @@ async def test_opened_names_columns_and_credit(service: Streaming) -> None:
         pa.schema({"tier": pa.int32(), "name": pa.utf8()}),
         ("id",),
     )
+
+
+async def test_opened_has_the_default_row() -> None:
+    """On request, with the channel's columns; `match: all` is stated to every client."""
+    chosen = replace(settings(), match=Match.ALL, default={"tier": 7})
+    async with streaming(Setting(customers=chosen)) as service:
+        peer = await service.greeted()
+        silent = await peer.open(1)
+        await peer.send(replace(open_frame(2, columns=("name", "tier")), wants_default=True))
+        wanted = await peer.receive(frames.Opened)
+        await peer.send(replace(open_frame(3, columns=("name",)), wants_default=True))
+        narrow = await peer.receive(frames.Opened)
+
+    assert (silent.has_all_rows, silent.default) == (True, None)
+    rows = [
+        decode_batch(opened.default, opened.columns).to_pydict()
+        for opened in (wanted, narrow)
+        if opened.default is not None
+    ]
+    assert rows == [{"name": [None], "tier": [7]}, {"name": [None]}]
 
 
 async def test_reason_names_the_column(service: Streaming) -> None:

@@ -6,6 +6,8 @@ from contextlib import suppress
 import aiohttp
 import pytest
 
+from lookup_core.answer import Outcome
+from lookup_core.protocol import frames
 from lookup_core.protocol.stream_server import MAX_QUEUED_FRAMES
 from service.stream.connection import PING_BURST, Timeouts
 from tests.service.engine.running import queried
@@ -13,6 +15,7 @@ from tests.service.stream.streaming import (
     Peer,
     Setting,
     Streaming,
+    credit_of,
     open_frame,
     streaming,
     until,
@@ -131,6 +134,28 @@ async def test_freed_bytes_wake_waiting_lookups() -> None:
 def queried_keys(service: Streaming) -> int:
     """How many keys of customers were queried."""
     return sum(map(len, queried(service.customers)))
+
+
+@pytest.mark.parametrize("ending", ["timeout", "cancel"])
+async def test_lookup_without_room_ends(ending: str) -> None:
+    """Records that wait for room time out, which is counted, or leave without a query."""
+    async with streaming() as service:
+        peer, budget = await service.peer(), service.handler.registry.budget
+        budget.hold(99, 1, 64 * MIB)  # all of it, by another connection
+        held_bytes = service.used_bytes
+        service.customers.hold()
+        timeout_ms = 10 if ending == "timeout" else 10_000
+        sent = await peer.look_up(1, 7, 8, timeout_ms=timeout_ms)  # one record always fits
+        await service.customers.wait_for_fetches(1)
+
+        if ending == "timeout":
+            assert await peer.answer(sent) == {0: "timeout timeout", 1: "timeout timeout"}
+            assert service.dimensions["customers"].statistics().outcomes[Outcome.TIMEOUT] == 2
+        else:
+            await peer.send(frames.Cancel(1, 1))
+            assert await peer.receive(frames.Credit) == credit_of(sent)
+        assert (service.used_bytes, len(service.handler.registry.turns)) == (held_bytes, 0)
+    assert queried(service.customers) == [[7]]
 
 
 # Pings
