@@ -321,6 +321,20 @@ def test_long_wait_for_input_is_idleness() -> None:
     assert kinds[:4] == [frames.Open, frames.Lookup, frames.Status, frames.Cancel]
 
 
+def test_large_answers_leave_in_pieces() -> None:
+    """Output batches are bounded in bytes, so one large row is not copied beyond `max_bytes`."""
+    table = pa.table({"id": pa.array([1], pa.int64()), "name": ["x" * 1000]})
+    sidecar = ReachableSidecar({"customers": ServedDimension(table, ("id",))})
+    partition = Partition(
+        sidecar, PassSettings(max_bytes=10_000), lookups=(Lookup(columns=("name",)),)
+    )
+
+    outputs = list(partition.run([batch(*[1] * 100)]))
+
+    assert sum(output.num_rows for output in outputs) == 100
+    assert all(output.num_rows <= 10 for output in outputs)
+
+
 TIME = pa.timestamp("us", "UTC")
 HISTORY = pa.table(
     {
