@@ -188,6 +188,19 @@ def test_lookups_wait_for_the_load(scenario: FullScenario) -> None:
     assert (due_at, scenario.send()) == (10.0, Order(1, [1]))
 
 
+def test_waiting_for_the_load_ends(scenario: FullScenario) -> None:
+    """If the table cannot be loaded, lookups are fetched from that time on."""
+    scenario.state.in_flight.hold_queries(10.0)
+    scenario.look_up(1, 1)
+
+    sent = []
+    for scenario.now in (9.9, 10.0):
+        sent.append(scenario.send())
+
+    assert sent == [None, Order(1, [1])]
+    assert scenario.next_deadline == 100.0
+
+
 def test_rate_does_not_limit_a_loaded_table() -> None:
     """Queries that waited for the load, and that the table answers, all leave at once."""
     scenario = FullScenario(settings(mode=CacheMode.FULL, max_keys=1, max_queries_per_s=1))

@@ -251,6 +251,19 @@ def test_only_missing_keys_wait(patient: Scenario) -> None:
     )
 
 
+@pytest.mark.parametrize(("deadline", "is_retried"), [(2.0, False), (2.001, True)])
+def test_missing_precedes_a_late_retry(
+    patient: Scenario, deadline: float, *, is_retried: bool
+) -> None:
+    """Lookups whose deadline precedes the retry return `missing` immediately; it is not cached."""
+    result = patient.land(patient.query(1, 7, deadline=deadline))
+
+    assert result == (NOTHING if is_retried else ended(1, "missing"))
+    assert (patient.next_deadline is None) is not is_retried
+    patient.leave(1)
+    assert patient.look_up(2, 7) == {}
+
+
 def test_lookup_joins_a_waiting_key(patient: Scenario) -> None:
     """A lookup with enough time waits for the retry of a key; one without is queried at once."""
     patient.land(patient.query(1, 7))
