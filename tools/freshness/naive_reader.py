@@ -6,7 +6,7 @@ from pathlib import Path
 from spark_client.transport.connection import Connection, Timing
 from spark_client.transport.endpoint import endpoint_of
 from spark_client.transport.handshake import handshake
-from spark_client.transport.shared_cache import MappedCache
+from spark_client.transport.shared_cache import MappedCache, MappedCaches
 
 LEASELESS = "leaseless"  # reads a cache whose lease has ended
 READER_TWINS = (LEASELESS,)
@@ -22,14 +22,19 @@ class LeaselessCache(MappedCache):
         return True
 
 
+class LeaselessCaches(MappedCaches):
+    """Such caches of one sidecar."""
+
+    def cache(self, folder: str) -> MappedCache | None:
+        """See `MappedCaches`."""
+        return self.by_folder.setdefault(folder, LeaselessCache(Path(folder)))
+
+
 class FaultyConnection(Connection):
     """A connection with such caches."""
 
     def __init__(self, url: str) -> None:
         connect = partial(handshake, endpoint_of(url), token=None, timeout_s=_TIMEOUT_S)
-        super().__init__(connect, url=url, timing=Timing())
-
-    def _shared_cache(self, folder: str) -> MappedCache | None:
-        if folder not in self._caches:
-            self._caches[folder] = LeaselessCache(Path(folder))
-        return self._caches[folder]
+        timing = Timing()
+        super().__init__(connect, url=url, timing=timing)
+        self.caches = LeaselessCaches(url, clock=timing.cache_clock)

@@ -344,7 +344,13 @@ async def _listen(
 async def _client(
     base_url: str, stack: AsyncExitStack, path: Path | None = None
 ) -> aiohttp.ClientSession:
-    connector = None if path is None else aiohttp.UnixConnector(str(path))
+    # A connection that is idle for longer than the service keeps it must not be used again.
+    kept_s = RequestLimits().header_deadline_s / 2
+    connector = (
+        aiohttp.TCPConnector(keepalive_timeout=kept_s)
+        if path is None
+        else aiohttp.UnixConnector(str(path), keepalive_timeout=kept_s)
+    )
     timeout = aiohttp.ClientTimeout(total=PATIENCE_S)
     session = aiohttp.ClientSession(base_url, connector=connector, timeout=timeout)
     return await stack.enter_async_context(session)

@@ -30,7 +30,8 @@ async def test_splits_are_row_groups(tmp_path: Path) -> None:
     write_rows(tmp_path / "b.parquet", range(5, 6), row_group_size=3)
     source = ParquetRowGroups(tmp_path, columns=OFFERED)
 
-    async with source.enumerator(SCHEMA) as enumerator:
+    enumerator = source.enumerator(SCHEMA)
+    async with enumerator:
         splits = await enumerator.discover()
 
     assert (source.is_bounded, source.reading_mode) == (True, ReadingMode.SEQUENTIAL)
