@@ -56,7 +56,7 @@ class CreditLedger(Generic[Owner]):
         self._pool_bytes = pool_bytes
         self._max_channels = max_channels
         self._most_shares = min(exclusive_bytes // self.share.cost_bytes, max_channels)
-        self._lent_bytes = 0
+        self._free_bytes = pool_bytes
         self._floating: dict[Owner, Grant] = {}  # {open channel: floating credit}
         self.may_lend = True  # False: no channel gets more credit
 
@@ -70,6 +70,7 @@ class CreditLedger(Generic[Owner]):
         if len(self._floating) == self._most_shares or self._free_bytes < self.share.cost_bytes:
             return None
         self._floating[channel] = NOTHING
+        self._free_bytes -= self.share.cost_bytes
         return self.share
 
     @property
@@ -100,7 +101,7 @@ class CreditLedger(Generic[Owner]):
             records = wanted.records * most_bytes // cost_bytes
             lent = Grant(records, wanted.bytes * most_bytes // cost_bytes)
         self._floating[channel] = held.plus(lent)
-        self._lent_bytes += lent.cost_bytes
+        self._free_bytes -= lent.cost_bytes
         return lent
 
     def take_back(self, channel: Owner, ended: Grant, *, record_bytes: int) -> Grant:
@@ -110,6 +111,8 @@ class CreditLedger(Generic[Owner]):
         channel keeps records of `record_bytes` each, as far as the cost of this lookup allows.
         """
         held = self._floating[channel]
+        if held == NOTHING:
+            return NOTHING
         excess_bytes = (held.cost_bytes - self._floating_bytes_left) // 2
         if excess_bytes <= 0:
             return NOTHING
@@ -122,7 +125,7 @@ class CreditLedger(Generic[Owner]):
         left_bytes = max(excess_bytes - records * RECORD_BYTES, 0)
         taken = Grant(records, min(max(surplus.bytes, 0), ended.bytes, left_bytes))
         self._floating[channel] = held.minus(taken)
-        self._lent_bytes -= taken.cost_bytes
+        self._free_bytes += taken.cost_bytes
         return taken
 
     def close(self, channel: Owner) -> bool:
@@ -130,21 +133,17 @@ class CreditLedger(Generic[Owner]):
         floating = self._floating.pop(channel, None)
         if floating is None:
             return False
-        self._lent_bytes -= floating.cost_bytes
+        self._free_bytes += self.share.plus(floating).cost_bytes
         return True
 
     def check_invariants(self) -> None:
         """For tests: sums match, and no credit is negative."""
         floating = self._floating.values()
-        assert self._lent_bytes == sum(grant.cost_bytes for grant in floating)
+        granted_bytes = sum(self.share.plus(grant).cost_bytes for grant in floating)
+        assert self._free_bytes + granted_bytes == self._pool_bytes
         assert all(grant.records >= 0 and grant.bytes >= 0 for grant in floating)
         assert len(floating) <= self._most_shares
         assert self._free_bytes >= 0
-
-    @property
-    def _free_bytes(self) -> int:
-        exclusive_bytes = len(self._floating) * self.share.cost_bytes
-        return self._pool_bytes - exclusive_bytes - self._lent_bytes
 
     @property
     def _floating_bytes_left(self) -> int:
