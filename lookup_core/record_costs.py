@@ -1,6 +1,5 @@
 """Learned costs of records: the bytes of an answer, and the time of a lookup."""
 
-from copy import copy
 from dataclasses import dataclass, field
 
 FIRST_GUESS_BYTES = 1024 * 1024  # before the first row; few rows are larger
@@ -23,42 +22,36 @@ _TIME_GAIN = 0.5
 class AnswerSize:
     """Estimated answer bytes of a record, if it has a row.
 
-    After the TCP retransmission timer: mean plus four mean deviations. `guess_bytes` is the
-    estimate before the first row.
+    After the TCP retransmission timer: mean plus four mean deviations.
     """
 
-    guess_bytes: float = FIRST_GUESS_BYTES
+    record_bytes: int = FIRST_GUESS_BYTES  # to reserve; at least 1
     _mean_bytes: float | None = None  # None before the first row
     _deviation_bytes: float = 0.0
-
-    @property
-    def record_bytes(self) -> int:
-        """The bytes to reserve for one record; at least 1."""
-        if self._mean_bytes is None:
-            return int(self.guess_bytes)
-        return int(self._mean_bytes + _DEVIATIONS * self._deviation_bytes) + 1
 
     def on_rows(self, records: int, answer_bytes: int) -> None:
         """Learn from an answer with rows, to at least one record."""
         found_bytes = answer_bytes / records
         if self._mean_bytes is None:
             self._mean_bytes, self._deviation_bytes = found_bytes, found_bytes / 2
-            return
-        error_bytes = found_bytes - self._mean_bytes
-        self._mean_bytes += _GAIN * error_bytes
-        self._deviation_bytes += _DEVIATION_GAIN * (abs(error_bytes) - self._deviation_bytes)
+        else:
+            error_bytes = found_bytes - self._mean_bytes
+            self._mean_bytes += _GAIN * error_bytes
+            self._deviation_bytes += _DEVIATION_GAIN * (abs(error_bytes) - self._deviation_bytes)
+        self.record_bytes = int(self._mean_bytes + _DEVIATIONS * self._deviation_bytes) + 1
 
     def on_no_rows(self, records: int) -> None:
         """Reduce the estimate after records without rows, slowly once rows were seen."""
         if self.record_bytes <= _LEAST_GUESS_BYTES:
             return
         if self._mean_bytes is None:
-            guess_bytes = self.guess_bytes * (1 - _GAIN) ** records
-            self.guess_bytes = max(guess_bytes, _LEAST_GUESS_BYTES)
+            guess_bytes = int(self.record_bytes * (1 - _GAIN) ** records)
+            self.record_bytes = max(guess_bytes, _LEAST_GUESS_BYTES)
         else:
             factor = (1 - _MISSING_GAIN) ** records
             self._mean_bytes *= factor
             self._deviation_bytes *= factor
+            self.record_bytes = int(self._mean_bytes + _DEVIATIONS * self._deviation_bytes) + 1
 
 
 @dataclass(slots=True, eq=False)
@@ -66,11 +59,7 @@ class Quantum:
     """The seconds that one record takes: an exponentially weighted mean with bounded growth."""
 
     record_s: float = _FIRST_RECORD_S
-
-    @property
-    def records(self) -> int:
-        """The number of records that take about 4 ms, within the bounds."""
-        return max(_MIN_PART_RECORDS, min(int(_PART_S / self.record_s), _MAX_PART_RECORDS))
+    records: int = _MIN_PART_RECORDS  # that take about 4 ms, within the bounds
 
     def on_part(self, records: int, seconds: float) -> None:
         """Learn from a part of at least one record; a small one, mostly overhead, counts less."""
@@ -81,6 +70,7 @@ class Quantum:
         else:
             # A part is at most twice as large as the previous one.
             self.record_s = max(found_s, self.record_s * (1 - gain))
+        self.records = max(_MIN_PART_RECORDS, min(int(_PART_S / self.record_s), _MAX_PART_RECORDS))
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +79,3 @@ class RecordCosts:
 
     time: Quantum = field(default_factory=Quantum)
     size: AnswerSize = field(default_factory=AnswerSize)
-
-    def copied(self) -> "RecordCosts":
-        """The same costs, to learn from other records."""
-        return RecordCosts(copy(self.time), copy(self.size))

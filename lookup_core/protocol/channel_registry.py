@@ -1,14 +1,15 @@
 """Registry of the open channels of all connections: what they share, by process and dimension."""
 
+from copy import deepcopy
 from dataclasses import dataclass, field
 from itertools import count
+from math import inf
 
 from lookup_core.errors import ErrorCode, Overloaded
 from lookup_core.event_time.record_watermarks import MAX_WATERMARK_MS
 from lookup_core.event_time.watermark_valve import NO_WATERMARK_MS, WatermarkValve
 from lookup_core.protocol.credit_ledger import CreditLedger
-from lookup_core.protocol.frames import Open
-from lookup_core.protocol.lookup_turns import AnswerBudget, LookupTurns
+from lookup_core.protocol.lookup_turns import LookupTurns
 from lookup_core.protocol.server_channel import (
     ChannelSchema,
     ChannelStatistics,
@@ -40,39 +41,40 @@ class EndedStream:
 class DimensionStreams:
     """The channels of one dimension: merged watermark, costs of records, and the last stream.
 
-    A valve exists while the dimension has channels; see docs/decisions/006. Between two
-    micro-batches of a streaming query no channel is open; its figures stay.
+    A valve exists from the first watermark until no channel is open; see docs/decisions/006.
+    Between two micro-batches of a streaming query no channel is open; its figures stay.
     """
 
-    newest_costs: RecordCosts  # a new channel starts with these
-    kept_watermark_ms: int | None = None  # when the valve was replaced
-    valve: WatermarkValve[int] = field(default_factory=WatermarkValve)
+    newest_costs: RecordCosts  # a new channel starts with a copy of these
+    kept_watermark_ms: int | None = None  # when the last valve was dropped
+    valve: WatermarkValve[int] | None = None
     # {channel without a watermark: when it leaves the valve}, oldest first
-    unmarked: dict[int, float] = field(default_factory=dict)
+    unmarked: dict[ServerChannel, float] = field(default_factory=dict)
     open_count: int = 0
     last_origin: str = ""
     channels: int = 0  # with lookups, that ended
     keys: int = 0
-    last_ended_at: float = 0.0
+    last_ended_at: float = -inf
 
     def open(self, channel: ServerChannel, now: float) -> None:
         """Add a channel; a stream begins if none has ended within the last minute."""
-        if not self.open_count and not self.is_recent(now):
+        if not self.open_count and now - self.last_ended_at > ENDED_STREAM_KEPT_S:
             self.channels = self.keys = 0
         self.open_count += 1
-        self.newest_costs = channel.costs = self.newest_costs.copied()
-        self.valve.add(channel.id)
-        self.unmarked[channel.id] = now + FIRST_WATERMARK_S
+        self.newest_costs = channel.costs
+        self.unmarked[channel] = now + FIRST_WATERMARK_S
+        if self.valve is not None:
+            self.valve.add(channel.id)
 
     def close(self, channel: ServerChannel, now: float) -> None:
-        """Remove a channel; the last one resets the valve."""
-        self.expire(now)
-        self.unmarked.pop(channel.id, None)
-        self.valve.remove(channel.id)
+        """Remove a channel; the last one drops the valve."""
+        if self.valve is not None:
+            self.expire(now)
+            self.valve.remove(channel.id)
+        self.unmarked.pop(channel, None)
         self.open_count -= 1
-        if not self.open_count:
-            self.kept_watermark_ms = self.watermark_ms
-            self.valve = WatermarkValve()
+        if not self.open_count and self.valve is not None:
+            self.kept_watermark_ms, self.valve = self.watermark_ms, None
         if channel.keys_total:  # otherwise it has only described the dimension
             self.channels += 1
             self.keys += channel.keys_total
@@ -81,7 +83,12 @@ class DimensionStreams:
     def on_watermark(self, channel: ServerChannel, watermark_ms: int, now: float) -> None:
         """Advance a channel's watermark; the maximal one removes the channel from the valve."""
         self.expire(now)
-        self.unmarked.pop(channel.id, None)
+        self.unmarked.pop(channel, None)
+        if self.valve is None:
+            self.valve = WatermarkValve()
+            for each in self.unmarked:
+                self.valve.add(each.id)
+                self.valve.on_status(each.id, is_idle=each.is_idle)
         has_ended = channel.watermark_ms == MAX_WATERMARK_MS
         if channel.watermark_ms is None or watermark_ms > channel.watermark_ms:
             channel.watermark_ms = watermark_ms
@@ -95,7 +102,7 @@ class DimensionStreams:
     def on_status(self, channel: ServerChannel, *, is_idle: bool) -> None:
         """Mark a channel idle or active."""
         channel.is_idle = is_idle
-        if channel.id in self.valve:
+        if self.valve is not None and channel.id in self.valve:
             self.valve.on_status(channel.id, is_idle=is_idle)
 
     def expire(self, now: float) -> None:
@@ -103,17 +110,15 @@ class DimensionStreams:
         while self.unmarked and next(iter(self.unmarked.values())) <= now:
             channel = next(iter(self.unmarked))
             del self.unmarked[channel]
-            self.valve.remove(channel)
-
-    def is_recent(self, now: float) -> bool:
-        """Whether the last stream ended within the last minute."""
-        return self.channels > 0 and now - self.last_ended_at <= ENDED_STREAM_KEPT_S
+            if self.valve is not None:
+                self.valve.remove(channel.id)
 
     @property
     def watermark_ms(self) -> int | None:
         """The event time that the channels have reached; the last one until they have one."""
-        watermark_ms = self.valve.watermark_ms
-        return self.kept_watermark_ms if watermark_ms == NO_WATERMARK_MS else watermark_ms
+        if self.valve is None or self.valve.watermark_ms == NO_WATERMARK_MS:
+            return self.kept_watermark_ms
+        return self.valve.watermark_ms
 
 
 class ChannelRegistry:
@@ -122,13 +127,12 @@ class ChannelRegistry:
     def __init__(
         self,
         credit: CreditLedger[int],
-        budget: AnswerBudget,
         *,
+        answer_bytes: int,
         guess_bytes: int = FIRST_GUESS_BYTES,
     ) -> None:
-        """`guess_bytes`: the size of a row of an unknown dimension, for `budget`."""
-        self.budget = budget
-        self.turns = LookupTurns(budget)
+        """`answer_bytes`: the budget of unsent answers; `guess_bytes`: a row before the first."""
+        self.turns = LookupTurns(answer_bytes)
         self._credit = credit
         self._first_costs = RecordCosts(size=AnswerSize(guess_bytes))
         self._streams: dict[str, DimensionStreams] = {}
@@ -137,7 +141,7 @@ class ChannelRegistry:
         self._next_silent_at_s = 0.0  # no channel is silent for long before
 
     def admit(
-        self, connection: int, opened: Open, *, schema: ChannelSchema, now: float
+        self, connection: int, schema: ChannelSchema, now: float
     ) -> tuple[ServerChannel, ServerChannel | None]:
         """A new channel with its share of credit, and the one that was revoked for it, if any.
 
@@ -154,12 +158,19 @@ class ChannelRegistry:
             if revoked is None:
                 raise Overloaded(ErrorCode.OVERLOADED, self._shortage())
             self._credit.open(number)  # with the share of that one
-        channel = ServerChannel(number, connection, opened, schema=schema, ledger=self._credit)
-        channel.used_at_s = now
-        self._channels[number] = channel
-        if opened.dimension not in self._streams:
-            self._streams[opened.dimension] = DimensionStreams(self._first_costs)
-        self.streams_of(channel).open(channel, now)
+        dimension = schema.requested.dimension
+        if dimension not in self._streams:
+            self._streams[dimension] = DimensionStreams(self._first_costs)
+        streams = self._streams[dimension]
+        channel = self._channels[number] = ServerChannel(
+            number,
+            connection,
+            schema=schema,
+            costs=deepcopy(streams.newest_costs),
+            ledger=self._credit,
+            now=now,
+        )
+        streams.open(channel, now)
         return channel, revoked
 
     def streams_of(self, channel: ServerChannel) -> DimensionStreams:
@@ -170,7 +181,7 @@ class ChannelRegistry:
         """Return the credit of a channel; a no-op if the channel was removed before."""
         if self._channels.pop(channel.id, None) is not None:
             self._credit.close(channel.id)
-            self.streams_of(channel).close(channel, now)
+            self._streams[channel.opened.dimension].close(channel, now)
 
     def allow_growth(self, is_allowed: bool) -> None:  # noqa: FBT001 -- a switch
         """Set whether channels may be opened and get floating credit; open ones stay open."""
@@ -203,21 +214,25 @@ class ChannelRegistry:
                 ended_ago_s=now - streams.last_ended_at,
             )
             for name, streams in sorted(self._streams.items())
-            if not streams.open_count and streams.is_recent(now)
+            if not streams.open_count and now - streams.last_ended_at <= ENDED_STREAM_KEPT_S
         ]
 
     def check_invariants(self) -> None:
         """For tests: all parts agree on the open channels."""
-        self.budget.check_invariants()
         self.turns.check_invariants()
         self._credit.check_invariants()
-        for channel in self._channels.values():
+        channels = self._channels.values()
+        for channel in channels:
             channel.check_invariants()
+        lookups = [lookup for channel in channels for lookup in channel.lookups.values()]
+        assert len(self.turns) == sum(lookup.queued_records > 0 for lookup in lookups)
         for name, streams in self._streams.items():
-            streams.valve.check_invariants()
-            own = [each for each in self._channels.values() if each.opened.dimension == name]
+            own = {each for each in channels if each.opened.dimension == name}
             assert streams.open_count == len(own)
-            assert streams.unmarked.keys() <= {each.id for each in own}
+            assert streams.unmarked.keys() <= own
+            if streams.valve is not None:
+                assert own
+                streams.valve.check_invariants()
 
     def _remove_silent(self, now: float) -> ServerChannel | None:
         if now < self._next_silent_at_s or not self._channels:

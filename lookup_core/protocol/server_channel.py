@@ -1,7 +1,6 @@
 """One channel on the server: its credit, lookups, event time, costs and figures.
 
-`StreamServer` and `ChannelRegistry` change it; the ledger, the byte budget and the valve only
-merge channels.
+Its methods change it. The ledger, the turns and the valve merge channels.
 """
 
 from collections.abc import Iterable
@@ -9,6 +8,7 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
+from lookup_core.answer import Answer
 from lookup_core.dimension_schema import DimensionSchema, version_columns
 from lookup_core.errors import (
     BackendError,
@@ -59,6 +59,7 @@ class ChannelSchema:
         self, requested: Open, dimension: DimensionSchema, needed: Iterable[pa.Field] = ()
     ) -> None:
         """Raises InvalidRequest, naming the dimension, for columns or keys that do not fit."""
+        self.requested = requested
         try:
             self.key = requested.key  # the client's types with the dimension's names
             self._latest: tuple[DimensionSchema, KeyCasts] | None = None
@@ -99,7 +100,7 @@ class ServerLookup:
     timeout_s: float
     event_time_ms: int | None  # the latest of the records
     cost: Grant  # without answered records
-    queued: pa.RecordBatch  # the records that are not submitted; NO_RECORDS once all are
+    queued: pa.RecordBatch  # for the turns; NO_RECORDS once all records are submitted
     unanswered: int  # records
     parts: set["LookupPart"] = field(default_factory=set)  # submitted, with unanswered records
 
@@ -129,40 +130,42 @@ class LookupPart:
 class ServerChannel:
     """All that the server knows of one channel; a violation raises before any change.
 
-    `id` is unique in the process, `opened.channel` on its connection.
+    `id` is unique in the process, `opened.channel` on its connection. Granted credit is at the
+    client, or waits to be sent, or pays for unanswered lookups.
     """
 
     def __init__(
         self,
         channel_id: int,
         connection: int,
-        opened: Open,
         *,
         schema: ChannelSchema,
+        costs: RecordCosts,
         ledger: CreditLedger[int],
+        now: float,
     ) -> None:
         """The channel must be open in the ledger."""
         self.id = channel_id
         self.connection = connection
-        self.opened = opened
+        self.opened = schema.requested
         self.schema = schema
         self.share = ledger.share  # the exclusive credit
-        self.costs = RecordCosts()
+        self.costs = costs
         self.is_closing = False
         self.is_idle = False
         self.watermark_ms: int | None = None
         self.keys_total = 0
-        self.used_at_s = 0.0  # monotonic: when it was opened, or last had a lookup
         self.lookups: dict[int, ServerLookup] = {}  # {sequence: unanswered lookup}
-        self.queue: dict[ServerLookup, int] = {}  # {lookup with queued records: ticket}
-        self.reasons: dict[ErrorCode, str] = {}  # that were sent last
+        self._used_at_s = now  # when it was opened, or last had a lookup
+        self._reasons: dict[ErrorCode, str] = {}  # that were sent last
         self._decoder = BatchDecoder(schema.key)
         self._ledger = ledger
         self._next_sequence = 1
-        self._held = NOTHING  # cost of the unanswered lookups
+        self._at_client = ledger.share  # credit that the client may use
         self._unsent = NOTHING  # credit that waits to be sent
         self._unsent_count = 0  # CREDIT frames
         self._recent = NOTHING  # cost of recent lookups
+        self._record_bytes = _HEADROOM_BYTES  # their mean size, rounded up, and the headroom
         self._backlog_records = 0
         self._shared_keys = 0  # that the client looked up in shared memory
 
@@ -174,7 +177,7 @@ class ServerChannel:
     def silent_for_s(self, now: float) -> float:
         """How long the channel has had no lookup; 0 while it has one, or is closing."""
         is_used = self.lookups or self._unsent_count or self.is_closing
-        return 0.0 if is_used else now - self.used_at_s
+        return 0.0 if is_used else now - self._used_at_s
 
     def on_lookup(self, frame: Lookup, now: float) -> ServerLookup:
         """Check and charge a lookup.
@@ -189,11 +192,13 @@ class ServerChannel:
         self._check(frame, cost)
         self._next_sequence += 1
         self.keys_total += cost.records
-        self.used_at_s = now
-        self._held = self._held.plus(cost)
-        self._recent = self._recent.plus(cost)
-        if self._recent.records > _MEAN_RECORDS:
-            self._recent = Grant(self._recent.records // 2, self._recent.bytes // 2)
+        self._at_client = self._at_client.minus(cost)
+        recent = self._recent.plus(cost)
+        if recent.records > _MEAN_RECORDS:
+            recent = Grant(recent.records // 2, recent.bytes // 2)
+        self._recent = recent
+        # Granted bytes follow the size of sent records, to last as long as granted records.
+        self._record_bytes = -(-recent.bytes // max(recent.records, 1)) + _HEADROOM_BYTES
         self._backlog_records = frame.backlog_records
         timeout_s = frame.timeout_ms / 1000
         lookup = self.lookups[frame.sequence] = ServerLookup(
@@ -211,23 +216,39 @@ class ServerChannel:
 
     def lend(self) -> Credit | None:
         """Floating credit to send for the reported backlog, if any."""
+        if not self._backlog_records:
+            return None
         # Unused credit, sent or not, is also for the backlog: lookups that were sent together
         # report the same backlog several times.
-        at_hand = self._ledger.granted(self.id).minus(self._held)
-        backlog_bytes = self._backlog_records * self._mean_record_bytes()
+        at_hand = self._at_client.plus(self._unsent)
+        backlog_bytes = self._backlog_records * self._record_bytes
         wanted = Grant(
             max(self._backlog_records - at_hand.records, 0), max(backlog_bytes - at_hand.bytes, 0)
         )
         lent = NOTHING if wanted == NOTHING else self._ledger.lend(self.id, wanted)
         return None if lent == NOTHING else self._to_send(lent)
 
-    def on_answered(self, lookup: ServerLookup, records: int) -> Credit | None:
+    def on_answer(
+        self, part: LookupPart, answer: Answer, *, answer_bytes: int, now: float
+    ) -> Credit | None:
+        """Learn from the answer of some records of a part; returns the credit to send."""
+        part.unanswered -= answer.size
+        if not part.unanswered:
+            part.lookup.parts.discard(part)
+        if answer.rows is None:
+            self.costs.size.on_no_rows(answer.size)
+        else:
+            self.costs.size.on_rows(answer.size, answer_bytes)
+        return self.end_records(part.lookup, answer.size, now)
+
+    def end_records(self, lookup: ServerLookup, records: int, now: float) -> Credit | None:
         """The credit to send for some answered or cancelled records; None for nothing.
 
         Bytes return in proportion to the records; with the last record, the rest. It stays charged
         until `on_credit_sent`, which bounds the queue for a client that does not read. The last one
         is 0 if other channels need all of it; `is_drained` waits for it nevertheless.
         """
+        self._used_at_s = now
         lookup.unanswered -= records
         cost, has_ended = lookup.cost, not lookup.unanswered
         if has_ended:
@@ -235,33 +256,34 @@ class ServerChannel:
         else:
             cost = Grant(records, cost.bytes * records // cost.records)
             lookup.cost = lookup.cost.minus(cost)
-        self._held = self._held.minus(cost)
-        record_bytes = self._mean_record_bytes()
-        back = cost.minus(self._ledger.take_back(self.id, cost, record_bytes=record_bytes))
+        taken = self._ledger.take_back(self.id, cost, record_bytes=self._record_bytes)
+        back = cost.minus(taken)
         return self._to_send(back) if has_ended or back != NOTHING else None
 
     def on_credit_sent(self, credit: Credit) -> None:
         """A CREDIT frame of this channel was sent: the client may use it."""
-        self._unsent = self._unsent.minus(Grant(credit.records, credit.bytes))
+        sent = Grant(credit.records, credit.bytes)
+        self._unsent = self._unsent.minus(sent)
         self._unsent_count -= 1
+        self._at_client = self._at_client.plus(sent)
 
     def on_cached(self, frame: Cached, now: float) -> None:
         """Count keys that the client looked up in shared memory."""
         keys = frame.hits + frame.missing + frame.defaults
         self._shared_keys += keys
         self.keys_total += keys
-        self.used_at_s = now
+        self._used_at_s = now
 
     def is_new_reason(self, code: ErrorCode, reason: str) -> bool:
         """Whether the client does not know this reason yet; it counts as sent."""
-        is_new = self.reasons.get(code, code.explanation) != reason
+        is_new = self._reasons.get(code, code.explanation) != reason
         if is_new:
-            self.reasons[code] = reason
+            self._reasons[code] = reason
         return is_new
 
     def statistics(self) -> ChannelStatistics:
         """Levels now."""
-        in_flight = self._held.plus(self._unsent)
+        granted_records = self._ledger.granted(self.id).records
         return ChannelStatistics(
             connection=self.connection,
             channel=self.opened.channel,
@@ -269,32 +291,28 @@ class ServerChannel:
             origin=self.opened.origin,
             exclusive_records=self.share.records,
             floating_records=self._ledger.floating(self.id).records,
-            credit_records=self._ledger.granted(self.id).records - in_flight.records,
+            credit_records=self._at_client.records,
             backlog_records=0 if self.is_closing else self._backlog_records,
-            in_flight_records=in_flight.records,
+            in_flight_records=granted_records - self._at_client.records,
             shared_keys=self._shared_keys,
             watermark_ms=self.watermark_ms,
             is_idle=self.is_idle,
         )
 
     def check_invariants(self) -> None:
-        """For tests: sums match, and the used credit is within the granted one."""
-        held = NOTHING
+        """For tests: sums match, and no credit is negative."""
+        granted = self._at_client.plus(self._unsent)
         for sequence, lookup in self.lookups.items():
-            held = held.plus(lookup.cost)
+            granted = granted.plus(lookup.cost)
             submitted = sum(part.unanswered for part in lookup.parts)
             assert (lookup.sequence, lookup.unanswered) == (
                 sequence,
                 lookup.queued_records + submitted,
             )
-            assert (lookup in self.queue) == bool(lookup.queued_records)
             assert all(part.unanswered for part in lookup.parts)
-        assert self._held == held
-        assert self.queue.keys() <= {*self.lookups.values()}
         assert self._unsent_count or self._unsent == NOTHING
-        used, granted = self._held.plus(self._unsent), self._ledger.granted(self.id)
-        assert used.records <= granted.records
-        assert used.bytes <= granted.bytes
+        assert granted == self._ledger.granted(self.id)
+        assert min(self._at_client.records, self._at_client.bytes) >= 0
 
     def _check(self, frame: Lookup, cost: Grant) -> None:
         number = self.opened.channel
@@ -304,8 +322,7 @@ class ServerChannel:
         if frame.sequence != self._next_sequence:
             detail = f"expected {self._next_sequence}, got {frame.sequence}"
             raise ProtocolViolation(ErrorCode.SEQUENCE_GAP, detail)
-        left = self._ledger.granted(self.id).minus(self._held).minus(self._unsent)
-        if cost.records > left.records or cost.bytes > left.bytes:
+        if cost.records > self._at_client.records or cost.bytes > self._at_client.bytes:
             detail = f"{cost.records} records of {cost.bytes} bytes on channel {number}"
             raise ProtocolViolation(ErrorCode.CREDIT_VIOLATION, detail)
 
@@ -313,7 +330,3 @@ class ServerChannel:
         self._unsent = self._unsent.plus(grant)
         self._unsent_count += 1
         return Credit(self.opened.channel, grant.records, grant.bytes)
-
-    def _mean_record_bytes(self) -> int:
-        # Granted bytes follow the size of sent records, to last as long as granted records.
-        return -(-self._recent.bytes // max(self._recent.records, 1)) + _HEADROOM_BYTES

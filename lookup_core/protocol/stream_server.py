@@ -88,7 +88,6 @@ class StreamServer:
         self.is_greeted = False
         self._registry = registry
         self._turns = registry.turns
-        self._budget = registry.budget
         self._agent = agent
         self._opening: dict[int, frames.Open] = {}  # {channel: its request}
         self._channels: dict[int, ServerChannel] = {}
@@ -137,7 +136,7 @@ class StreamServer:
         try:
             schema = offer.schema
             default = None if offer.default is None else _default_message(offer.default, schema)
-            channel, revoked = self._registry.admit(self.number, requested, schema=schema, now=now)
+            channel, revoked = self._registry.admit(self.number, schema, now)
         except SidelookError as error:
             self.refuse(requested, error)
             return ()
@@ -174,29 +173,31 @@ class StreamServer:
 
         `reasons` explain the error codes of the answer, for a channel with `wants_reasons`.
         """
-        channel, lookup = part.lookup.channel, part.lookup
-        self._budget.release(self.number, channel.id, answer.size * part.record_bytes)
-        part.unanswered -= answer.size
-        if not part.unanswered:
-            lookup.parts.discard(part)
-        answer_bytes = answer.total_bytes
-        if answer.rows is None:
-            channel.costs.size.on_no_rows(answer.size)
-        else:
-            channel.costs.size.on_rows(answer.size, answer_bytes)
-        self._answer(lookup, answer.moved(part.start), answer_bytes, reasons=reasons)
-        channel.used_at_s = now
+        channel, answer_bytes = part.lookup.channel, answer.total_bytes
+        self._turns.change_held(
+            self.number,
+            channel.id,
+            added_bytes=answer_bytes,
+            released_bytes=answer.size * part.record_bytes,
+        )
+        if reasons:
+            self._give_reasons(channel, reasons)
+        credit = channel.on_answer(part, answer, answer_bytes=answer_bytes, now=now)
+        moved = answer.moved(part.start)
+        self._answer(part.lookup, moved, held_bytes=answer_bytes, credit=credit)
 
     def time_out(
         self, lookup: ServerLookup, now: float, *, reasons: Mapping[ErrorCode, str]
     ) -> Answer:
         """Answer the queued records of an overdue lookup with `timeout`; returns the answer."""
-        start = lookup.records - lookup.queued.num_rows
+        channel, start = lookup.channel, lookup.records - lookup.queued_records
         self._turns.remove(lookup)
         positions = np.arange(start, lookup.records, dtype=np.int32)
         answer = rowless_answer(positions, Outcome.TIMEOUT, error=ErrorCode.TIMEOUT)
-        self._answer(lookup, answer, answer.total_bytes, reasons=reasons)
-        lookup.channel.used_at_s = now
+        self._turns.change_held(self.number, channel.id, added_bytes=answer.total_bytes)
+        self._give_reasons(channel, reasons)
+        credit = channel.end_records(lookup, answer.size, now)
+        self._answer(lookup, answer, held_bytes=answer.total_bytes, credit=credit)
         return answer
 
     # Sending
@@ -224,7 +225,8 @@ class StreamServer:
         sent = self._sending
         self._sending = None
         if isinstance(sent, _AnswerPiece):
-            self._budget.release(self.number, sent.channel.id, sent.held_bytes)
+            released_bytes = sent.held_bytes
+            self._turns.change_held(self.number, sent.channel.id, released_bytes=released_bytes)
         if not self._outgoing:
             return None
         match outgoing := self._outgoing.popleft():
@@ -280,7 +282,7 @@ class StreamServer:
         self._opening.clear()
         self._outgoing.clear()
         self._sending = None
-        self._budget.close(self.number)
+        self._turns.close_connection(self.number)
         return left
 
     def check_invariants(self) -> None:
@@ -323,7 +325,8 @@ class StreamServer:
         if lent is not None:
             self._outgoing.append(lent)
         if not lookup.records:
-            self._answer(lookup, _NO_ANSWER, 0, reasons={})
+            credit = channel.end_records(lookup, 0, now)
+            self._answer(lookup, _NO_ANSWER, held_bytes=0, credit=credit)
             return ()
         received, submit = Received(lookup), self._turns.put(lookup)
         return (received,) if submit is None else (received, submit)
@@ -347,7 +350,7 @@ class StreamServer:
         if channel is None or lookup is None:
             return ()
         left = self._leave(lookup, now)
-        credit = channel.on_answered(lookup, lookup.unanswered)
+        credit = channel.end_records(lookup, lookup.unanswered, now)
         if credit is not None:
             self._outgoing.append(credit)
         return (left,)
@@ -380,25 +383,15 @@ class StreamServer:
     # Parts of the above
 
     def _answer(
-        self,
-        lookup: ServerLookup,
-        answer: Answer,
-        answer_bytes: int,
-        *,
-        reasons: Mapping[ErrorCode, str],
+        self, lookup: ServerLookup, answer: Answer, *, held_bytes: int, credit: frames.Credit | None
     ) -> None:
-        """Put an answer in order: reasons, then its pieces, and its credit before the last one.
+        """Put an answer in order: its pieces, and its credit before the last one.
 
         Behind the answer, the client would use it for a small lookup with its remaining credit.
         """
-        channel = lookup.channel
-        self._budget.hold(self.number, channel.id, answer_bytes)
-        if reasons:
-            self._give_reasons(channel, reasons)
-        credit = channel.on_answered(lookup, answer.size)
         is_last = not lookup.unanswered
-        last = _AnswerPiece(channel, lookup.sequence, is_last, answer, answer_bytes)
-        if answer_bytes > RESULT_ROW_BYTES:
+        last = _AnswerPiece(lookup.channel, lookup.sequence, is_last, answer, held_bytes)
+        if held_bytes > RESULT_ROW_BYTES:
             *pieces, last = last.pieces()
             self._outgoing.extend(pieces)
         if credit is not None:
@@ -418,7 +411,7 @@ class StreamServer:
         self._turns.remove(lookup)
         for part in left.parts:
             reserved_bytes = part.unanswered * part.record_bytes
-            self._budget.release(self.number, lookup.channel.id, reserved_bytes)
+            self._turns.change_held(self.number, lookup.channel.id, released_bytes=reserved_bytes)
         lookup.parts.clear()
         return left
 

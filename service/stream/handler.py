@@ -12,7 +12,6 @@ from aiohttp import WSCloseCode, web
 from lookup_core.protocol.channel_registry import ChannelRegistry, EndedStream
 from lookup_core.protocol.credit_ledger import CreditLedger
 from lookup_core.protocol.frames import SUBPROTOCOL
-from lookup_core.protocol.lookup_turns import AnswerBudget
 from lookup_core.record_costs import FIRST_GUESS_BYTES
 from service.engine.dimension import Dimension
 from service.engine.pause import pause
@@ -49,7 +48,7 @@ class StreamHandler:
         ledger = CreditLedger[int](limits.credit_bytes, max_channels=limits.max_channels)
         guess_bytes = max(1, min(FIRST_GUESS_BYTES, limits.answer_bytes // _FIRST_RECORDS))
         self.registry = ChannelRegistry(
-            ledger, AnswerBudget(limits.answer_bytes), guess_bytes=guess_bytes
+            ledger, answer_bytes=limits.answer_bytes, guess_bytes=guess_bytes
         )
         self._max_message_bytes = limits.max_message_bytes
         self._parts = StreamParts(

@@ -10,7 +10,6 @@ from lookup_core.errors import BackendError, InvalidRequest, named_dimension
 from lookup_core.protocol import frames
 from lookup_core.protocol.channel_registry import ChannelRegistry
 from lookup_core.protocol.credit_ledger import NOTHING, CreditLedger, Grant
-from lookup_core.protocol.lookup_turns import AnswerBudget
 from lookup_core.protocol.server_channel import ChannelSchema, LookupPart
 from lookup_core.protocol.stream_effects import Describe, Effect, Leave, Offer, Submit
 from lookup_core.protocol.stream_server import StreamServer
@@ -45,7 +44,7 @@ class FakePeer:
     ) -> None:
         self._dimensions = dimensions
         registry = ChannelRegistry(
-            credit or FixedCredit(), AnswerBudget(_UNLIMITED_BYTES), guess_bytes=1
+            credit or FixedCredit(), answer_bytes=_UNLIMITED_BYTES, guess_bytes=1
         )
         self._turns = registry.turns
         self.server = StreamServer(1, registry, agent=AGENT)

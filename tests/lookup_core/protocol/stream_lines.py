@@ -15,7 +15,6 @@ from lookup_core.protocol.channel_registry import ChannelRegistry
 from lookup_core.protocol.credit_ledger import CreditLedger, Grant
 from lookup_core.protocol.frame_codec import decode_frame, encode_frame
 from lookup_core.protocol.frames import Frame
-from lookup_core.protocol.lookup_turns import AnswerBudget
 from lookup_core.protocol.server_channel import ChannelSchema, ChannelStatistics, LookupPart
 from lookup_core.protocol.stream_effects import (
     Describe,
@@ -65,13 +64,14 @@ class StreamService:
     def __post_init__(self) -> None:
         """Share one registry."""
         ledger = CreditLedger[int](self.pool_bytes, max_channels=self.channels)
-        budget = AnswerBudget(self.answer_bytes)
-        self.registry = ChannelRegistry(ledger, budget, guess_bytes=self.guess_bytes)
+        self.registry = ChannelRegistry(
+            ledger, answer_bytes=self.answer_bytes, guess_bytes=self.guess_bytes
+        )
 
     @property
     def used_bytes(self) -> int:
         """The bytes that are held for answers."""
-        return self.registry.budget.used_bytes
+        return self.registry.turns.used_bytes
 
     def connect(self) -> "Line":
         """A connection after WELCOME."""

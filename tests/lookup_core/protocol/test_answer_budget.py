@@ -2,7 +2,7 @@
 
 import pytest
 
-from lookup_core.protocol.lookup_turns import AnswerBudget
+from lookup_core.protocol.lookup_turns import LookupTurns
 from lookup_core.record_costs import AnswerSize, Quantum
 
 TOTAL_BYTES = 1000
@@ -15,39 +15,39 @@ HIT_S, MISS_S = 0.2e-6, 4e-6
 
 
 @pytest.fixture
-def budget() -> AnswerBudget:
+def budget() -> LookupTurns:
     """An empty budget."""
-    return AnswerBudget(TOTAL_BYTES)
+    return LookupTurns(TOTAL_BYTES)
 
 
-def filled(budget: AnswerBudget, owner: int) -> int:
+def filled(budget: LookupTurns, owner: int) -> int:
     """How many records of ten bytes are taken one by one until there is no room."""
     count = 0
     while budget.records_that_fit(owner, 1, 10, wanted=1):
-        budget.hold(owner, 1, 10)
+        budget.change_held(owner, 1, added_bytes=10)
         count += 1
     return count
 
 
-def test_connections_leave_room_to_others(budget: AnswerBudget) -> None:
+def test_connections_leave_room_to_others(budget: LookupTurns) -> None:
     """One connection gets half of the budget, the next one half of the rest."""
     assert [filled(budget, owner) for owner in (A, B, C)] == [50, 25, 12]
     budget.check_invariants()
 
 
 @pytest.mark.parametrize("record_bytes", [1, TOTAL_BYTES // 10])
-def test_one_connection_leaves_a_quarter(budget: AnswerBudget, record_bytes: int) -> None:
+def test_one_connection_leaves_a_quarter(budget: LookupTurns, record_bytes: int) -> None:
     """A connection takes three quarters at most, whatever the number of its channels."""
     for channel in range(64):
         wanted = TOTAL_BYTES if record_bytes == 1 else 1
         room = budget.records_that_fit(A, channel, record_bytes, wanted=wanted)
-        budget.hold(A, channel, room * record_bytes)
+        budget.change_held(A, channel, added_bytes=room * record_bytes)
 
     used_bytes = budget.used_bytes
     fitting = []
     for owner in (B, C):
         fitting.append(budget.records_that_fit(owner, 1, TOTAL_BYTES // 2, wanted=1))
-        budget.hold(owner, 1, TOTAL_BYTES // 2)
+        budget.change_held(owner, 1, added_bytes=TOTAL_BYTES // 2)
 
     assert 3 * TOTAL_BYTES // 4 - 64 <= used_bytes <= 3 * TOTAL_BYTES // 4 + 64
     assert fitting == [1, 1]
@@ -115,7 +115,7 @@ def records_after(quantum: Quantum, record_s: float, parts: int) -> int:
         (Quantum(), HIT_S, [800, 1600, 3200, 6400, 12800, PART_S / HIT_S]),
         (Quantum(), 0.0, [800, 1600, 3200, 6400, 12800, 20_000, 20_000]),
         (Quantum(), 1.0, [800] * 3),
-        (Quantum(1e-6), 1e-6, [4000] * 3),
+        (Quantum(1e-6, 4000), 1e-6, [4000] * 3),
     ],
     ids=["hits", "no cost", "slow", "steady"],
 )  # fmt: skip
@@ -128,14 +128,14 @@ def test_quantum_follows_the_cost(quantum: Quantum, record_s: float, sizes: list
 
 def test_misses_reduce_the_quantum() -> None:
     """Slower lookups reduce the quantum within a few parts."""
-    found = records_after(Quantum(HIT_S), MISS_S, 5)
+    found = records_after(Quantum(HIT_S, 20_000), MISS_S, 5)
 
     assert found == pytest.approx(PART_S / MISS_S, rel=0.1)
 
 
 def test_small_parts_count_little() -> None:
     """A small or single slow chunk moves the cost by a part only."""
-    small, single = Quantum(HIT_S), Quantum(1e-6)
+    small, single = Quantum(HIT_S, 20_000), Quantum(1e-6, 4000)
     before = small.records
 
     small.on_part(20, 0.0002)

@@ -225,7 +225,7 @@ class Streaming:
     @property
     def used_bytes(self) -> int:
         """The bytes that are held for answers, of all connections."""
-        return self.handler.registry.budget.used_bytes
+        return self.handler.registry.turns.used_bytes
 
     async def connect(self, *, autoping: bool = True) -> Peer:
         """A connection without any frame yet."""
