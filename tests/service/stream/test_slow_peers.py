@@ -140,8 +140,8 @@ def queried_keys(service: Streaming) -> int:
 async def test_lookup_without_room_ends(ending: str) -> None:
     """Records that wait for room time out, which is counted, or leave without a query."""
     async with streaming() as service:
-        peer, budget = await service.peer(), service.handler.registry.budget
-        budget.hold(99, 1, 64 * MIB)  # all of it, by another connection
+        peer, turns = await service.peer(), service.handler.registry.turns
+        turns.change_held(99, 1, added_bytes=64 * MIB)  # all of it, by another connection
         held_bytes = service.used_bytes
         service.customers.hold()
         timeout_ms = 10 if ending == "timeout" else 10_000
