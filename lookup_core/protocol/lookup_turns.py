@@ -101,14 +101,11 @@ class LookupTurns:
             self._resume_stalled()
         is_first = not self._queued or not self._turns
         if is_first and channel not in self._stalled:
-            longest, record_bytes = (
-                channel.costs.time.records * 3 // 2,
-                channel.costs.size.record_bytes,
-            )
+            costs = channel.costs
             fitting = self.records_that_fit(
-                channel.connection, channel.id, record_bytes, wanted=lookup.records
+                channel.connection, channel.id, costs.size.record_bytes, wanted=lookup.records
             )
-            if min(fitting, longest) >= lookup.records:
+            if min(fitting, costs.time.records * 3 // 2) >= lookup.records:
                 return self._part(lookup, lookup.records)  # the usual case needs no turn
         self._enqueue(lookup)
         submit = self.next_part() if is_first else None

@@ -216,8 +216,6 @@ class ServerChannel:
 
     def lend(self) -> Credit | None:
         """Floating credit to send for the reported backlog, if any."""
-        if not self._backlog_records:
-            return None
         # Unused credit, sent or not, is also for the backlog: lookups that were sent together
         # report the same backlog several times.
         at_hand = self._at_client.plus(self._unsent)

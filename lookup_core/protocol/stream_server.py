@@ -321,8 +321,7 @@ class StreamServer:
     def _on_lookup(self, frame: frames.Lookup, now: float) -> Sequence[Effect]:
         channel = self._channel(frame.channel)
         lookup = channel.on_lookup(frame, now)
-        lent = channel.lend()
-        if lent is not None:
+        if frame.backlog_records and (lent := channel.lend()) is not None:
             self._outgoing.append(lent)
         if not lookup.records:
             credit = channel.end_records(lookup, 0, now)

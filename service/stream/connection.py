@@ -173,18 +173,25 @@ class StreamConnection:
         """Close the connection with code 1001; `serve` returns once it is closed."""
         self._must_end.set()
 
-    def submit(self, submit: Submit) -> None:
-        """Look up a part; the answers that are known already are queued before it returns."""
-        begun_at = self._parts.work_clock()
-        try:
-            for answer in self._known_answers(submit):
-                self._on_answer(submit.part, answer)
-        except Exception as error:  # noqa: BLE001 -- reported, not swallowed
-            # Border of the turns' task: a defect ends this connection only.
-            self._cause = error
-            self._must_end.set()
-        seconds = self._parts.work_clock() - begun_at
-        submit.part.lookup.channel.costs.time.on_part(submit.keys.num_rows, seconds)
+    def carry_out(self, effects: Sequence[Effect]) -> None:
+        """Carry out effects of the protocol or the turns, and wake the tasks with work."""
+        for effect in effects:
+            match effect:
+                case Received(lookup) if self._parts.tracer.is_on:
+                    self._begin_span(lookup)
+                case Submit():
+                    self._submit(effect)
+                case Describe(requested):
+                    task = self._tasks.create_task(self._describe(requested))
+                    self._describing[requested.channel] = task
+                case StopDescribing(channel):
+                    self._describing.pop(channel).cancel()
+                case Leave():
+                    self._leave(effect)
+                case CountCached(dimension, outcomes, visited):
+                    self._parts.dimensions[dimension].on_cached(outcomes, visited)
+                case Revoke(connection, channel):
+                    self._parts.connections[connection].revoke(channel)
         self._wake()
 
     def time_out(self, lookup: ServerLookup) -> None:
@@ -208,7 +215,7 @@ class StreamConnection:
             return connection_end(group.exceptions[0], self._number)
         finally:
             # Before the close, which waits for the peer.
-            self._carry_out(self._protocol.close(self._parts.clock()))
+            self.carry_out(self._protocol.close(self._parts.clock()))
 
     async def _wait_for_end(self) -> NoReturn:
         await self._must_end.wait()
@@ -237,7 +244,7 @@ class StreamConnection:
             raise bad_frame("frames are binary messages")
         if message.type is not WSMsgType.BINARY:
             raise ConnectionEnded(WSCloseCode.OK)  # closed or broken
-        self._carry_out(self._protocol.receive(message.data, self._parts.clock()))
+        self.carry_out(self._protocol.receive(message.data, self._parts.clock()))
 
     async def _on_ping(self, content: bytes) -> None:
         if not self._pings.take_token(self._parts.clock()):
@@ -258,30 +265,8 @@ class StreamConnection:
                 async with asyncio.timeout(self._timeouts.send_s):
                     await self._socket.send_bytes(message)
 
-    def _carry_out(self, effects: Sequence[Effect]) -> None:
-        """Carry out effects of the protocol, and wake the tasks with work."""
-        for effect in effects:
-            match effect:
-                case Received(lookup):
-                    if self._parts.tracer.is_on:
-                        self._begin_span(lookup)
-                case Submit():
-                    self.submit(effect)
-                case Describe(requested):
-                    task = self._tasks.create_task(self._describe(requested))
-                    self._describing[requested.channel] = task
-                case StopDescribing(channel):
-                    self._describing.pop(channel).cancel()
-                case Leave():
-                    self._leave(effect)
-                case CountCached(dimension, outcomes, visited):
-                    self._parts.dimensions[dimension].on_cached(outcomes, visited)
-                case Revoke(connection, channel):
-                    self._parts.connections[connection].revoke(channel)
-        self._wake()
-
     def _wake(self) -> None:
-        """Wake the tasks with work, after every call of the protocol."""
+        """Wake the tasks with work, after a call of the protocol."""
         if self._protocol.has_messages:
             self._has_messages.set()
         if self._parts.registry.turns.is_due:
@@ -301,7 +286,7 @@ class StreamConnection:
             # A cancelled task may end after the channel was requested again.
             if self._describing.get(requested.channel) is asyncio.current_task():
                 del self._describing[requested.channel]
-        self._carry_out(effects)
+        self.carry_out(effects)
 
     async def _offer(self, requested: frames.Open, dimension: Dimension) -> Offer:
         described = await dimension.schema.wait(self._timeouts.describe_s)
@@ -330,6 +315,19 @@ class StreamConnection:
         self._wake()
 
     # Lookups
+
+    def _submit(self, submit: Submit) -> None:
+        """Look up a part; the answers that are known already are queued before it returns."""
+        begun_at = self._parts.work_clock()
+        try:
+            for answer in self._known_answers(submit):
+                self._on_answer(submit.part, answer)
+        except Exception as error:  # noqa: BLE001 -- reported, not swallowed
+            # Border of the turns' task: a defect ends this connection only.
+            self._cause = error
+            self._must_end.set()
+        seconds = self._parts.work_clock() - begun_at
+        submit.part.lookup.channel.costs.time.on_part(submit.keys.num_rows, seconds)
 
     def _known_answers(self, submit: Submit) -> Sequence[Answer]:
         part, lookup = submit.part, submit.part.lookup

@@ -81,7 +81,7 @@ class StreamHandler:
                 parts.connections[lookup.channel.connection].time_out(lookup)
             submit = turns.next_part()
             if submit is not None:
-                parts.connections[submit.part.lookup.channel.connection].submit(submit)
+                parts.connections[submit.part.lookup.channel.connection].carry_out((submit,))
                 await asyncio.sleep(0)
                 continue
             due_at = turns.deadlines.earliest()
