@@ -44,7 +44,6 @@ _LOOKUP_WITH_EVENT_TIME = struct.Struct("<IIq")
 _CREDIT = struct.Struct("<IQ")
 _CACHED = struct.Struct("<QQQ")
 _NOTHING = struct.Struct("")
-_NOTHING = struct.Struct("")
 _MAX_CACHED_KEYS = 2**40  # CACHED reports about a second: a peer can spoil no sum for ever
 _SLOT_BYTES = 4
 # For languages without unsigned integers; enough for 290,000 years of a million lookups a second.
@@ -98,6 +97,7 @@ _TEXT, _FLAG = _Type("a string", str), _Type("true or false", bool)
 _COUNT = _Type("an integer from 0 to 2**53 - 1", int)
 _TEXTS = _Type("a list of strings", str, is_list=True)
 _COUNTS = _Type("a list of integers from 0 to 2**53 - 1", int, is_list=True)
+# Named as the fields of LookupOptions.
 _OPTIONS = dict.fromkeys(("max_age_ms", "max_retries", "retry_delay_ms"), _COUNT)
 _OPTIONS["retry_if"] = _TEXT
 # Members of descriptions.
@@ -295,7 +295,7 @@ def _open(channel: int, members: Mapping[str, Any], key: pa.Schema) -> frames.Op
         key=key,
         is_as_of=members["as_of"] or False,
         trace=trace,
-        options=LookupOptions(*(members[name] for name in _OPTIONS)),
+        options=LookupOptions(**{name: members[name] for name in _OPTIONS}),
         wants_default=members["default"] or False,
         wants_reasons=members["reasons"] or False,
     )
@@ -318,7 +318,7 @@ def _opened(channel: int, members: Mapping[str, Any], columns: pa.Schema) -> fra
         key=tuple(members["key"]),
         versions=versions,
         waits=members["waits"] or False,
-        options=LookupOptions(*(members[name] for name in _OPTIONS)),
+        options=LookupOptions(**{name: members[name] for name in _OPTIONS}),
         has_all_rows=members["all_rows"] or False,
         default=default,
         cache=members["cache"],
