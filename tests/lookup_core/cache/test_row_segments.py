@@ -16,6 +16,7 @@ from lookup_core.cache.row_segments import (
     MergeRule,
     RowQueue,
     RowSegment,
+    SegmentQueue,
     is_worth_merging,
     merge_plan,
     stored_bytes,
@@ -80,6 +81,25 @@ def test_long_queue_has_few_segments() -> None:
         segments += 1
 
     assert segments < 60
+
+
+@pytest.mark.parametrize(
+    ("held_bytes", "rows", "is_roomy", "expected"),
+    [
+        (500, 10, False, 1_000),
+        (8_000, 100, False, 2_000),
+        (8_000, 100, True, 2**25),
+        (2**40, 2**30, False, 2**28),
+        (2**40, 2**30, True, 2**28),
+    ],
+)
+def test_segments_grow_with_their_queue(
+    *, held_bytes: int, rows: int, is_roomy: bool, expected: int
+) -> None:
+    """Each is a sixth of its queue, within bounds: text offsets of Arrow have 32 bits."""
+    queue = SegmentQueue(1_000, bytes=held_bytes, rows=rows)
+
+    assert queue.segment_bytes(is_roomy=is_roomy) == expected
 
 
 def segments_of(*sizes: int, bytes_each: int = 0) -> list[RowSegment]:
