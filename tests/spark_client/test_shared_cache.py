@@ -59,7 +59,9 @@ class Sidecar:
     def fill(self, *numbers: int) -> None:
         """Cache rows."""
         every, rows = np.ones(len(numbers), np.bool_), KIND.rows(numbers)
-        self.cache.fill(KIND.keys(numbers), every, rows=rows, read_at=100.0, now=100.0)
+        self.cache.fill(
+            KIND.keys(numbers), every, rows=rows, read_at=100.0, now=100.0, settles_later=False
+        )
 
     def worker(self) -> MappedCache:
         """A reader of the files."""
@@ -352,7 +354,7 @@ class SharedDimension:
     def fill(self) -> None:
         """Cache the row."""
         keys, every = canonical_keys(self.keys), np.ones(1, np.bool_)
-        self.cache.fill(keys, every, rows=self.rows, read_at=100.0, now=100.0)
+        self.cache.fill(keys, every, rows=self.rows, read_at=100.0, now=100.0, settles_later=False)
 
     def connection(self, folder: str) -> tuple[ReachableSidecar, Connection]:
         """A sidecar that offers the cache by this name of its folder, and a connection to it."""
