@@ -272,6 +272,11 @@ def _is_exact(column: CatalogRow, has_full_identity: bool) -> bool:  # noqa: FBT
     return types.is_decimal(kind) and (has_full_identity or kind.precision <= _MAX_INLINE_DIGITS)
 
 
+def _is_plain(settings: PostgresSettings, kind: RelationKind) -> bool:
+    """Whether the dimension has all rows of a table, in the types of its changelog."""
+    return kind is RelationKind.TABLE and settings.where is None and not settings.types
+
+
 async def read_table(run: RunQuery, settings: PostgresSettings) -> PostgresTable:
     """Describe the configured relation; `run` sends the queries with their arguments.
 
@@ -285,14 +290,12 @@ async def read_table(run: RunQuery, settings: PostgresSettings) -> PostgresTable
     columns = await read_columns(run, settings, entry["oid"])
     names = _read_names(settings, columns)
     own = [[columns[name] for name in each] for each in (settings.key, names)]
-    # With other types than the changelog's, or not all rows, its rows do not count.
-    is_plain = kind is RelationKind.TABLE and settings.where is None and not settings.types
     primary_key = readable_names(columns, entry["primary_key"])
     origin = TableOrigin(
         entry["schema_name"],
         entry["table_name"] or settings.table,
         table_id=entry["oid"],
-        reports_rows=is_plain and has_exact_changes(entry, *own),
+        reports_rows=_is_plain(settings, kind) and has_exact_changes(entry, *own),
         has_full_identity=entry["has_full_identity"],
         loses_keys=not {*settings.key} <= {*entry["identity"]},
         is_partitioned=kind is RelationKind.PARTITIONED,
