@@ -53,6 +53,17 @@ def test_chains_wrap_around_the_end(index: KeyIndex) -> None:
     assert index.table.find(hashes_of(*last, *first)).tolist() == slots.tolist()
 
 
+def test_shrinking_keeps_chains_whole(index: KeyIndex) -> None:
+    """All keys of a chain are found in the table of least size, too."""
+    chained = [2**20 * number + PLACES - 1 for number in range(50)]
+    hashes = hashes_of(*chained, *range(3_000, 3_600))
+    index.insert(hashes)
+
+    kept = index.shrink()
+
+    assert index.table.find(hashes[kept]).tolist() == list(range(650))
+
+
 def test_slots_grow_by_a_quarter(index: KeyIndex) -> None:
     """An index has at most a quarter more slots than keys, in multiples of eight."""
     for count in range(1, 50):
