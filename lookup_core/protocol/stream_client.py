@@ -142,7 +142,9 @@ class StreamClient:
         )
 
     def next_due_s(self) -> float | None:
-        """The earliest time at which `tick` requests a channel."""
+        """The earliest time at which `tick` requests a channel; none before WELCOME."""
+        if not self.is_welcome:
+            return None
         channels = self.channels.values()
         return min((each.reopen_at_s for each in channels if each.reopen_at_s), default=None)
 

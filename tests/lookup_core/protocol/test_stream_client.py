@@ -97,6 +97,18 @@ def test_refused_channel_is_requested_when_due(client: Client) -> None:
     assert (client.channels, client.next_due_s()) == ({}, None)
 
 
+def test_overdue_channel_waits_for_welcome(client: Client) -> None:
+    """A shell has nothing to do for a refused channel until the next connection is greeted."""
+    client.hear(WELCOME)
+    client.hear(OVERLOADED)
+    client.on_lost()
+    client.on_connected(1.0)
+
+    assert (client.next_due_s(), client.tick(2.0)) == (None, Reaction())
+    assert [type(each) for each in client.hear(WELCOME).sending] == [frames.Open]
+    assert client.next_due_s() is None
+
+
 def test_connection_is_left_without_answers_due(client: Client, channel: ClientChannel) -> None:
     """After GOAWAY nothing new is sent; the connection ends once no answer is due."""
     (sent,) = channel.look_up(sent_keys(1, "a"), now_s=0.0)
