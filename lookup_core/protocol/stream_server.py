@@ -57,6 +57,7 @@ RESULT_ROW_BYTES = 1024 * 1024  # in one frame; encoding it takes 1 to 2 ms
 MAX_QUEUED_FRAMES = 1024  # with more, the client's frames are not read
 _REMEMBERED_CHANNELS = 1024  # revoked ones, of one connection
 _MAX_REASON_CHARACTERS = 2_000
+_MAX_ERROR_CHARACTERS = 5_000  # as JSON, each has up to 12 bytes
 _NO_ANSWER = rowless_answer(np.zeros(0, np.int32), Outcome.MISSING)  # to a LOOKUP without keys
 
 
@@ -419,7 +420,9 @@ class StreamServer:
         self._registry.remove(channel, now)
 
     def _fail(self, number: int, code: ErrorCode, detail: str, *, is_retryable: bool) -> None:
-        self._outgoing.append(frames.Failure(number, code, detail, is_retryable))
+        # A detail may quote the request.
+        shown = detail[:_MAX_ERROR_CHARACTERS]
+        self._outgoing.append(frames.Failure(number, code, shown, is_retryable))
 
     def _channel(self, number: int) -> ServerChannel:
         if number not in self._channels:

@@ -345,6 +345,17 @@ def test_channel_may_close_before_it_is_open(service: StreamService) -> None:
     assert line.open(1).channel == 1
 
 
+def test_long_errors_are_cut(service: StreamService) -> None:
+    """An ERROR that quotes a large request stays within the limit of a description."""
+    line, request = service.connect(), opening()
+    line.server.receive(encode_frame(request), 0.0)
+    line.server.refuse(request, BackendError(ErrorCode.FORBIDDEN, "\N{OWL}" * 30_000))
+
+    assert line.received() == [
+        frames.Failure(1, ErrorCode.FORBIDDEN, "\N{OWL}" * 5_000, is_retryable=False)
+    ]
+
+
 def test_channels_of_a_connection_are_bounded(service: StreamService) -> None:
     """A connection may have 64 channels, those being opened included; the next one is refused."""
     line = service.opened()
