@@ -24,8 +24,8 @@ QUICK = (3, 1)
 LEAST_RATE = 0.70  # against the bare handler
 MOST_TAIL = 1.5  # against the bare handler
 _RATE_REASON = (
-    "admission, access, deadlines and the cache lookup are Python calls, which lose more than the "
-    "few calls of the bare handler when other processes use the same processor caches"
+    "finding the row and writing its JSON in Python takes over half of the difference; admission, "
+    "access, deadlines and delivery take the rest"
 )
 _TAIL_REASON = "with servers that are always busy the tail follows the rate"
 _REMARKS = (
