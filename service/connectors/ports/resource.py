@@ -1,11 +1,12 @@
 """Resource: what a backend, an enumerator or a reader opens, and closes in the other order."""
 
 import asyncio
+from abc import ABC, abstractmethod
 from contextlib import AsyncExitStack
 from typing import Any, Self
 
 
-class Resource:
+class Resource(ABC):
     """For classes with something to close: `async with` calls `open`, and unwinds its stack.
 
     An `open` that fails, or that is cancelled, closes what it has opened.
@@ -13,9 +14,9 @@ class Resource:
 
     _stack: AsyncExitStack  # while it is open
 
+    @abstractmethod
     async def open(self, stack: AsyncExitStack) -> None:
         """Open the parts, and leave the end of each on the stack."""
-        raise NotImplementedError
 
     async def __aenter__(self) -> Self:
         """Open it; raises what `open` raises."""
