@@ -93,8 +93,7 @@ class RowCache:
 
     def rows(self, slots: Slots, names: Sequence[str]) -> Gathered:
         """The rows in these slots of a probe, in the order of their storage."""
-        rows = self._view.rows
-        return rows.gather(rows.addresses.take(slots), names)
+        return self._view.rows.gather_slots(slots, names)
 
     def fill(
         self,

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from itertools import count
 
 from lookup_core.backoff import NEVER, reopening_backoff
+from lookup_core.deadlines import earliest
 from lookup_core.errors import (
     BackendError,
     ErrorCode,
@@ -145,8 +146,7 @@ class StreamClient:
         """The earliest time at which `tick` requests a channel; none before WELCOME."""
         if not self.is_welcome:
             return None
-        channels = self.channels.values()
-        return min((each.reopen_at_s for each in channels if each.reopen_at_s), default=None)
+        return earliest(*(each.reopen_at_s for each in self.channels.values()))
 
     def fail_all(self, error: SidelookError) -> Sequence[ClientChannel]:
         """End and forget all channels; returns them."""

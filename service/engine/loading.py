@@ -179,9 +179,8 @@ class Loading:
             next_try_s=round(pause_s, 1),
         )
         if error.code is ErrorCode.SCHEMA_CHANGED:
-            await (
-                self._running.parts.schema_watch.describe_again()
-            )  # if it is not, another dimension runs
+            # With another schema, another dimension runs, and this load is cancelled.
+            await self._running.parts.schema_watch.describe_again()
         await self._pause(pause_s)
 
     async def _pause(self, seconds: float) -> None:

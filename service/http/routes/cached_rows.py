@@ -18,7 +18,7 @@ from service.engine.dimension import Dimension
 from service.engine.tracer import CallerSpan
 from service.http.replies.json_reply import is_plain, json_rows, text_of
 
-_INTEGER = re.compile(r"-?[0-9]{1,20}")
+INTEGER = re.compile(r"-?[0-9]{1,20}")
 _ONE = np.ones(1, np.bool_)
 _HIT = np.array([Outcome.HIT], np.uint8)
 
@@ -56,7 +56,7 @@ class RowForm:
         """The key at the end of a path; None for a key that needs a lookup, or is not valid."""
         segment = raw_path.rpartition("/")[2]
         if self.has_integer_key:
-            return int(segment) if _INTEGER.fullmatch(segment) else None
+            return int(segment) if INTEGER.fullmatch(segment) else None
         try:
             return unquote(segment, errors="strict") if self.has_text_key else None
         except UnicodeDecodeError:

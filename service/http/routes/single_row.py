@@ -1,6 +1,5 @@
 """`GET …/rows/{key}` and `GET …/explain/{key}`: one key, given in the path."""
 
-import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -23,11 +22,10 @@ from service.http.problem import HttpCode, Problem, problem_of_code
 from service.http.replies import models
 from service.http.replies.json_reply import json_rows
 from service.http.replies.lookup_result import LookupResult
-from service.http.routes.cached_rows import CachedRows
+from service.http.routes.cached_rows import INTEGER, CachedRows
 from service.http.routes.lookup import engine_lookup
 from service.http.routes.lookup_request import from_query, path_dimension
 
-_INTEGER = re.compile(r"-?[0-9]{1,20}")
 _HIT = Outcome.HIT.label
 _OUTCOME = istr("Sidelook-Outcome")
 _JSON = MediaType.JSON.value
@@ -57,7 +55,7 @@ def _value(part: str, field: pa.Field, schema: DimensionSchema) -> str | int:
         text = unquote(part, errors="strict")
     except UnicodeDecodeError as error:
         raise _refused(ErrorCode.INVALID_TEXT, schema) from error
-    if types.is_integer(field.type) and _INTEGER.fullmatch(text):
+    if types.is_integer(field.type) and INTEGER.fullmatch(text):
         return int(text)
     if types.is_boolean(field.type):
         return _BOOLEANS.get(text, text)
